@@ -1,0 +1,3 @@
+"""Isocast: one sequence of market messages, released everywhere at the same instant."""
+
+__version__ = "0.1.0"

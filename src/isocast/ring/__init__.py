@@ -1,0 +1,1 @@
+"""The protocol machines of §2.1 (original) and §5 (timed)."""

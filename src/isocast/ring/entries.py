@@ -1,0 +1,19 @@
+"""A token with its messages: the unit of the log, of the journal and of release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.wire.packets import Data, Token
+
+__all__ = ["LogEntry"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Token t and its messages in release order: sequences first_sequence, first_sequence+1, …"""
+
+    token: Token
+    messages: tuple[Data, ...]
+    shuffle_key: bytes
+    """Derived from the nonces of t and t-1; travels with the release."""

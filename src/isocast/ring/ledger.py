@@ -1,0 +1,232 @@
+"""What one receiver holds: the store of waiting messages and the receive list of §2.1, as one object.
+
+`held` is h: everything up to token h is here with its messages. `next_number`, `next_sequence` and the
+universe are pure functions of the log up to h, so cutting the log back rolls them back too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from isocast.ring.entries import LogEntry
+from isocast.ring.settings import OrderRule
+from isocast.ring.token import label_order, run_digest, shuffle_key
+from isocast.terms.errors import LocalProtocolError
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, ControlKind, Data, NextNumber, Token
+from isocast.wire.token_body import token_digest
+
+__all__ = ["Checkpoint", "Ledger", "Stored", "universe_after"]
+
+
+class Stored(Enum):
+    """What became of a message."""
+
+    KEPT = "kept"
+    DUPLICATE = "duplicate"
+    OUTSIDE_WINDOW = "outside-window"
+    BEHIND = "behind"
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The state of a log at one token, so that what came before can leave memory."""
+
+    token_number: int = 0
+    epoch: Epoch = NO_EPOCH
+    digest: bytes = NO_DIGEST
+    instant: int = 0
+    next_sequence: int = 1
+    reveal: bytes = NO_NONCE
+    universe: tuple[NodeId, ...] = ()
+    next_number: dict[NodeId, int] = field(default_factory=dict)
+
+    def advance(self, entry: LogEntry) -> None:
+        """Move on over one entry."""
+        token = entry.token
+        self.token_number = token.token_number
+        self.epoch = token.epoch
+        self.digest = token_digest(token)
+        self.instant = token.instant
+        self.next_sequence = token.first_sequence + token.count
+        self.reveal = token.reveal
+        self.universe = universe_after(self.universe, token)
+        for run in token.runs:
+            self.next_number[run.source] = run.first + run.count
+
+    def copy(self) -> Checkpoint:
+        """An independent one."""
+        return Checkpoint(
+            self.token_number,
+            self.epoch,
+            self.digest,
+            self.instant,
+            self.next_sequence,
+            self.reveal,
+            self.universe,
+            dict(self.next_number),
+        )
+
+
+def universe_after(universe: tuple[NodeId, ...], token: Token) -> tuple[NodeId, ...]:
+    """U after the token's control entries."""
+    for entry in token.control:
+        if entry.kind is ControlKind.ADD_SITE and entry.subject not in universe:
+            universe = tuple(sorted([*universe, entry.subject]))
+        elif entry.kind is ControlKind.REMOVE_SITE:
+            universe = tuple([site for site in universe if site != entry.subject])
+    return universe
+
+
+class Ledger:
+    """Messages that wait, tokens that are complete, and everything that follows from them."""
+
+    def __init__(self, order: OrderRule, window: int, checkpoint: Checkpoint) -> None:
+        """An empty log on top of a checkpoint."""
+        self.order = order
+        self.window = window
+        self.entries: dict[int, LogEntry] = {}
+        self.waiting: dict[tuple[NodeId, int], Data] = {}
+        self.dropped = 0
+        """Messages outside their source's window: counted, never kept."""
+        self._floor = checkpoint.copy()
+        self._head = checkpoint.copy()
+        self.next_number = self._head.next_number
+
+    # What the log says --------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """h."""
+        return self._head.token_number
+
+    @property
+    def head(self) -> Checkpoint:
+        """The state at h; read only."""
+        return self._head
+
+    @property
+    def digest(self) -> bytes:
+        """The chained digest at h."""
+        return self._head.digest
+
+    @property
+    def universe(self) -> tuple[NodeId, ...]:
+        """U as of h."""
+        return self._head.universe
+
+    @property
+    def collected(self) -> int:
+        """Everything up to here has left memory."""
+        return self._floor.token_number
+
+    def digest_at(self, token_number: int) -> bytes | None:
+        """The chained digest at a token that is still in memory, or at the floor."""
+        if token_number == self._floor.token_number:
+            return self._floor.digest
+        entry = self.entries.get(token_number)
+        return None if entry is None else token_digest(entry.token)
+
+    def unstable_next_numbers(self, limit: int) -> tuple[NextNumber, ...]:
+        """nextM of the sources that appear in the log's memory: what a roll-back could concern."""
+        sources = {run.source: None for entry in self.entries.values() for run in entry.token.runs}
+        return tuple([NextNumber(source, self.next_number[source]) for source in sorted(sources)[:limit]])
+
+    # Messages -----------------------------------------------------------------------------------
+
+    def store(self, message: Data) -> Stored:
+        """Keep a message until a token acknowledges it (§2.1)."""
+        source, number = message.sender, message.number
+        expected = self.next_number.get(source, 1)
+        if number < expected:
+            return Stored.DUPLICATE
+        if message.base > expected:
+            return Stored.BEHIND
+        if number >= expected + self.window:
+            self.dropped += 1
+            return Stored.OUTSIDE_WINDOW
+        label = (source, number)
+        if label in self.waiting:
+            return Stored.DUPLICATE
+        self.waiting[label] = message
+        return Stored.KEPT
+
+    def missing(self, token: Token) -> list[tuple[NodeId, int]]:
+        """Which messages of a token have not arrived."""
+        waiting = self.waiting
+        return [
+            (run.source, number)
+            for run in token.runs
+            for number in range(run.first, run.first + run.count)
+            if (run.source, number) not in waiting
+        ]
+
+    def gather(self, token: Token) -> LogEntry | None:
+        """The next token with its messages in sequence order, if all of them are here and are the right ones."""
+        waiting = self.waiting
+        for run in token.runs:
+            numbers = range(run.first, run.first + run.count)
+            try:
+                messages = [waiting[run.source, number] for number in numbers]
+            except KeyError:
+                return None
+            if run_digest(messages) != run.digest:
+                # Somebody's copy differs from the owner's: drop ours, and ask for all of the run again.
+                for number in numbers:
+                    del waiting[run.source, number]
+                return None
+        key = shuffle_key(token, self._head.reveal)
+        labels = label_order(token, self.order, key)
+        return LogEntry(token, tuple([waiting[label] for label in labels]), key)
+
+    def follows(self, token: Token) -> bool:
+        """Whether a token continues this log: number, chain, sequence and each source's next number."""
+        head = self._head
+        return (
+            token.token_number == head.token_number + 1
+            and token.prev_digest == head.digest
+            and token.first_sequence == head.next_sequence
+            and all([run.first == self.next_number.get(run.source, 1) for run in token.runs])
+        )
+
+    # The log ------------------------------------------------------------------------------------
+
+    def append(self, entry: LogEntry) -> None:
+        """h += 1."""
+        if entry.token.token_number != self.held + 1:
+            raise LocalProtocolError(f"token {entry.token.token_number} does not follow {self.held}")
+        waiting = self.waiting
+        for message in entry.messages:
+            waiting.pop((message.sender, message.number), None)
+        self.entries[entry.token.token_number] = entry
+        self._head.advance(entry)
+
+    def truncate(self, keep: int) -> None:
+        """Cut the log back to token `keep`; its messages wait again, and next numbers roll back."""
+        if keep >= self.held:
+            return
+        if keep < self.collected:
+            raise LocalProtocolError(f"cannot cut back to {keep}: everything up to {self.collected} is stable")
+        cut = [self.entries.pop(number) for number in range(keep + 1, self.held + 1)]
+        self._head = self._floor.copy()
+        for number in range(self.collected + 1, keep + 1):
+            self._head.advance(self.entries[number])
+        self.next_number = self._head.next_number
+        for entry in cut:
+            for message in entry.messages:
+                self.waiting[message.sender, message.number] = message
+
+    def collect(self, token_number: int) -> None:
+        """Let everything up to a token leave memory."""
+        for number in range(self.collected + 1, min(token_number, self.held) + 1):
+            self._floor.advance(self.entries.pop(number))
+
+    def acknowledging(self, source: NodeId, number: int) -> Token | None:
+        """The token in memory that acknowledged a message, newest first."""
+        for token_number in range(self.held, self.collected, -1):
+            token = self.entries[token_number].token
+            for run in token.runs:
+                if run.source == source and run.first <= number < run.first + run.count:
+                    return token
+        return None

@@ -1,0 +1,154 @@
+"""Asking for what is missing, and giving up (§5.1; protocol §3).
+
+Messages are never requested before their token is late: at T_t+δ_N+2ε one request names the token and
+everything that is missing of it, so one phase recovers both. After k_r requests the ring is suspected; asking
+goes on, with other members, until the token comes or the ring is reformed.
+
+A receiver that is several tokens behind was away, not unlucky: it asks for ranges instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.ring.nack import turn
+from isocast.ring.schedule import Schedule
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
+from isocast.terms.timing import Timing
+
+__all__ = ["AskForRange", "AskForToken", "GiveUp", "Recovery"]
+
+RANGE_FROM = 3
+"""Tokens behind from which ranges are requested: at most one token is ever in ordinary recovery, two by a hair."""
+RANGE_TOKENS = 32
+"""Tokens in one range request: with 30 messages each, about a thousand repairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskForToken:
+    """Send one aggregated NACK."""
+
+    token_number: int
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class AskForRange:
+    """Send one range request."""
+
+    first: int
+    last: int
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """k_r requests were in vain."""
+
+    token_number: int
+    suspect: NodeId
+
+
+@dataclass(slots=True)
+class _Attempts:
+    made: int
+    next_at: int
+    rounds: int = 0
+
+
+class Recovery:
+    """The request timers of one receiver in one epoch."""
+
+    def __init__(self, site: NodeId, schedule: Schedule, timing: Timing) -> None:
+        """Nothing is missing yet."""
+        self._site = site
+        self._schedule = schedule
+        self._timing = timing
+        self._attempts: dict[int, _Attempts] = {}
+        self._range: _Attempts | None = None
+        self._range_held = -1
+
+    def ask_from(self, token_number: int) -> int:
+        """When this receiver may first ask for token t: T_{t+i}+δ_N+2ε, i its turn among the NACK sets."""
+        schedule, timing = self._schedule, self._timing
+        instant = schedule.instant(token_number) + timing.late_ns
+        if timing.nack_sets > 1 and self._site in schedule.ring:
+            owner = (token_number - schedule.first_token) % schedule.size
+            place = schedule.ring.index(self._site)
+            instant += turn(schedule.size, timing.nack_sets, owner, place) * schedule.period_ns
+        return instant
+
+    def next_deadline(self, held: int) -> int:
+        """When something is to be asked for next."""
+        if self._range is not None:
+            return self._range.next_at
+        deadline = NEVER
+        for number in range(held + 1, held + RANGE_FROM + self._timing.nack_sets):
+            attempts = self._attempts.get(number)
+            at = attempts.next_at if attempts else self.ask_from(number)
+            deadline = min(deadline, at)
+        return deadline
+
+    def due(self, held: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
+        """What is to be done at `now` by a receiver that holds everything up to `held`."""
+        for number in [number for number in self._attempts if number <= held]:
+            del self._attempts[number]
+        last_late = self._schedule.last_due(now - self._timing.late_ns)
+        if last_late - held >= RANGE_FROM + self._timing.nack_sets - 1:
+            return self._due_range(held, last_late, now)
+        self._range = None
+        actions: list[AskForToken | AskForRange | GiveUp] = []
+        for number in range(max(held + 1, self._schedule.first_token), last_late + 1):
+            if now >= self.ask_from(number):
+                actions.extend(self._due_token(number, now))
+        return actions
+
+    def _due_token(self, number: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
+        attempts = self._attempts.setdefault(number, _Attempts(0, now))
+        if now < attempts.next_at:
+            return []
+        owner = self._schedule.owner(number)
+        actions: list[AskForToken | AskForRange | GiveUp] = []
+        if attempts.made == self._timing.retries_max:
+            actions.append(GiveUp(number, owner))
+            attempts.made = 0
+            attempts.rounds += 1
+        target = self._target(owner, attempts.rounds)
+        if target != self._site:
+            actions.append(AskForToken(number, target))
+        attempts.made += 1
+        attempts.next_at = now + self._timing.retry_ns
+        return actions
+
+    def _target(self, owner: NodeId, rounds: int) -> NodeId:
+        """The owner holds all of its token; once it stayed silent, any member may."""
+        ring = self._schedule.ring
+        return ring[(ring.index(owner) + rounds) % len(ring)]
+
+    def _due_range(self, held: int, last_late: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
+        attempts = self._range
+        if attempts is None:
+            attempts = self._range = _Attempts(0, now)
+        if held > self._range_held:
+            attempts.made = 0
+        if now < attempts.next_at:
+            return []
+        actions: list[AskForToken | AskForRange | GiveUp] = []
+        if attempts.made == self._timing.retries_max:
+            actions.append(GiveUp(held + 1, self._schedule.owner(max(held + 1, self._schedule.first_token))))
+            attempts.made = 0
+        self._range_held = held
+        ring = self._schedule.ring
+        target = ring[(held + attempts.rounds) % len(ring)]
+        attempts.rounds += 1
+        if target != self._site:
+            actions.append(AskForRange(held + 1, min(held + RANGE_TOKENS, last_late), target))
+        attempts.made += 1
+        attempts.next_at = now + self._timing.retry_ns
+        return actions
+
+    def progressed(self, held: int, now: int) -> None:
+        """A range was answered: go on with the next at once."""
+        if self._range is not None and held >= self._range_held + RANGE_TOKENS:
+            self._range.next_at = now

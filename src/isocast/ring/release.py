@@ -1,0 +1,101 @@
+"""Hold until the token's instant + Δ_A and the gate, then release in order, paced (§5; protocol §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from isocast.ring.effects import Effect, FairnessFaulted, Release
+from isocast.ring.entries import LogEntry
+from isocast.ring.schedule import Schedule
+from isocast.ring.settings import RingSettings
+from isocast.terms.ids import Epoch
+from isocast.terms.instants import MILLISECOND, NEVER
+
+__all__ = ["Releaser"]
+
+
+class Releaser:
+    """The queue between what is held and what customers may see."""
+
+    def __init__(
+        self, settings: RingSettings, entries: Callable[[], Mapping[int, LogEntry]], gate: Callable[[int], bool]
+    ) -> None:
+        """`entries` gives what is held, `gate` says whether a token may be released as far as knowledge goes."""
+        self.released = 0
+        """Everything up to this token is out."""
+        self.offset = 0
+        """Messages of the next token that are out."""
+        self._rate = settings.release_rate
+        self._delay_ns = settings.timing.release_delay_ns
+        self._entries = entries
+        self._gate = gate
+        self._faulted = 0
+
+    def restore(self, released: int, offset: int) -> None:
+        """Go on where a restart left off, or where another site's log begins."""
+        self.released, self.offset, self._faulted = released, offset, released
+
+    def due(self, entry: LogEntry, place: int, schedule: Schedule) -> int:
+        """The instant, shared by all sites, of the message at `place` of a token.
+
+        T_t+Δ_A plus the place over the stripe's release rate, in steps of a millisecond. What was ordered
+        before the present ring and is still unreleased goes out from the ring's start on.
+        """
+        instant = entry.token.instant + self._delay_ns
+        if entry.token.token_number < schedule.first_token:
+            instant = max(instant, schedule.start)
+        return instant + (place // self._rate * MILLISECOND if self._rate else 0)
+
+    def next_deadline(self, schedule: Schedule) -> int:
+        """When the next release, or the next fairness fault, is due."""
+        number = self.released + 1
+        entry = self._entries().get(number)
+        if entry is None:
+            at = schedule.instant(number) + self._delay_ns
+            return NEVER if self._faulted >= number or number < schedule.first_token else at
+        if self._faulted >= number and not self._gate(number):
+            return NEVER
+        return self.due(entry, self.offset, schedule)
+
+    def poll(self, schedule: Schedule, epoch: Epoch, now: int) -> list[Effect]:
+        """Everything that may go out at `now`, and the faults of what may not."""
+        effects: list[Effect] = []
+        while True:
+            number = self.released + 1
+            entry = self._entries().get(number)
+            if entry is None:
+                missed = number >= schedule.first_token and now >= schedule.instant(number) + self._delay_ns
+                if missed:
+                    self._fault(number, effects)
+                return effects
+            if now < self.due(entry, self.offset, schedule):
+                return effects
+            if not self._gate(number):
+                self._fault(number, effects)
+                return effects
+            if self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns:
+                self._fault(number, effects)
+            if not self._release(entry, schedule, epoch, now, effects):
+                return effects
+
+    def _release(
+        self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]
+    ) -> bool:
+        """Release what is due of one token; whether all of it is out."""
+        total = len(entry.messages)
+        while self.offset < total:
+            due = self.due(entry, self.offset, schedule)
+            if due > now:
+                return False
+            step = min(self._rate or total, total - self.offset)
+            first = entry.token.first_sequence + self.offset
+            messages = entry.messages[self.offset : self.offset + step]
+            effects.append(Release(epoch, entry, first, messages, due))
+            self.offset += step
+        self.released, self.offset = entry.token.token_number, 0
+        return True
+
+    def _fault(self, number: int, effects: list[Effect]) -> None:
+        if self._faulted < number:
+            self._faulted = number
+            effects.append(FairnessFaulted(number))

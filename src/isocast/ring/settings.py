@@ -1,0 +1,44 @@
+"""What all members of a ring agree on before they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from isocast.terms.timing import Gate, Timing
+
+__all__ = ["OrderRule", "RingSettings"]
+
+
+class OrderRule(StrEnum):
+    """The order of messages inside one token."""
+
+    ARRIVAL = "arrival"
+    """As the token's owner received them: the nearer trader wins."""
+    SHUFFLE = "shuffle"
+    """By a key that no single site chooses: location is worth almost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingSettings:
+    """One ring's parameters, the same at every node of it."""
+
+    timing: Timing
+    """All times, and the release gate."""
+    stripe: int = 0
+    """Which stripe of the core this ring orders."""
+    order: OrderRule = OrderRule.ARRIVAL
+    """The order inside a token."""
+    window: int = 1024
+    """W: numbers that a source may be ahead of its last acknowledged message."""
+    batch_max: int = 16_384
+    """K_max: messages that one token acknowledges at most."""
+    release_rate: int = 0
+    """Packets per millisecond of paced release; 0 releases a token at one instant, as in the paper."""
+    receipts: bool | None = None
+    """Whether receivers send receipts; by default only under the gate that counts them."""
+
+    @property
+    def sends_receipts(self) -> bool:
+        """Receipts certify a release by majority; the paper's own gate does without."""
+        return self.timing.gate is Gate.MAJORITY if self.receipts is None else self.receipts

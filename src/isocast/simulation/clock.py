@@ -1,0 +1,45 @@
+"""A site's clock against true time: an error that wanders within a bound, and steps beyond it."""
+
+from __future__ import annotations
+
+__all__ = ["Clock"]
+
+_PPM = 1_000_000
+
+
+class Clock:
+    """local = true + step + a triangle wave of the given amplitude, whose slope is the drift.
+
+    The wave stands for a clock that drifts and is disciplined back: it stays within ±amplitude for ever.
+    """
+
+    def __init__(self, amplitude_ns: int = 0, drift_ppm: int = 0, phase_ns: int = 0) -> None:
+        """Without drift the error is constant: `phase_ns` cut to ±amplitude."""
+        self.amplitude_ns = amplitude_ns
+        self.drift_ppm = drift_ppm
+        self.phase_ns = phase_ns
+        self.step_ns = 0
+        self._constant = max(-amplitude_ns, min(amplitude_ns, phase_ns))
+        self._quarter = amplitude_ns * _PPM // drift_ppm if drift_ppm else 0
+
+    def error_ns(self, true: int) -> int:
+        """How far the clock is ahead of true time."""
+        if not self._quarter:
+            return self._constant + self.step_ns
+        place = (true + self.phase_ns) % (4 * self._quarter)
+        if place > 2 * self._quarter:
+            place = 4 * self._quarter - place
+        return place * self.drift_ppm // _PPM - self.amplitude_ns + self.step_ns
+
+    def local(self, true: int) -> int:
+        """What the clock shows at a true instant."""
+        return true + self.error_ns(true)
+
+    def true(self, local: int) -> int:
+        """The first true instant at which the clock shows at least `local`."""
+        guess = local - self.step_ns - self._constant if not self._quarter else local - self.error_ns(local)
+        for _ in range(4):
+            guess += local - self.local(guess)
+        while self.local(guess) < local:
+            guess += 1
+        return guess

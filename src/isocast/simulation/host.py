@@ -1,0 +1,116 @@
+"""One node of the simulated world: a machine with a clock, a timer and a network under it.
+
+The driver is the same three lines as on the real network: step, perform, arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.simulation.agenda import Agenda
+from isocast.simulation.clock import Clock
+from isocast.simulation.network import Burst
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
+
+__all__ = ["Host", "Machine"]
+
+_TIMER_FIRED = TimerFired()
+
+
+class Machine(Protocol):
+    """What simulator and real network drive alike."""
+
+    def step(self, event: object, now: int) -> Sequence[object]:
+        """Take one input at local time `now`; return the effects, in the order to perform them."""
+
+    def next_deadline(self) -> int:
+        """The local instant at which the machine wants `TimerFired`, or NEVER."""
+
+
+class Host:
+    """Drives one machine. `perform(host, effect)` is the world's."""
+
+    def __init__(
+        self, node: NodeId, machine: Machine, agenda: Agenda, clock: Clock, perform: Callable[[Host, object], None]
+    ) -> None:
+        """A host that is up, its timer not armed yet."""
+        self.node = node
+        self.machine: Machine | None = machine
+        self.clock = clock
+        self.wake_lateness_ns = 0
+        """Mean of an exponential delay between a timer's instant and the machine's step."""
+        self.wake_random: Random | None = None
+        self._agenda = agenda
+        self._perform = perform
+        self._armed_local = NEVER
+        self._arming = 0
+
+    def local_now(self) -> int:
+        """What this host's clock shows."""
+        return self.clock.local(self._agenda.now)
+
+    def deliver(self, burst: Burst) -> None:
+        """Packets arrived; a host that is down hears nothing."""
+        machine = self.machine
+        if machine is None:
+            return
+        for effect in machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now)):  # type: ignore[arg-type]
+            self._perform(self, effect)
+        if machine.next_deadline() < self._armed_local:
+            self.arm()
+
+    def feed(self, event: object) -> None:
+        """Any other input."""
+        if self.machine is None:
+            return
+        for effect in self.machine.step(event, self.local_now()):
+            self._perform(self, effect)
+        self.arm()
+
+    def arm(self) -> None:
+        """Make sure that the machine is woken at its deadline."""
+        if self.machine is None:
+            return
+        deadline = self.machine.next_deadline()
+        if deadline >= self._armed_local:
+            return
+        due = max(self.clock.true(deadline), self._agenda.now)
+        if self.wake_random is not None:
+            due += round(self.wake_random.expovariate(1 / self.wake_lateness_ns))
+        self._armed_local = deadline
+        self._arming += 1
+        self._agenda.put(due, self._wake, self._arming)
+
+    def rearm(self) -> None:
+        """After a step of the clock: what was armed no longer counts."""
+        self._armed_local = NEVER
+        self.arm()
+
+    def crash(self) -> None:
+        """Lose everything volatile."""
+        self.machine = None
+        self._armed_local = NEVER
+        self._arming += 1
+
+    def boot(self, machine: Machine) -> None:
+        """Come back with a machine made from what the disk kept."""
+        self.machine = machine
+        self._armed_local = NEVER
+        self.arm()
+
+    def _wake(self, arming: object) -> None:
+        if arming != self._arming:
+            return
+        self._armed_local = NEVER
+        machine = self.machine
+        if machine is None:
+            return
+        now = self.local_now()
+        if machine.next_deadline() <= now:
+            for effect in machine.step(_TIMER_FIRED, now):
+                self._perform(self, effect)
+        self.arm()

@@ -1,0 +1,185 @@
+"""Links between places: delay, jitter, bandwidth, loss of two kinds, duplication, and cuts.
+
+Reordering needs no switch of its own: jitter does it. A cut is one-way; a partition is two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from isocast.simulation.agenda import Agenda
+from isocast.simulation.randomness import LossProcess, stream
+from isocast.terms.ids import NodeId
+
+__all__ = ["Burst", "Deliver", "LinkModel", "Network"]
+
+Burst: TypeAlias = tuple[object, ...]
+Deliver: TypeAlias = Callable[[Burst], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """How all links of a world behave; the delay of a pair is given by `Network.delay_ns`."""
+
+    loss: float = 0.0
+    tree: bool = False
+    """Losses of multicast packets happen on the branches of a tree and hit everybody behind."""
+    jitter_ns: int = 0
+    """Mean of an exponential delay on top of the pair's own."""
+    duplicate: float = 0.0
+    bandwidth_bps: int = 0
+    """Of a node's uplink; 0 means without limit."""
+
+
+class _Link:
+    """One direction between two nodes."""
+
+    __slots__ = ("delay_ns", "duplicates", "jitter", "losses", "to")
+
+    def __init__(self, seed: int, ends: tuple[NodeId, NodeId], model: LinkModel, delay_ns: int) -> None:
+        self.to = ends[1]
+        self.delay_ns = delay_ns
+        self.losses = LossProcess(model.loss, stream(seed, *ends, "loss"))
+        self.jitter = stream(seed, *ends, "jitter")
+        self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate"))
+
+
+class Network:
+    """Carries bursts from node to node over the agenda.
+
+    `delay_ns(a, b)` is the one-way delay of a pair. `branch(node)` names the branch of the multicast tree
+    that feeds a node: under tree loss a packet passes the sender's edge to the branch and the branch's edge
+    to the node, each losing with 1-√(1-p), so that every receiver still loses with probability p.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        seed: int,
+        model: LinkModel,
+        delay_ns: Callable[[NodeId, NodeId], int],
+        branch: Callable[[NodeId], int] = lambda _: 0,
+    ) -> None:
+        """An empty network; nodes are attached one by one."""
+        self.model = model
+        self.lost_hook: Callable[[NodeId, Burst], None] | None = None
+        self.deliveries = 0
+        self._agenda = agenda
+        self._seed = seed
+        self._delay_ns = delay_ns
+        self._branch = branch
+        self._deliver: dict[NodeId, Deliver] = {}
+        self._links: dict[tuple[NodeId, NodeId], _Link] = {}
+        self._fans: dict[tuple[NodeId, tuple[NodeId, ...]], list[_Link]] = {}
+        self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
+        self._cuts: dict[tuple[NodeId, NodeId], int] = {}
+        self._uplink_free: dict[NodeId, int] = {}
+
+    def attach(self, node: NodeId, deliver: Deliver) -> None:
+        """Let a node hear."""
+        self._deliver[node] = deliver
+
+    def cut(self, pairs: Sequence[tuple[NodeId, NodeId]]) -> None:
+        """Let nothing pass from the first to the second of each pair; cuts are counted."""
+        for pair in pairs:
+            self._cuts[pair] = self._cuts.get(pair, 0) + 1
+
+    def heal(self, pairs: Sequence[tuple[NodeId, NodeId]]) -> None:
+        """Take back one cut of each pair."""
+        for pair in pairs:
+            left = self._cuts.get(pair, 0) - 1
+            if left > 0:
+                self._cuts[pair] = left
+            else:
+                self._cuts.pop(pair, None)
+
+    def set_loss(self, loss: float) -> None:
+        """Change the loss of all links from now on; streams go on where they were."""
+        model = self.model
+        self.model = LinkModel(loss, model.tree, model.jitter_ns, model.duplicate, model.bandwidth_bps)
+        for (a, b), link in self._links.items():
+            link.losses = LossProcess(loss, stream(self._seed, a, b, "loss", self._agenda.now))
+        self._edges.clear()
+
+    def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
+        """Send to one node."""
+        link = self._link(sender, to)
+        self._pass(link, sender, link.losses.survivors(burst), burst, self._departure(sender, size))
+
+    def multicast(self, sender: NodeId, audience: tuple[NodeId, ...], burst: Burst, size: int = 0) -> None:
+        """Send to all of `audience` but the sender itself."""
+        fan = self._fans.get((sender, audience))
+        if fan is None:
+            fan = self._fans[sender, audience] = [self._link(sender, node) for node in audience if node != sender]
+        departure = self._departure(sender, size)
+        if self.model.tree and self.model.loss > 0:
+            self._multicast_by_tree(sender, fan, burst, departure)
+            return
+        for link in fan:
+            losses = link.losses
+            if losses.left >= len(burst):
+                losses.left -= len(burst)
+                self._pass(link, sender, burst, burst, departure)
+            else:
+                self._pass(link, sender, losses.survivors(burst), burst, departure)
+
+    def _multicast_by_tree(self, sender: NodeId, fan: list[_Link], burst: Burst, departure: int) -> None:
+        behind: dict[int, Burst] = {}
+        for link in fan:
+            branch = self._branch(link.to)
+            if branch not in behind:
+                behind[branch] = self._edge(sender, branch, 0).survivors(burst)
+            self._pass(link, sender, self._edge(sender, branch, link.to).survivors(behind[branch]), burst, departure)
+
+    def _edge(self, sender: NodeId, branch: int, leaf: NodeId) -> LossProcess:
+        edge = self._edges.get((sender, branch, leaf))
+        if edge is None:
+            each = 1 - (1 - self.model.loss) ** 0.5
+            random = stream(self._seed, sender, branch, leaf, "edge")
+            edge = self._edges[sender, branch, leaf] = LossProcess(each, random)
+        return edge
+
+    def _link(self, a: NodeId, b: NodeId) -> _Link:
+        link = self._links.get((a, b))
+        if link is None:
+            link = self._links[a, b] = _Link(self._seed, (a, b), self.model, self._delay_ns(a, b))
+        return link
+
+    def _departure(self, sender: NodeId, size: int) -> int:
+        now = self._agenda.now
+        if not self.model.bandwidth_bps:
+            return now
+        free = max(now, self._uplink_free.get(sender, 0)) + size * 8_000_000_000 // self.model.bandwidth_bps
+        self._uplink_free[sender] = free
+        return free
+
+    def _pass(self, link: _Link, sender: NodeId, passed: Burst, sent: Burst, departure: int) -> None:
+        """Put what survived on the agenda, and say what did not."""
+        if self._cuts and (sender, link.to) in self._cuts:
+            passed = ()
+        if passed is not sent and self.lost_hook is not None:
+            self.lost_hook(link.to, _difference(sent, passed))
+        if not passed:
+            return
+        arrival = departure + link.delay_ns
+        model = self.model
+        if model.jitter_ns:
+            arrival += round(link.jitter.expovariate(1 / model.jitter_ns))
+        self.deliveries += len(passed)
+        deliver = self._deliver[link.to]
+        self._agenda.put(arrival, deliver, passed)
+        if model.duplicate and link.duplicates.lost():
+            self._agenda.put(arrival + link.delay_ns + 1, deliver, passed)
+
+
+def _difference(sent: Burst, passed: Burst) -> Burst:
+    """The packets of `sent` that are not in `passed`, which is `sent` with some left out."""
+    lost, place = [], 0
+    for packet in sent:
+        if place < len(passed) and passed[place] is packet:
+            place += 1
+        else:
+            lost.append(packet)
+    return tuple(lost)

@@ -1,0 +1,155 @@
+"""What surrounds every packet: the header in front of its body and the authentication tag behind it.
+
+    0       2         3      4        6          8              12             16       24
+    | magic | version | kind | stripe | reserved | epoch number | epoch server | sender | body … | tag 16 |
+
+All integers are little-endian. The tag is BLAKE2b with the ring's key over everything before it; without a
+key it is a checksum only, which is enough for a simulated network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2b
+from hmac import compare_digest
+from struct import Struct
+from typing import Generic, NamedTuple, TypeVar
+
+from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.ids import Epoch, NodeId
+from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_DATAGRAM, TAG_BYTES
+from isocast.wire.packets import DIGEST_BYTES
+
+__all__ = [
+    "MAGIC",
+    "NO_KEY",
+    "VERSION",
+    "Header",
+    "Kind",
+    "Layout",
+    "digest_fault",
+    "header_bytes",
+    "no_fault",
+    "peek_kind",
+    "prefix",
+    "read_header",
+    "tag_of",
+    "unsealed",
+]
+
+MAGIC = b"IC"
+VERSION = 1
+"""Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
+NO_KEY = b""
+
+_HEADER = Struct("<4sHHIIQ")
+_PREFIX_BYTES = 4
+
+
+class Kind(IntEnum):
+    """The number of each packet on the wire. Numbers are never used again for something else."""
+
+    DATA = 1
+    TOKEN = 2
+    TOKENPART = 3
+    RECEIPT = 4
+    NACK = 5
+    REPAIR = 6
+    PENDING = 7
+    STANDING = 8
+    SUSPECT = 9
+    INVITE = 10
+    REFUSE = 11
+    JOIN = 12
+    NEWRING = 13
+    SECTOKEN = 14
+    REL = 15
+    RXREQ = 16
+    RXREP = 17
+
+
+class Header(NamedTuple):
+    """The first three fields of every packet value."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+
+
+PacketT = TypeVar("PacketT")
+
+
+def no_fault(_: object) -> str | None:
+    """For packets whose every value is sound."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[PacketT]):
+    """How one kind of packet becomes a body and comes back.
+
+    `fault` names the rule that a packet value breaks; the writer and the reader both ask it, so that nobody
+    can send what others would refuse.
+    """
+
+    kind: Kind
+    write: Callable[[PacketT], bytes]
+    read: Callable[[Header, bytes], PacketT]
+    fault: Callable[[PacketT], str | None] = no_fault
+    limit: int = MAX_DATAGRAM
+
+
+def prefix(kind: Kind) -> bytes:
+    """Magic, version and kind: the four bytes that decide who reads the rest."""
+    return MAGIC + bytes((VERSION, kind))
+
+
+def header_bytes(start: bytes, header: Header) -> bytes:
+    """The header, from the prefix of its kind."""
+    return _HEADER.pack(start, header.stripe, 0, *header.epoch, header.sender)
+
+
+def read_header(frame: bytes) -> Header:
+    """The header's fields; the prefix is the caller's business."""
+    _, stripe, reserved, number, server, sender = _HEADER.unpack_from(frame)
+    if reserved:
+        raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
+    return Header(stripe, Epoch(number, server), sender)
+
+
+def tag_of(signed: bytes, key: bytes) -> bytes:
+    """The authentication tag of header and body. A key has at most 64 bytes."""
+    return blake2b(signed, digest_size=TAG_BYTES, key=key).digest()
+
+
+def unsealed(frame: bytes, key: bytes) -> bytes:
+    """Header and body without the tag, which has been found right."""
+    signed = frame[:-TAG_BYTES]
+    if not compare_digest(blake2b(signed, digest_size=TAG_BYTES, key=key).digest(), frame[-TAG_BYTES:]):
+        raise RemoteProtocolError("the authentication tag is wrong")
+    return signed
+
+
+def peek_kind(frame: bytes | memoryview) -> Kind:
+    """What the frame claims to be, before anything is authenticated: enough to let control outrank data."""
+    if len(frame) < FRAME_BYTES:
+        raise RemoteProtocolError(f"a frame of {len(frame)} bytes, shorter than header {HEADER_BYTES} and tag")
+    start = bytes(frame[:_PREFIX_BYTES])
+    if start[:2] != MAGIC:
+        raise RemoteProtocolError(f"magic {start[:2].hex()} is not ours")
+    if start[2] != VERSION:
+        raise RemoteProtocolError(f"version {start[2]}; this reader knows {VERSION}")
+    try:
+        return Kind(start[3])
+    except ValueError as reason:
+        raise RemoteProtocolError(f"kind {start[3]} is unknown") from reason
+
+
+def digest_fault(*digests: bytes) -> str | None:
+    """Digests and nonces have one length."""
+    for digest in digests:
+        if len(digest) != DIGEST_BYTES:
+            return f"a digest or nonce of {len(digest)} bytes"
+    return None

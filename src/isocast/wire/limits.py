@@ -1,0 +1,165 @@
+"""A limit on every length and count, with its arithmetic beside it.
+
+Three kinds of reasons occur. *Fits*: a packet of normal operation is at most one Ethernet frame, so that IP
+never fragments it; JOIN, NEWRING and a NACK with a long list are rare and may fill a whole UDP datagram.
+*Follows*: a limit is the sum or product of others. *Bounds*: what one hostile or broken sender can make a
+reader allocate. `tests/wire/test_limits.py` builds the largest packet of every kind and measures it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CONTROL_BYTES",
+    "DATA_BYTES",
+    "EVENT_BYTES",
+    "FRAME_BYTES",
+    "GRANT_BYTES",
+    "HEADER_BYTES",
+    "HOLDING_BYTES",
+    "JOIN_BYTES",
+    "MAX_CONTROL_BODY",
+    "MAX_CONTROL_ENTRIES",
+    "MAX_DATAGRAM",
+    "MAX_GRANTS",
+    "MAX_HOLDINGS",
+    "MAX_HOLDING_BITS",
+    "MAX_INTERLEAVE",
+    "MAX_MESSAGES_PER_TOKEN",
+    "MAX_NEXT_NUMBERS",
+    "MAX_NUMBER",
+    "MAX_PARTS",
+    "MAX_PART_BODY",
+    "MAX_PAYLOAD",
+    "MAX_PROOF",
+    "MAX_RELEASED_PAYLOAD",
+    "MAX_REPAIR_ITEM",
+    "MAX_RING",
+    "MAX_RUNS",
+    "MAX_STRIPE",
+    "MAX_TOKEN_BODY",
+    "MAX_UDP",
+    "MAX_WHOLE_TOKEN",
+    "NACK_BYTES",
+    "NEW_RING_BYTES",
+    "NEXT_NUMBER_BYTES",
+    "NODE_BYTES",
+    "PART_BYTES",
+    "RELEASED_BYTES",
+    "RUN_BYTES",
+    "SEAL_BYTES",
+    "STEP_BYTES",
+    "TAG_BYTES",
+    "TOKEN_BYTES",
+]
+
+# ---- datagrams
+
+MAX_DATAGRAM = 1_472
+"""Fits: Ethernet 1,500 - IP 20 - UDP 8."""
+MAX_UDP = 65_507
+"""Fits: an IP packet 65,535 - IP 20 - UDP 8. For JOIN, NEWRING and long NACKs only."""
+
+# ---- around every body
+
+HEADER_BYTES = 24
+"""magic 2 + version 1 + kind 1 + stripe 2 + reserved 2 + epoch 4 + 4 + sender 8."""
+TAG_BYTES = 16
+"""The authentication tag: 128 bits of keyed BLAKE2b, so that a guess succeeds once in 2^128."""
+FRAME_BYTES = HEADER_BYTES + TAG_BYTES
+"""24 + 16 = 40 bytes around every body."""
+MAX_STRIPE = (1 << 16) - 1
+"""Follows: a stripe is 2 bytes. The paper's largest plan has some 800 stripes (§4.4)."""
+MAX_NUMBER = (1 << 64) - 1
+"""Follows: token numbers, sequences and message numbers are 8 bytes; at 10^9 a second that lasts 584 years."""
+MAX_REPAIR_ITEM = MAX_DATAGRAM - FRAME_BYTES
+"""Fits: a REPAIR nests the complete frame of its item: 1,472 - 40 = 1,432 bytes for that frame."""
+
+# ---- payloads
+
+EVENT_BYTES = 48
+"""One market event (`events.EVENT_DTYPE`)."""
+SEAL_BYTES = 28
+"""Room that a sealed payload will need: an AEAD nonce of 12 bytes and its tag of 16."""
+DATA_BYTES = 16
+"""Fixed fields of DATA: number 8 + base 8."""
+RELEASED_BYTES = 44
+"""Fixed fields of REL: token 8 + sequence 8 + instant 8 + number 8 + edge stripe 4 + count 4 + two lengths 2 + 2."""
+MAX_PROOF = 64
+"""What convinces a customer that REL is genuine: one Ed25519 signature, or four 16-byte steps of a hash tree."""
+MAX_RELEASED_PAYLOAD = MAX_DATAGRAM - FRAME_BYTES - RELEASED_BYTES - MAX_PROOF
+"""Fits: 1,472 - 40 - 44 - 64 = 1,324 bytes, which is 27 events of 48 and a seal of 28 exactly."""
+MAX_PAYLOAD = min(MAX_REPAIR_ITEM - FRAME_BYTES - DATA_BYTES, MAX_RELEASED_PAYLOAD)
+"""Fits, twice: DATA inside REPAIR leaves 1,432 - 40 - 16 = 1,376 bytes, REL leaves 1,324. The lesser counts:
+what the ring acknowledges must be releasable in one datagram."""
+
+# ---- tokens
+
+MAX_MESSAGES_PER_TOKEN = 65_535
+"""K_max at most. Bounds: a million events a second, 27 a payload, are some 37,000 messages in a token of 1 s;
+two bytes count them with room for a burst of 1.7 times that."""
+MAX_RUNS = MAX_MESSAGES_PER_TOKEN
+"""Follows: a run has at least one message."""
+MAX_INTERLEAVE = MAX_MESSAGES_PER_TOKEN
+"""Follows: a step has at least one message."""
+MAX_GRANTS = 4_096
+"""Bounds: an equal share of K_max among more sources would be below 65,535 / 4,096 = 16 messages each."""
+MAX_CONTROL_ENTRIES = 16
+"""Bounds: U changes by one site at a time and plans are rare; operators' marks are typed by people."""
+MAX_CONTROL_BODY = 4_096
+"""Bounds: a stripe plan of 800 stripes at 5 bytes each is 4,000."""
+TOKEN_BYTES = 112
+"""Fixed fields of a token's body: epoch 4 + 4, six numbers of 8, commit, reveal and previous digest of 16, and 8 for
+the counts. (sender, token, instant, first sequence, stable, secstable: 8 + 48 + 48 + 8 = 112.)"""
+RUN_BYTES = 36
+"""source 8 + first 8 + count 4 + digest 16."""
+STEP_BYTES = 4
+"""A step of the interleave: run 2 + how many 2; half of that when every value is below 256."""
+GRANT_BYTES = 12
+"""source 8 + window 4."""
+CONTROL_BYTES = 12
+"""kind 2 + length 2 + subject 8, before the entry's own bytes."""
+MAX_TOKEN_BODY = (
+    TOKEN_BYTES
+    + MAX_RUNS * RUN_BYTES
+    + MAX_INTERLEAVE * STEP_BYTES
+    + MAX_GRANTS * GRANT_BYTES
+    + MAX_CONTROL_ENTRIES * (CONTROL_BYTES + MAX_CONTROL_BODY)
+)
+"""Follows: 112 + 65,535·36 + 65,535·4 + 4,096·12 + 16·(12 + 4,096) = 2,736,392 bytes."""
+MAX_WHOLE_TOKEN = MAX_REPAIR_ITEM - FRAME_BYTES
+"""Fits: a TOKEN inside REPAIR: 1,432 - 40 = 1,392 bytes of body, 35 runs; longer ones travel as parts."""
+PART_BYTES = 12
+"""Fixed fields of TOKENPART: token 8 + part 2 + parts 2."""
+MAX_PART_BODY = MAX_REPAIR_ITEM - FRAME_BYTES - PART_BYTES
+"""Fits: a part inside REPAIR: 1,432 - 40 - 12 = 1,380 bytes."""
+MAX_PARTS = -(-MAX_TOKEN_BODY // MAX_PART_BODY)
+"""Follows: the longest token takes ⌈2,736,392 / 1,380⌉ = 1,983 parts."""
+
+# ---- requests
+
+NACK_BYTES = 14
+"""Fixed fields of NACK: token 8 + flags 2 + length of the map of parts 2 + count of holdings 2."""
+HOLDING_BYTES = 18
+"""source 8 + first 8 + length of the bitmap 2, before the bitmap itself."""
+MAX_HOLDING_BITS = 4_096
+"""Bounds: more than any window; 512 bytes. A longer span takes a second holding of the same source."""
+MAX_HOLDINGS = (MAX_UDP - FRAME_BYTES - NACK_BYTES - -(-MAX_PARTS // 8)) // (HOLDING_BYTES + 1)
+"""Fits: (65,507 - 40 - 14 - 248) / (18 + 1) = 3,431 holdings of up to 8 messages. The whole list must fit too:
+`nacks.fit_holdings` cuts one that does not. Within 1,472 bytes there is room for 74 such holdings."""
+
+# ---- ballots
+
+MAX_RING = 256
+"""Bounds: members of a ring, of U, holders, and sites heard. The paper's rings have 10 to 100 (§4.1)."""
+NODE_BYTES = 4
+"""Sites and servers are below 2^32 (`terms.ids`)."""
+MAX_NEXT_NUMBERS = 2_048
+"""Bounds: sources with messages above `stable`; a busy core has hundreds."""
+NEXT_NUMBER_BYTES = 16
+"""source 8 + number 8."""
+JOIN_BYTES = 70
+"""Fixed fields of JOIN: ballot 4 + 4, held, instant and next sequence 8 each, digest and commit 16, 3 counts 2.
+The largest: 40 + 70 + 2·256·4 + 2,048·16 = 34,926 bytes of 65,507."""
+NEW_RING_BYTES = 72
+"""Fixed fields of NEWRING: ballot and cut epoch 8 each, 4 numbers of 8, cut digest 16, 4 counts 2.
+The largest: 40 + 72 + 3·256·4 + 256·16 + 2,048·16 = 40,048 bytes of 65,507."""

@@ -1,0 +1,438 @@
+"""Every packet of the protocol (protocol §2), as values. `codec` turns them into bytes and back.
+
+Each carries the stripe it belongs to, the epoch its sender lives in, and the sender's id; version and
+authentication tag exist only in the bytes. `AUDIENCE` says which roles a multicast packet is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from isocast.terms.ids import Epoch, NodeId
+
+__all__ = [
+    "AUDIENCE",
+    "DIGEST_BYTES",
+    "NO_DIGEST",
+    "NO_NONCE",
+    "ControlEntry",
+    "ControlKind",
+    "Data",
+    "Grant",
+    "Holding",
+    "Invite",
+    "Join",
+    "Nack",
+    "NewRing",
+    "NextNumber",
+    "Packet",
+    "Pending",
+    "Range",
+    "RangeReply",
+    "RangeRequest",
+    "Receipt",
+    "Refuse",
+    "Released",
+    "Repair",
+    "Repairable",
+    "Role",
+    "Run",
+    "SecondaryToken",
+    "Standing",
+    "Suspect",
+    "Suspicion",
+    "Token",
+    "TokenPart",
+    "digest_of",
+]
+
+DIGEST_BYTES = 16
+NO_DIGEST = bytes(DIGEST_BYTES)
+"""The chained digest before token 1."""
+NO_NONCE = bytes(DIGEST_BYTES)
+NO_LIMIT = (1 << 64) - 1
+"""`secstable` of a ring without secondary groups."""
+
+
+def digest_of(*parts: bytes) -> bytes:
+    """The digest used everywhere in the protocol: BLAKE2b, 16 bytes."""
+    state = blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+@dataclass(slots=True)
+class Data:
+    """DATA: one batch of market events from one source; `base` is the lowest number it still holds."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    number: int
+    base: int
+    payload: bytes
+    _digest: bytes | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the payload; computed once, since every token that names this packet needs it."""
+        known = self._digest
+        if known is None:
+            known = self._digest = digest_of(self.payload)
+        return known
+
+
+class Run(NamedTuple):
+    """`count` messages of one source from number `first`; `digest` over their payload digests in order."""
+
+    source: NodeId
+    first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    digest: bytes
+
+
+class ControlKind(IntEnum):
+    """What the network itself puts into the sequence."""
+
+    ADD_SITE = 1
+    REMOVE_SITE = 2
+    STRIPE_PLAN = 3
+    MARK = 4
+
+
+class ControlEntry(NamedTuple):
+    """One ordered entry of the network's own: U plus or minus one site, a stripe plan, an operator's mark."""
+
+    kind: ControlKind
+    subject: int
+    body: bytes
+
+
+class Grant(NamedTuple):
+    """How many unacknowledged messages a source may have from now on."""
+
+    source: NodeId
+    window: int
+
+
+@dataclass(slots=True)
+class Token:
+    """TOKEN t: acknowledges the messages of its runs, all with the scheduled instant T_t (§5).
+
+    `interleave` gives the order of arrival as (index of a run, how many of it) steps; it is empty when
+    the runs simply follow one another or when the ring shuffles by key.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    instant: int
+    first_sequence: int
+    runs: tuple[Run, ...]
+    interleave: tuple[tuple[int, int], ...]
+    control: tuple[ControlEntry, ...]
+    commit: bytes
+    reveal: bytes
+    stable: int
+    secstable: int
+    grants: tuple[Grant, ...]
+    prev_digest: bytes
+    _body: bytes | None = field(default=None, compare=False, repr=False)
+    _digest: bytes | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def count(self) -> int:
+        """k: how many messages this token acknowledges."""
+        return sum([run.count for run in self.runs])
+
+
+class TokenPart(NamedTuple):
+    """One fragment of a token too large for a datagram; `part` of `parts`, requested individually."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    part: int
+    parts: int
+    body: bytes
+
+
+class Receipt(NamedTuple):
+    """RECEIPT: the sender durably holds everything up to `held`, whose chained digest is `digest`."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    held: int
+    digest: bytes
+
+
+class Holding(NamedTuple):
+    """Numbers of one source: bit i of `bitmap` (least significant first) stands for `first`+i."""
+
+    source: NodeId
+    first: int
+    bitmap: int
+
+
+class Nack(NamedTuple):
+    """NACK: one aggregated request for token t and its messages.
+
+    With the token in hand (`has_token`), `listed` names what is missing. Without it the sender cannot
+    know, so `listed` names what it holds above its next numbers, and the owner answers with the
+    difference; `parts_held` is a bitmap of the token's fragments that did arrive.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    has_token: bool
+    parts_held: int
+    listed: tuple[Holding, ...]
+
+
+Repairable: TypeAlias = Data | Token | TokenPart
+
+
+class Repair(NamedTuple):
+    """REPAIR: one packet again, exactly as it was first sent."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    item: Repairable
+
+
+class Pending(NamedTuple):
+    """PENDING: asked for token t, but the sender does not have it either."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+
+
+class Standing(NamedTuple):
+    """STANDING: to a source that repeats itself: all below `next_number` is acknowledged at or before token t."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    source: NodeId
+    next_number: int
+    token_number: int
+
+
+class Suspicion(StrEnum):
+    """Why a site asks for attention."""
+
+    UNRECOVERED = "unrecovered"
+    """k_r requests for a token or its messages stayed unanswered."""
+    NO_RECEIPTS = "no-receipts"
+    """A member sent no receipt for two tokens."""
+    BEHIND = "behind"
+    """The sender is the owner, and does not hold everything before its token."""
+    LATE = "late"
+    """The sender is the owner, and its clock is past T_t+P."""
+    CLOCK = "clock"
+    """A token came before its instant: somebody's clock is out of its bound."""
+    SEALED = "sealed"
+    """The sender promised a ballot whose server went silent."""
+    OUTSIDE = "outside"
+    """The sender is healthy, complete, of U, and not on the ring."""
+    LOST = "lost"
+    """The sender knows no ring that is alive."""
+
+
+class Suspect(NamedTuple):
+    """SUSPECT: informs the reformation servers; nobody seals because of it."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    suspect: NodeId
+    reason: Suspicion
+    promised: Epoch
+
+
+class Invite(NamedTuple):
+    """INVITE: a server's ballot. At the current epoch it is a probe, answered by REFUSE."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+
+
+class Refuse(NamedTuple):
+    """REFUSE: the sender has promised `promised` already; `held` lets a probe see that it is alive and how far."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    promised: Epoch
+    held: int
+
+
+class NextNumber(NamedTuple):
+    """nextM of one source."""
+
+    source: NodeId
+    number: int
+
+
+class Join(NamedTuple):
+    """JOIN: a promise for `ballot`, and what the member brings.
+
+    (`epoch`, `held`) is (e_acc, h); `instant` and `next_sequence` belong to token h; `universe` is U as of h;
+    `next_numbers` covers the sources of the tokens that are not stable yet.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    held: int
+    digest: bytes
+    instant: int
+    next_sequence: int
+    heard: tuple[NodeId, ...]
+    commit: bytes
+    universe: tuple[NodeId, ...]
+    next_numbers: tuple[NextNumber, ...]
+
+
+class NewRing(NamedTuple):
+    """NEWRING: the ring of epoch `ballot`, from token `first_token` at instant `start` on.
+
+    cut = (`cut_epoch`, `cut_token`, `cut_digest`); `holders` hold the cut; `commits` belong to `ring`
+    position by position. A source that `next_numbers` does not name resends all it holds.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    ring: tuple[NodeId, ...]
+    first_token: int
+    first_sequence: int
+    start: int
+    cut_epoch: Epoch
+    cut_token: int
+    cut_digest: bytes
+    holders: tuple[NodeId, ...]
+    commits: tuple[bytes, ...]
+    universe: tuple[NodeId, ...]
+    next_numbers: tuple[NextNumber, ...]
+
+
+class SecondaryToken(NamedTuple):
+    """SECTOKEN: passes through a secondary group, numbered like the primary tokens (§4.1)."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    group: int
+    token_number: int
+
+
+class Released(NamedTuple):
+    """REL: one released message on its way to the customers; `epoch` is that whose token assigned it."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    sequence: int
+    instant: int
+    edge_stripe: int
+    number: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    payload: bytes
+    proof: bytes
+
+
+class Range(IntEnum):
+    """What a range request counts in."""
+
+    TOKENS = 1
+    SEQUENCES = 2
+
+
+class RangeRequest(NamedTuple):
+    """RXREQ: everything from `first` to `last`, both included."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    kind: Range
+    first: int
+    last: int
+
+
+class RangeReply(NamedTuple):
+    """RXREP: what the sender can give of a range; tokens and messages themselves follow as REPAIR."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    kind: Range
+    first: int
+    last: int
+    low_water: int
+
+
+Packet: TypeAlias = (
+    Data
+    | Token
+    | TokenPart
+    | Receipt
+    | Nack
+    | Repair
+    | Pending
+    | Standing
+    | Suspect
+    | Invite
+    | Refuse
+    | Join
+    | NewRing
+    | SecondaryToken
+    | Released
+    | RangeRequest
+    | RangeReply
+)
+
+
+class Role(IntEnum):
+    """Who listens on the core's groups."""
+
+    RECEIVER = 1
+    SOURCE = 2
+    SERVER = 3
+
+
+_EVERYBODY = (Role.RECEIVER, Role.SOURCE, Role.SERVER)
+_NETWORK = (Role.RECEIVER, Role.SERVER)
+
+AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
+    Data: (Role.RECEIVER,),
+    Token: _EVERYBODY,
+    TokenPart: _EVERYBODY,
+    Receipt: (Role.RECEIVER,),
+    Repair: (Role.RECEIVER,),
+    Suspect: _NETWORK,
+    Invite: _NETWORK,
+    Join: _NETWORK,
+    NewRing: _EVERYBODY,
+    SecondaryToken: (Role.RECEIVER,),
+}
+"""Who a multicast packet is for; packets not named here travel by unicast."""

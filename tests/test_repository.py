@@ -1,0 +1,104 @@
+"""What the repository promises about itself, beyond what ruff, mypy and import-linter can see."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import isocast
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in PROJECT["tool"]["importlinter"]["contracts"]}
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+# What each lock is compiled from: the core, and these extras.
+EXTRAS = {
+    "dev": ["build", "dev"],
+    "docs": ["build", "docs"],
+    "fuzz": ["build", "fuzz"],
+    "run": ["build"],
+}
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def pins(lock: Path) -> list[str]:
+    """Each pinned requirement with its hashes, as one line."""
+    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+
+
+def built_layers_from(top: str) -> set[str]:
+    """The packages of the layer `top` and of those below it that exist."""
+    rows: list[str] = CONTRACTS["layers"]["layers"]
+    names = {name.strip(" ()") for row in rows[rows.index(top) :] for name in row.split("|")}
+    return {f"isocast.{name}" for name in names if (ROOT / "src" / "isocast" / name).is_dir()}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_a_lock_pins_exact_versions_by_hash_and_names_no_server(lock: Path) -> None:
+    lines = pins(lock)
+    assert lines
+    for line in lines:
+        assert re.match(r"[a-z0-9-]+(\[[a-z,]+\])?==\S+ .*--hash=sha256:", line), line
+    text = lock.read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+
+
+@pytest.mark.parametrize("stem", EXTRAS)
+def test_a_lock_holds_every_requirement_that_it_stands_for(stem: str) -> None:
+    project = PROJECT["project"]
+    wanted = project["dependencies"] + [
+        requirement for extra in EXTRAS[stem] for requirement in project["optional-dependencies"][extra]
+    ]
+    locked = {name_of(line) for line in pins(ROOT / "requirements" / f"{stem}.txt")}
+    assert {name_of(requirement) for requirement in wanted} <= locked
+
+
+def test_locks_agree_on_every_version_they_share() -> None:
+    def versions(lock: Path) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for line in pins(lock):
+            found.setdefault(name_of(line), set()).add(line.split("--hash")[0].strip())
+        return found
+
+    dev = versions(ROOT / "requirements" / "dev.txt")
+    for lock in LOCKS:
+        for name, pinned in versions(lock).items():
+            assert dev.get(name, pinned) == pinned, f"{lock.name}: {name}"
+
+
+def test_every_package_from_nodes_down_is_held_pure() -> None:
+    assert built_layers_from("nodes") == set(CONTRACTS["pure"]["source_modules"])
+
+
+def test_the_simulator_is_kept_from_the_runtime() -> None:
+    if (ROOT / "src" / "isocast" / "runtime").is_dir():
+        assert "isocast.runtime" in CONTRACTS["virtual"]["forbidden_modules"]
+
+
+def test_a_built_package_is_no_optional_layer() -> None:
+    for row in CONTRACTS["layers"]["layers"]:
+        for name in re.findall(r"\((\w+)\)", row):
+            assert not (ROOT / "src" / "isocast" / name).is_dir(), f"drop the parentheses of {name}"
+
+
+def test_every_ignored_rule_gives_its_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    rules = re.findall(r'^  "[A-Z]+[0-9]*",.*$', text, flags=re.MULTILINE)
+    assert len(rules) >= len(PROJECT["tool"]["ruff"]["lint"]["ignore"])
+    for rule in rules:
+        assert re.search(r"# \S+", rule), rule
+
+
+def test_package_and_project_name_the_same_version() -> None:
+    assert isocast.__version__ == PROJECT["project"]["version"]
