@@ -1,0 +1,1 @@
+"""§4.3: servers propose, members vote (protocol §5)."""

@@ -27,6 +27,7 @@ class Stored(Enum):
     DUPLICATE = "duplicate"
     OUTSIDE_WINDOW = "outside-window"
     BEHIND = "behind"
+    """Kept, and its source no longer holds what this site expects first: the site is behind `stable`."""
 
 
 @dataclass(slots=True)
@@ -128,6 +129,25 @@ class Ledger:
         entry = self.entries.get(token_number)
         return None if entry is None else token_digest(entry.token)
 
+    def reveal_at(self, token_number: int) -> bytes:
+        """The nonce revealed in a token that is in memory, or at the floor."""
+        if token_number == self._floor.token_number:
+            return self._floor.reveal
+        return self.entries[token_number].token.reveal
+
+    def uncertified_change(self, certified: int) -> tuple[int, tuple[NodeId, ...]]:
+        """The first change of U above `certified`, and U before it; (0, U) when there is none."""
+        universe = self._head.universe
+        if universe == self._floor.universe:
+            return 0, universe
+        universe = self._floor.universe
+        for number in range(self.collected + 1, self.held + 1):
+            after = universe_after(universe, self.entries[number].token)
+            if after != universe and number > certified:
+                return number, universe
+            universe = after
+        return 0, universe
+
     def unstable_next_numbers(self, limit: int) -> tuple[NextNumber, ...]:
         """nextM of the sources that appear in the log's memory: what a roll-back could concern."""
         sources = {run.source: None for entry in self.entries.values() for run in entry.token.runs}
@@ -141,8 +161,6 @@ class Ledger:
         expected = self.next_number.get(source, 1)
         if number < expected:
             return Stored.DUPLICATE
-        if message.base > expected:
-            return Stored.BEHIND
         if number >= expected + self.window:
             self.dropped += 1
             return Stored.OUTSIDE_WINDOW
@@ -150,7 +168,7 @@ class Ledger:
         if label in self.waiting:
             return Stored.DUPLICATE
         self.waiting[label] = message
-        return Stored.KEPT
+        return Stored.BEHIND if message.base > expected else Stored.KEPT
 
     def missing(self, token: Token) -> list[tuple[NodeId, int]]:
         """Which messages of a token have not arrived."""

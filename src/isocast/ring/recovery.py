@@ -62,12 +62,19 @@ class Recovery:
 
     def __init__(self, site: NodeId, schedule: Schedule, timing: Timing) -> None:
         """Nothing is missing yet."""
+        self.behind = False
+        """A source no longer holds what this site lacks: single tokens will not do."""
         self._site = site
         self._schedule = schedule
         self._timing = timing
         self._attempts: dict[int, _Attempts] = {}
         self._range: _Attempts | None = None
         self._range_held = -1
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether ranges are being requested."""
+        return self._range is not None
 
     def ask_from(self, token_number: int) -> int:
         """When this receiver may first ask for token t: T_{t+i}+δ_N+2ε, i its turn among the NACK sets."""
@@ -95,9 +102,11 @@ class Recovery:
         for number in [number for number in self._attempts if number <= held]:
             del self._attempts[number]
         last_late = self._schedule.last_due(now - self._timing.late_ns)
-        if last_late - held >= RANGE_FROM + self._timing.nack_sets - 1:
+        gap = last_late - held
+        if gap >= RANGE_FROM + self._timing.nack_sets - 1 or (self.behind and gap > 0):
             return self._due_range(held, last_late, now)
         self._range = None
+        self.behind = False
         actions: list[AskForToken | AskForRange | GiveUp] = []
         for number in range(max(held + 1, self._schedule.first_token), last_late + 1):
             if now >= self.ask_from(number):

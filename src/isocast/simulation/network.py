@@ -65,6 +65,7 @@ class Network:
         """An empty network; nodes are attached one by one."""
         self.model = model
         self.lost_hook: Callable[[NodeId, Burst], None] | None = None
+        """Told of every multicast packet that one destination does not get."""
         self.deliveries = 0
         self._agenda = agenda
         self._seed = seed
@@ -106,7 +107,8 @@ class Network:
     def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
         """Send to one node."""
         link = self._link(sender, to)
-        self._pass(link, sender, link.losses.survivors(burst), burst, self._departure(sender, size))
+        passed = link.losses.survivors(burst)
+        self._pass(link, sender, passed, passed, self._departure(sender, size))
 
     def multicast(self, sender: NodeId, audience: tuple[NodeId, ...], burst: Burst, size: int = 0) -> None:
         """Send to all of `audience` but the sender itself."""
@@ -156,7 +158,7 @@ class Network:
         return free
 
     def _pass(self, link: _Link, sender: NodeId, passed: Burst, sent: Burst, departure: int) -> None:
-        """Put what survived on the agenda, and say what did not."""
+        """Put what survived on the agenda, and say what of a multicast did not."""
         if self._cuts and (sender, link.to) in self._cuts:
             passed = ()
         if passed is not sent and self.lost_hook is not None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
 
-from isocast.simulation.fault_plan import Fault, read_faults
+from isocast.simulation.fault_plan import Fault, Roster, read_faults
 from isocast.simulation.scenario_keys import KEYS_BY_NAME
 from isocast.simulation.scenario_values import Values
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.formulas import Formula, release_delay, retry, seconds, token_period
 from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
 from isocast.terms.timing import Gate, Timing
 from isocast.terms.topology import PAPER_RING, City, city
@@ -23,6 +24,7 @@ from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
 
 __all__ = ["Fault", "Scenario", "load_scenario", "scenario_from_mapping"]
 
+_RING_MIN = 2
 _TRADERS = 2
 
 
@@ -58,21 +60,12 @@ class Scenario:
     duplicate: float
     bandwidth_bps: int
     """0: no limit."""
-    detect_ns: int
-    transmit_ns: int
-    process_ns: int
-    retry_ns: int
-    retries_max: int
-    token_period_ns: int
-    release_delay_ns: int
-    clock_error_ns: int
+    timing: Timing
+    """δ_N, X, P, τ_r, k_r, τ_t, Δ_A, ε, the gate with its L, k_p, and m: all derived times follow from it."""
     drift_ppm: int
     wake_lateness_ns: int
-    gate: Gate
-    next_tokens: int
     order_in_token: str
     """arrival or shuffle."""
-    nack_sets: int
     window: int
     batch_max: int
     release_rate: int
@@ -92,24 +85,6 @@ class Scenario:
     """In the order of the file."""
 
     @property
-    def timing(self) -> Timing:
-        """The ring's times, as the machines take them."""
-        return Timing(
-            detect_ns=self.detect_ns,
-            transmit_ns=self.transmit_ns,
-            process_ns=self.process_ns,
-            retries_max=self.retries_max,
-            clock_error_ns=self.clock_error_ns,
-            ring_size=self.receivers,
-            gate=self.gate,
-            next_tokens=self.next_tokens,
-            nack_sets=self.nack_sets,
-            retry_ns=self.retry_ns,
-            token_period_ns=self.token_period_ns,
-            release_delay_ns=self.release_delay_ns,
-        )
-
-    @property
     def even_arrivals(self) -> bool:
         """Whether messages come at even distances (`messages_per_token`) and not as a Poisson process."""
         return self.messages_per_token > 0
@@ -118,6 +93,7 @@ class Scenario:
 def load_scenario(path: str | Path) -> Scenario:
     """The scenario of a file; ConfigurationError for one that cannot be read."""
     file = str(path)
+    text = ""
     try:
         text = Path(path).read_bytes().decode()
         mapping = tomllib.loads(text)
@@ -149,6 +125,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     receivers = _receivers(values, ring, exchange)
     timing = _timing(values, receivers)
     arrivals = _arrivals(values, timing)
+    servers = values.count("servers", 2)
     _check_original(values)
     return Scenario(
         file=file,
@@ -170,24 +147,14 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         tree_branches=values.count("tree_branches", max(round(sqrt(receivers)), 1)),
         duplicate=values.number("duplicate", 0.0),
         bandwidth_bps=round(values.number("bandwidth", 0)),
-        detect_ns=timing.detect_ns,
-        transmit_ns=timing.transmit_ns,
-        process_ns=timing.process_ns,
-        retry_ns=timing.retry_ns,
-        retries_max=timing.retries_max,
-        token_period_ns=timing.token_period_ns,
-        release_delay_ns=timing.release_delay_ns,
-        clock_error_ns=timing.clock_error_ns,
+        timing=timing,
         drift_ppm=values.count("drift_ppm", 0),
         wake_lateness_ns=values.count("wake_lateness", 0),
-        gate=timing.gate,
-        next_tokens=timing.next_tokens,
         order_in_token=values.text("order_in_token", "arrival"),
-        nack_sets=timing.nack_sets,
         window=values.count("window", arrivals.window),
         batch_max=values.count("batch_max", MAX_MESSAGES_PER_TOKEN),
         release_rate=values.count("release_rate", 0),
-        servers=values.count("servers", 2),
+        servers=servers,
         token_ack_ns=values.count("token_ack", SECOND),
         token_resend_ns=values.count("token_resend", 1200 * MILLISECOND),
         source_resend_ns=values.count("source_resend", SECOND),
@@ -195,5 +162,131 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         ring=ring,
         traders=traders,
         exchange=exchange,
-        faults=read_faults(faults, file, ring, receivers, values.count("servers", 2), arrivals.sources),
+        faults=read_faults(faults, Roster(file, ring, receivers, servers, arrivals.sources)),
     )
+
+
+def _places(values: Values) -> tuple[tuple[City, ...], tuple[City, ...], City | None]:
+    """Ring, traders and exchange, each alone and together."""
+    ring, traders, exchanges = values.cities("ring"), values.cities("traders"), values.cities("exchange")
+    exchange = exchanges[0] if exchanges else None
+    if "ring" in values:
+        if len(ring) < _RING_MIN:
+            raise values.error("ring", f"a ring needs at least {_RING_MIN} cities, not {len(ring)}")
+        twice = [place.name for place in ring if ring.count(place) > 1]
+        if twice:
+            raise values.error("ring", f"{twice[0]} is named twice; a city has one receiver")
+        if exchange is not None:
+            raise values.error("exchange", "a central exchange stands instead of a ring: leave out one of the two")
+    if "traders" in values and (len(traders) != _TRADERS or traders[0] == traders[1]):
+        raise values.error("traders", f"must be exactly two different cities, not {len(traders)}")
+    if exchange is not None and not traders:
+        raise values.error("exchange", "an exchange compares two traders: name them in traders")
+    if traders and not ring and exchange is None:
+        ring = tuple(place for name in PAPER_RING if (place := city(name)))
+    if (ring or exchange) and "one_way_delay" in values:
+        raise values.error("one_way_delay", "with cities the delays follow from the distances: leave it out")
+    return ring, traders, exchange
+
+
+def _receivers(values: Values, ring: tuple[City, ...], exchange: City | None) -> int:
+    if exchange is not None:
+        return 1
+    receivers = values.count("receivers", len(ring) or 10)
+    if receivers < _RING_MIN:
+        raise values.error("receivers", f"a ring needs at least {_RING_MIN} receivers, not {receivers}")
+    if ring and receivers != len(ring):
+        raise values.error(
+            "receivers", f"must be as many as ring has cities, {len(ring)}, or left out; not {receivers}"
+        )
+    return receivers
+
+
+def _timing(values: Values, receivers: int) -> Timing:
+    """The times of the ring: each rule is checked where its key and its numbers can be named."""
+    detect, error = values.count("detect", 375 * MILLISECOND), values.count("clock_error", 0)
+    if detect < 2 * error:
+        rule = f"δ_N must be at least 2·clock_error (2ε) = 2·{seconds(error)} = {seconds(2 * error)} s"
+        raise values.error("detect", f"{rule}, not {seconds(detect)} s")
+    sets = values.count("nack_sets", 1)
+    if sets > max(receivers - 1, 1):
+        raise values.error("nack_sets", f"k_p must be at most receivers-1 = {receivers - 1}, not {sets}")
+    timing = Timing(
+        detect_ns=detect,
+        transmit_ns=values.count("transmit", 0),
+        process_ns=values.count("process", 50 * MILLISECOND),
+        retries_max=values.count("retries_max", 3),
+        clock_error_ns=error,
+        ring_size=receivers,
+        gate=Gate(values.text("gate", "timed")),
+        next_tokens=values.count("next_tokens", 1),
+        nack_sets=sets,
+    )
+    retry_ns = _at_least(values, "retry", timing.minimum_retry_ns, retry(timing))
+    timing = replace(timing, retry_ns=retry_ns, token_period_ns=0, release_delay_ns=0)
+    period_ns = _at_least(values, "token_period", timing.recovery_ns, token_period(timing))
+    timing = replace(timing, token_period_ns=period_ns, release_delay_ns=0)
+    delay_ns = _at_least(values, "release_delay", timing.minimum_release_delay_ns, release_delay(timing))
+    return replace(timing, release_delay_ns=delay_ns)
+
+
+def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> int:
+    """The given time or 0, which means: derive it; an error that shows the formula for one that is too short."""
+    given = values.count(key, 0)
+    if given and given < minimum_ns:
+        raise values.error(key, f"{formula.symbol} must be at least {formula} s, not {seconds(given)} s")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    rate: float
+    sources: int
+    window: int
+
+
+def _arrivals(values: Values, timing: Timing) -> _Arrivals:
+    """How fast, from how many, and how far ahead of their acknowledgements."""
+    original = values.text("protocol", "timed") == "original"
+    rate = values.number("arrival_rate", 1 if original else 10)
+    if "messages_per_token" in values:
+        if "arrival_rate" in values:
+            raise values.error("messages_per_token", "says the same as arrival_rate: leave out one of the two")
+        if original:
+            raise values.error("messages_per_token", "the original protocol has no token period: use arrival_rate")
+        rate = values.count("messages_per_token", 0) / to_seconds(timing.token_period_ns)
+    in_flight = ceil(4 * rate * to_seconds(timing.token_period_ns))
+    # Traders in pairs: enough of them that no two orders of one trader meet in a token, whose order it would keep.
+    usual = min(max(in_flight, 10), 1000) // 2 * 2 if values.cities("traders") else 10
+    sources = values.count("sources", 0 if original else usual)
+    if sources == 0 and not original:
+        raise values.error("sources", "must be at least 1; a source for each message is for the original protocol")
+    burst = values.count("burst", 1)
+    if values.cities("traders"):
+        if sources % 2:
+            raise values.error("sources", f"with traders, half of the sources are at each: must be even, not {sources}")
+        if burst > 1:
+            raise values.error("burst", "with traders, messages come in pairs: leave it out")
+    window = max(64, 4 * burst, ceil(in_flight / max(sources, 1)))
+    return _Arrivals(rate, sources, min(window, MAX_MESSAGES_PER_TOKEN))
+
+
+def _messages(values: Values, rate: float) -> int:
+    traders = bool(values.cities("traders"))
+    if "duration" in values:
+        pairs = max(round(rate * to_seconds(values.count("duration", 0)) / 2), 1)
+        default = 2 * pairs
+    else:
+        default = 200_000 if traders else 10_000
+    messages = values.count("messages", default)
+    if traders and messages % 2:
+        raise values.error("messages", f"with traders, messages come in pairs: must be even, not {messages}")
+    return messages
+
+
+def _check_original(values: Values) -> None:
+    """Rules of the event-driven protocol (§2.1)."""
+    ack, resend = values.count("token_ack", SECOND), values.count("token_resend", 1200 * MILLISECOND)
+    if ack >= resend:
+        rule = f"T_a must be less than token_resend (R_t) = {seconds(resend)} s, not {seconds(ack)} s"
+        raise values.error("token_ack", rule)

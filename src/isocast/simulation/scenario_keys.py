@@ -1,6 +1,7 @@
 """The keys of a scenario file, in one table: for validation, for `isocast sim keys` and for the reference page.
 
-A file is flat TOML: every key at the top level, times in seconds, and a `[[faults]]` table for each fault.
+A file is flat TOML: every key at the top level, times in seconds, and a `[[faults]]` table for each fault
+(`fault_keys`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,7 @@ from enum import StrEnum
 
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_PAYLOAD, MAX_RING
 
-__all__ = [
-    "FAULT_KEYS",
-    "FAULT_KEYS_BY_NAME",
-    "FAULT_KINDS",
-    "KEYS",
-    "KEYS_BY_NAME",
-    "MAX_SECONDS",
-    "Key",
-    "Kind",
-]
+__all__ = ["KEYS", "KEYS_BY_NAME", "MAX_SECONDS", "Key", "Kind"]
 
 MAX_SECONDS = 1_000_000_000
 """Some 31 years. Bounds: a quarter of what an instant of 62 bits can hold."""
@@ -64,6 +56,11 @@ class Key:
     maximum: int = MAX_SECONDS
 
     @property
+    def meaning(self) -> str:
+        """The explanation with the paper's section."""
+        return f"{self.explanation} ({self.section})" if self.section else self.explanation
+
+    @property
     def type_text(self) -> str:
         """The kind, with the choices spelled out."""
         if self.kind is Kind.CHOICE:
@@ -90,9 +87,8 @@ _WHAT = (
         "m",
         _N,
         "10, or as many as `ring` names",
-        "Primary receivers on the ring.",
+        "Primary receivers on the ring, at least 2.",
         "§2.1",
-        minimum=2,
         maximum=MAX_RING,
     ),
     Key(
@@ -198,7 +194,7 @@ _NETWORK = (
         "",
         _N,
         "√m, rounded",
-        "Branches of the tree of `loss_model = \"tree\"`; neighbours on the ring go to different branches.",
+        'Branches of the tree of `loss_model = "tree"`; neighbours on the ring share one.',
         "§5.2",
         minimum=1,
         maximum=MAX_RING,
@@ -284,7 +280,9 @@ _RULES = (
         "§5.1",
         choices=("timed", "majority", "next", "total"),
     ),
-    Key("next_tokens", "L", _N, "1", 'Tokens that must follow under `gate = "next"`.', "§2.1", minimum=1, maximum=1_000),
+    Key(
+        "next_tokens", "L", _N, "1", 'Tokens that must follow under `gate = "next"`.', "§2.1", minimum=1, maximum=1_000
+    ),
     Key(
         "order_in_token",
         "",
@@ -347,8 +345,24 @@ _ORIGINAL = (
         "§2.1",
         minimum=1,
     ),
-    Key("token_resend", "R_t", _S, "1.2", "Original: an unconfirmed token is passed again after this.", "§2.1", minimum=1),
-    Key("source_resend", "R_s", _S, "1", "Original: a source repeats an unacknowledged message after this.", "§2.1", minimum=1),
+    Key(
+        "token_resend",
+        "R_t",
+        _S,
+        "1.2",
+        "Original: an unconfirmed token is passed again after this.",
+        "§2.1",
+        minimum=1,
+    ),
+    Key(
+        "source_resend",
+        "R_s",
+        _S,
+        "1",
+        "Original: a source repeats an unacknowledged message after this.",
+        "§2.1",
+        minimum=1,
+    ),
     Key("nack_resend", "R_n", _S, "0.25", "Original: a receiver repeats a request after this.", "§2.1", minimum=1),
 )
 
@@ -380,44 +394,6 @@ _PLACES = (
 )
 
 KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + _ORIGINAL + _PLACES
-"""Every key of the top level, in the order of the reference page. `[[faults]]` has a table of its own."""
-
-FAULT_KINDS: dict[str, str] = {
-    "crash": "The sites lose everything volatile. With duration or until they come back then.",
-    "restart": "Sites that are down come back; sites that are up crash and come back at once.",
-    "partition": "The groups cannot hear each other. A node in no group hears all and is heard by all.",
-    "one-way": "Nothing passes from the first group to the second; the other way is open.",
-    "isolate": "Each of the sites is cut off from everybody, sources and servers included.",
-    "clock-step": "The clocks of the sites jump by `step`, beyond their bound if it is large enough; they jump back"
-    " at the end.",
-    "loss": "All links lose `loss` instead of what the scenario says.",
-}
-"""What a fault does, by its kind."""
-
-FAULT_KEYS: tuple[Key, ...] = (
-    Key("kind", "", _C, "required", "What happens.", choices=tuple(FAULT_KINDS)),
-    Key("at", "", _S, "required", "When it begins, after the start of the run."),
-    Key("duration", "", _S, "for ever", "How long it lasts.", minimum=1),
-    Key("until", "", _S, "for ever", "When it ends: instead of duration.", minimum=1),
-    Key(
-        "sites",
-        "",
-        Kind.NODES,
-        "required by crash, restart, isolate and clock-step",
-        "Who is hit: cities of `ring`, numbers 1..m, or names such as site3, server1, source2.",
-    ),
-    Key(
-        "groups",
-        "",
-        Kind.GROUPS,
-        "required by partition and one-way",
-        "Two or more lists of nodes (one-way: from, to), none in two of them.",
-    ),
-    Key("step", "", Kind.SIGNED_SECONDS, "required by clock-step", "How far the clocks jump."),
-    Key("disk", "", _C, '"kept"', "Whether a crashed site finds its disk again.", choices=("kept", "lost")),
-    Key("loss", "p", _P, "required by loss", "Share of packets that a destination loses meanwhile."),
-)
-"""The keys of one `[[faults]]` table."""
+"""Every key of the top level, in the order of the reference page; those of `[[faults]]` are in `fault_keys`."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
-FAULT_KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in FAULT_KEYS}

@@ -1,4 +1,4 @@
-"""One key at a time: is the value of a scenario file what the table of keys says?
+"""One key at a time: the value of a scenario file must be what the table of keys says.
 
 Seconds become integer nanoseconds here, names of cities become cities; rules between keys are `scenario`'s.
 """
@@ -143,7 +143,9 @@ class Values:
         if number < 0:
             raise self.error(key.name, f"must not be negative: a time in seconds, not {_shown(value)}")
         if key.minimum and nanoseconds == 0:
-            raise self.error(key.name, f"must be more than 0: a time in seconds, to the nanosecond, not {_shown(value)}")
+            raise self.error(
+                key.name, f"must be more than 0: a time in seconds, to the nanosecond, not {_shown(value)}"
+            )
         return nanoseconds
 
     def _list(self, key: Key, value: object) -> list[object]:

@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_DATAGRAM, TAG_BYTES
-from isocast.wire.packets import DIGEST_BYTES
+from isocast.wire.packets import DIGEST_BYTES, Packet
 
 __all__ = [
     "MAGIC",
@@ -106,9 +106,12 @@ def prefix(kind: Kind) -> bytes:
     return MAGIC + bytes((VERSION, kind))
 
 
-def header_bytes(start: bytes, header: Header) -> bytes:
-    """The header, from the prefix of its kind."""
-    return _HEADER.pack(start, header.stripe, 0, *header.epoch, header.sender)
+_PREFIXES = {kind: prefix(kind) for kind in Kind}
+
+
+def header_bytes(kind: Kind, packet: Packet) -> bytes:
+    """The header of a packet; struct.error when a field is out of its range."""
+    return _HEADER.pack(_PREFIXES[kind], packet.stripe, 0, *packet.epoch, packet.sender)
 
 
 def read_header(frame: bytes) -> Header:

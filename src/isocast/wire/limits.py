@@ -144,8 +144,8 @@ HOLDING_BYTES = 18
 MAX_HOLDING_BITS = 4_096
 """Bounds: more than any window; 512 bytes. A longer span takes a second holding of the same source."""
 MAX_HOLDINGS = (MAX_UDP - FRAME_BYTES - NACK_BYTES - -(-MAX_PARTS // 8)) // (HOLDING_BYTES + 1)
-"""Fits: (65,507 - 40 - 14 - 248) / (18 + 1) = 3,431 holdings of up to 8 messages. The whole list must fit too:
-`nacks.fit_holdings` cuts one that does not. Within 1,472 bytes there is room for 74 such holdings."""
+"""Fits: (65,507 - 40 - 14 - 248) / (18 + 1) = 3,431 holdings of up to 8 messages each. With longer bitmaps the whole
+still has to fit 65,507 bytes, and whoever asks cuts the list. 1,472 bytes have room for 61 of the short ones."""
 
 # ---- ballots
 

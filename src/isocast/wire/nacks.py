@@ -9,12 +9,11 @@ Maps are little-endian integers without zero bytes at their end, so that each ha
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.frame import Header, Kind, Layout
 from isocast.wire.limits import (
-    FRAME_BYTES,
     HOLDING_BYTES,
     MAX_HOLDING_BITS,
     MAX_HOLDINGS,
@@ -25,34 +24,11 @@ from isocast.wire.limits import (
 )
 from isocast.wire.packets import Holding, Nack
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["NACKS", "fit_holdings"]
+__all__ = ["NACKS"]
 
 _NACK = Struct("<QHHH")
 _HOLDING = Struct("<QQH")
 _HAS_TOKEN = 1
-_HOLDINGS_ROOM = MAX_UDP - FRAME_BYTES - NACK_BYTES - -(-MAX_PARTS // 8)
-
-
-def fit_holdings(listed: Iterable[Holding], room: int = _HOLDINGS_ROOM) -> tuple[Holding, ...]:
-    """As many of `listed`, from the first on, as one NACK can carry; long spans are cut into several.
-
-    What is left out is asked for at the next attempt (missing), or comes once more than needed (held).
-    """
-    fitting: list[Holding] = []
-    for source, first, bitmap in listed:
-        start, rest = first, bitmap
-        while rest:
-            piece = rest & ((1 << MAX_HOLDING_BITS) - 1)
-            if piece:
-                room -= HOLDING_BYTES + _bytes_for(piece)
-                if room < 0 or len(fitting) == MAX_HOLDINGS:
-                    return tuple(fitting)
-                fitting.append(Holding(source, start, piece))
-            start, rest = start + MAX_HOLDING_BITS, rest >> MAX_HOLDING_BITS
-    return tuple(fitting)
 
 
 def _bytes_for(bitmap: int) -> int:

@@ -1,4 +1,4 @@
-"""The bodies of a ring's ordinary traffic: DATA, parts, receipts, answers, releases and ranges."""
+"""The bodies of a ring's ordinary traffic: parts, receipts, answers, releases and ranges."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import Any
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.frame import Header, Kind, Layout, digest_fault
 from isocast.wire.limits import (
-    DATA_BYTES,
     MAX_PART_BODY,
     MAX_PARTS,
-    MAX_PAYLOAD,
     MAX_PROOF,
     MAX_RELEASED_PAYLOAD,
     PART_BYTES,
     RELEASED_BYTES,
 )
 from isocast.wire.packets import (
-    Data,
     Pending,
     Range,
     RangeReply,
@@ -32,7 +29,6 @@ from isocast.wire.packets import (
 
 __all__ = ["TRAFFIC"]
 
-_DATA = Struct("<QQ")
 _PART = Struct("<QHH")
 _RECEIPT = Struct("<Q16s")
 _PENDING = Struct("<Q")
@@ -43,22 +39,6 @@ _REQUEST = Struct("<HQQ")
 _REPLY = Struct("<HQQQ")
 
 
-# ---- DATA (`codec` has a shorter way for it; this one serves the rest of the registry)
-
-
-def _write_data(packet: Data) -> bytes:
-    return _DATA.pack(packet.number, packet.base) + packet.payload
-
-
-def _read_data(header: Header, body: bytes) -> Data:
-    return Data(*header, *_DATA.unpack_from(body), body[DATA_BYTES:])
-
-
-def _data_fault(packet: Data) -> str | None:
-    length = len(packet.payload)
-    return f"a payload of {length} bytes, more than {MAX_PAYLOAD}" if length > MAX_PAYLOAD else None
-
-
 # ---- TOKENPART
 
 
@@ -67,7 +47,8 @@ def _write_part(packet: TokenPart) -> bytes:
 
 
 def _read_part(header: Header, body: bytes) -> TokenPart:
-    return TokenPart(*header, *_PART.unpack_from(body), body[PART_BYTES:])
+    token_number, part, parts = _PART.unpack_from(body)
+    return TokenPart(*header, token_number, part, parts, body[PART_BYTES:])
 
 
 def _part_fault(packet: TokenPart) -> str | None:
@@ -145,7 +126,6 @@ def _read_reply(header: Header, body: bytes) -> RangeReply:
 
 
 TRAFFIC: dict[type, Layout[Any]] = {
-    Data: Layout(Kind.DATA, _write_data, _read_data, _data_fault),
     TokenPart: Layout(Kind.TOKENPART, _write_part, _read_part, _part_fault),
     Receipt: Layout(
         Kind.RECEIPT,

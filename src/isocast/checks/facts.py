@@ -1,0 +1,158 @@
+"""What an observer from outside sees of a run. `at` is true time where it is known, else the writer's clock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from isocast.terms.ids import Epoch, NodeId
+from isocast.wire.packets import Data, NewRing, Suspicion
+
+__all__ = [
+    "Collected",
+    "Completed",
+    "Crashed",
+    "Fact",
+    "Faulted",
+    "Installed",
+    "Promised",
+    "ReceiptSent",
+    "Released",
+    "Restarted",
+    "Submitted",
+    "Suspected",
+    "TokenSent",
+]
+
+
+class Submitted(NamedTuple):
+    """A source took a message from its client."""
+
+    at: int
+    source: NodeId
+    number: int
+    digest: bytes
+
+
+class TokenSent(NamedTuple):
+    """A site multicast a token of its own."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    instant: int
+    digest: bytes
+    count: int
+
+
+class ReceiptSent(NamedTuple):
+    """A site claimed to hold everything up to a token."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    held: int
+
+
+class Completed(NamedTuple):
+    """A site's log grew by a token; `messages` counts those that are really there."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    digest: bytes
+    expected: int
+    messages: int
+
+
+class Released(NamedTuple):
+    """A site released messages: sequences `first_sequence` onwards."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    instant: int
+    first_sequence: int
+    messages: tuple[Data, ...]
+    due: int
+    clock_kept: bool
+    """Whether the site's clock was within its bound."""
+
+
+class Promised(NamedTuple):
+    """A site promised a ballot."""
+
+    at: int
+    site: NodeId
+    ballot: Epoch
+
+
+class Installed(NamedTuple):
+    """A site entered the epoch of a ring, with its log kept up to `keep` and continued up to the cut."""
+
+    at: int
+    site: NodeId
+    ring: NewRing
+    keep: int
+
+
+class Collected(NamedTuple):
+    """A site dropped everything up to a token from memory."""
+
+    at: int
+    site: NodeId
+    token_number: int
+
+
+class Suspected(NamedTuple):
+    """A site gave up on something."""
+
+    at: int
+    site: NodeId
+    token_number: int
+    suspect: NodeId
+    reason: Suspicion
+
+
+class Faulted(NamedTuple):
+    """A site could not release a token at its instant."""
+
+    at: int
+    site: NodeId
+    token_number: int
+
+
+class Crashed(NamedTuple):
+    """A node went down."""
+
+    at: int
+    node: NodeId
+
+
+class Restarted(NamedTuple):
+    """A node came back; for a site, with what its disk says."""
+
+    at: int
+    node: NodeId
+    disk_kept: bool
+    promised: Epoch
+    accepted: Epoch
+    held: int
+
+
+Fact: TypeAlias = (
+    Submitted
+    | TokenSent
+    | ReceiptSent
+    | Completed
+    | Released
+    | Promised
+    | Installed
+    | Collected
+    | Suspected
+    | Faulted
+    | Crashed
+    | Restarted
+)

@@ -1,0 +1,76 @@
+"""The command `isocast`: parse, call, and turn errors into one line and an exit code.
+
+0 fine; 1 the run found something wrong; 2 bad input, named by file, key and rule; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+
+from cyclopts import App, CycloptsError
+
+from isocast import __version__
+from isocast.cli import demo, plan, sim
+from isocast.cli.render import note
+from isocast.terms.errors import IsocastError
+
+__all__ = ["app", "main"]
+
+_BAD_INPUT = 2
+_INTERRUPTED = 130
+_BROKEN_PIPE = 141
+
+_EXAMPLES = """Start with:
+
+    isocast demo
+
+    isocast sim run scenarios/quiet.toml
+
+    isocast plan timing
+"""
+
+app = App(
+    name="isocast",
+    version=f"isocast {__version__}",
+    help="Ordered, fair multicast for markets: one sequence, released everywhere at the same instant.",
+    help_epilogue=_EXAMPLES,
+    help_format="markdown",
+    suppress_keyboard_interrupt=False,
+)
+app.command(demo.demo)
+app.command(sim.app)
+app.command(plan.app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; what it returns is the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal without Greek letters still gets its numbers.
+    try:
+        code = app(
+            sys.argv[1:] if arguments is None else list(arguments),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+        sys.stdout.flush()
+    except IsocastError as error:
+        note(f"isocast: {error}")
+        return _BAD_INPUT
+    except CycloptsError as error:
+        note(f"isocast: {' '.join(str(error).split())} (isocast --help explains the commands)")
+        return _BAD_INPUT
+    except KeyboardInterrupt:
+        note("isocast: interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it closes the stream.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return code if isinstance(code, int) else 0

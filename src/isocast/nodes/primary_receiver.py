@@ -1,0 +1,130 @@
+"""A primary receiver, R_P (§4.1): the ring's receiver and the reformation's member in one site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.reformation.member import Member, MemberSnapshot
+from isocast.ring.effects import Effect, Multicast, RingSuspected
+from isocast.ring.inputs import ControlRequested, Input, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.receiver import Receiver, ReceiverSnapshot
+from isocast.ring.settings import RingSettings
+from isocast.ring.storage import SiteState
+from isocast.terms.ids import NodeId
+from isocast.wire.packets import (
+    Data,
+    Invite,
+    Nack,
+    NewRing,
+    Packet,
+    RangeRequest,
+    Receipt,
+    Repair,
+    Suspect,
+    Token,
+    TokenPart,
+)
+
+__all__ = ["PrimaryReceiver", "PrimaryReceiverSnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryReceiverSnapshot:
+    """Both halves."""
+
+    receiver: ReceiverSnapshot
+    member: MemberSnapshot
+
+
+class PrimaryReceiver:
+    """Drives a receiver and a member with the packets of one site."""
+
+    receiver_class = Receiver
+    member_class = Member
+
+    def __init__(
+        self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState, *, forgot: bool = False
+    ) -> None:
+        """Start, or restart, from what the disk says; `forgot` says that the disk was lost."""
+        self.receiver = self.receiver_class(site, settings, secret, state)
+        self.member = self.member_class(self.receiver, forgot=forgot)
+        self._stripe = settings.stripe
+        self.receiver.take(0)
+
+    def step(self, event: Input, now: int) -> tuple[Effect, ...]:
+        """Take one input at local time `now`."""
+        receiver = self.receiver
+        match event:
+            case PacketsArrived(packets):
+                quiet = True
+                for packet in packets:
+                    if type(packet) is Data:
+                        receiver.on_data(packet, now)
+                    else:
+                        quiet = False
+                        self._on_packet(packet, now)
+                if quiet and not receiver.out:
+                    return ()
+            case TimerFired():
+                receiver.out.extend(self.member.on_timer(now))
+            case JournalRead():
+                receiver.on_journal(event)
+            case ControlRequested(entry):
+                receiver.request_control(entry)
+            case _:
+                pass
+        return self._told(receiver.take(now))
+
+    def next_deadline(self) -> int:
+        """When the site must be woken."""
+        return min(self.receiver.next_deadline(), self.member.next_deadline())
+
+    def snapshot(self) -> PrimaryReceiverSnapshot:
+        """For whoever watches."""
+        return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot())
+
+    def _on_packet(self, packet: Packet, now: int) -> None:
+        receiver, member = self.receiver, self.member
+        member.heard(packet.sender, now)
+        match packet:
+            case Token():
+                receiver.on_token(packet, now)
+            case Receipt():
+                receiver.on_receipt(packet, now)
+            case Repair() if member.reconciling:
+                receiver.out.extend(member.on_repair(packet, now))
+            case Repair():
+                receiver.on_repair(packet, now)
+            case Nack():
+                receiver.on_nack(packet, now)
+            case TokenPart():
+                receiver.on_part(packet, now)
+            case RangeRequest():
+                receiver.on_range_request(packet)
+            case Invite():
+                receiver.out.extend(member.on_invite(packet, now))
+            case NewRing():
+                receiver.out.extend(member.on_new_ring(packet, now))
+            case _:
+                pass
+
+    def _told(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """A suspicion is told to the reformation servers, and to whoever listens."""
+        if not any([isinstance(effect, RingSuspected) for effect in effects]):
+            return effects
+        told: list[Effect] = []
+        for effect in effects:
+            told.append(effect)
+            if isinstance(effect, RingSuspected):
+                receiver = self.receiver
+                packet = Suspect(
+                    self._stripe,
+                    receiver.accepted,
+                    receiver.site,
+                    effect.token_number,
+                    effect.suspect,
+                    effect.reason,
+                    receiver.promised,
+                )
+                told.append(Multicast(packet))
+        return tuple(told)

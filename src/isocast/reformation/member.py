@@ -1,0 +1,181 @@
+"""A member's part in a reformation: promise, join, reconcile, install (protocol §5).
+
+1. INVITE b > prom: promise b on disk, seal, and JOIN every τ_r until the ring of b, or a higher ballot, comes.
+2. NEWRING b ≥ prom, b > e_acc: promise b, find the longest common prefix with the cut by the chained digest,
+   fetch what follows it from the holders, and install everything in one record.
+3. Until then every JOIN reports the old (e_acc, h): half a reconciliation is worth nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.reformation.reconciliation import Reconciliation
+from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
+from isocast.ring.receiver import Receiver
+from isocast.terms.ids import Epoch, NodeId, is_site
+from isocast.terms.instants import NEVER
+from isocast.wire.limits import MAX_NEXT_NUMBERS
+from isocast.wire.packets import Invite, Join, NewRing, Range, RangeRequest, Refuse, Repair, Suspicion
+
+__all__ = ["Member", "MemberSnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """A member's state for checkers and console."""
+
+    joining: Epoch | None
+    reconciling: Epoch | None
+
+
+class Member:
+    """Votes for its site, and tells the receiver when to seal and what to install."""
+
+    def __init__(self, receiver: Receiver, *, forgot: bool = False) -> None:
+        """`forgot`: the disk was lost, so promises may be forgotten: this site must never vote again."""
+        self.forgot = forgot
+        self._receiver = receiver
+        self._timing = receiver.timing
+        self._stripe = receiver.settings.stripe
+        self._heard: dict[NodeId, int] = {}
+        self._joining: Epoch | None = None
+        self._silences = 0
+        self._next_at = 0
+        self._reconciliation: Reconciliation | None = None
+        if receiver.ring is None or receiver.promised > receiver.accepted:
+            self._joining = receiver.promised if receiver.promised > receiver.accepted else None
+
+    def next_deadline(self) -> int:
+        """When to JOIN again, to ask holders again, or to look for a ring."""
+        return NEVER if self._settled else self._next_at
+
+    @property
+    def _settled(self) -> bool:
+        receiver = self._receiver
+        return self.forgot or (receiver.ring is not None and receiver.promised == receiver.accepted)
+
+    def snapshot(self) -> MemberSnapshot:
+        """For whoever watches."""
+        target = self._reconciliation.target.ballot if self._reconciliation else None
+        return MemberSnapshot(self._joining, target)
+
+    def heard(self, site: NodeId, now: int) -> None:
+        """A packet came from this site: JOIN says so, and broken pairs end up on different sides of no ring."""
+        self._heard[site] = now
+
+    def on_invite(self, invite: Invite, now: int) -> list[Effect]:
+        """Promise a higher ballot; refuse a lower one, and let a probe see how far we are."""
+        if self.forgot:
+            return []
+        receiver, ballot = self._receiver, invite.ballot
+        if self.may_promise(ballot):
+            receiver.seal(ballot)
+            self._reconciliation = None
+            return self._join(ballot, now)
+        if ballot == receiver.promised > receiver.accepted:
+            return [] if self._reconciliation else self._join(ballot, now)
+        refuse = Refuse(self._stripe, receiver.accepted, receiver.site, ballot, receiver.promised, receiver.held)
+        return [Unicast(invite.sender, refuse)]
+
+    def may_promise(self, ballot: Epoch) -> bool:
+        """Promises only rise."""
+        return ballot > self._receiver.promised
+
+    def on_new_ring(self, ring: NewRing, now: int) -> list[Effect]:
+        """Work towards the ring of a ballot that we have not promised against."""
+        receiver = self._receiver
+        if self.forgot or ring.ballot < receiver.promised or ring.ballot <= receiver.accepted:
+            return []
+        if self._reconciliation is not None and self._reconciliation.target.ballot >= ring.ballot:
+            return []
+        if ring.ballot > receiver.promised:
+            receiver.seal(ring.ballot)
+        self._joining = None
+        self._silences = 0
+        self._reconciliation = Reconciliation(ring, receiver.ledger)
+        return self._reconcile(now)
+
+    def on_repair(self, repair: Repair, now: int) -> list[Effect]:
+        """While reconciling, repairs belong to the common prefix's continuation."""
+        if self._reconciliation is None:
+            return []
+        self._reconciliation.offer(repair.item)
+        return self._reconcile(now, ask=False)
+
+    @property
+    def reconciling(self) -> bool:
+        """Whether repairs are for us rather than for the receiver."""
+        return self._reconciliation is not None
+
+    def on_timer(self, now: int) -> list[Effect]:
+        """JOIN again, ask again, or look for a ring."""
+        if self._settled or now < self._next_at:
+            return []
+        if self._reconciliation is not None:
+            return self._reconcile(now)
+        if self._joining is not None:
+            return self._join(self._joining, now)
+        # No ring, no ballot: a site that just came up asks whoever knows.
+        self._next_at = now + self._timing.retry_ns
+        return [RingSuspected(self._receiver.held, self._receiver.site, Suspicion.LOST)]
+
+    def _join(self, ballot: Epoch, now: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if ballot != self._joining:
+            self._joining, self._silences = ballot, 0
+        elif self._silences == self._timing.retries_max:
+            # The server of this ballot is silent: let another one start a higher ballot.
+            effects.append(RingSuspected(self._receiver.held, ballot.server, Suspicion.SEALED))
+            self._silences = 0
+        self._silences += 1
+        self._next_at = now + self._timing.retry_ns
+        effects.append(Multicast(self._vote(ballot, now)))
+        return effects
+
+    def _vote(self, ballot: Epoch, now: int) -> Join:
+        receiver = self._receiver
+        head = receiver.ledger.head
+        since = now - self._timing.retries_max * self._timing.retry_ns
+        heard = tuple([site for site in sorted(self._heard) if self._heard[site] >= since and is_site(site)])
+        return Join(
+            self._stripe,
+            receiver.accepted,
+            receiver.site,
+            ballot,
+            head.token_number,
+            head.digest,
+            head.instant,
+            head.next_sequence,
+            heard,
+            receiver.issuer.commit_for(ballot),
+            head.universe,
+            receiver.ledger.unstable_next_numbers(MAX_NEXT_NUMBERS),
+        )
+
+    def _reconcile(self, now: int, *, ask: bool = True) -> list[Effect]:
+        """Install once everything up to the cut is here; else ask a holder."""
+        reconciliation, receiver = self._reconciliation, self._receiver
+        if reconciliation is None:
+            return []
+        result = reconciliation.result()
+        if result is not None:
+            self._reconciliation = None
+            receiver.install(reconciliation.target, result.keep, result.suffix, now)
+            return []
+        if not ask:
+            return []
+        self._next_at = now + self._timing.retry_ns
+        self._silences += 1
+        ring = reconciliation.target
+        others = [site for site in ring.holders if site != receiver.site]
+        effects: list[Effect] = []
+        if self._silences > self._timing.retries_max * max(len(others), 1):
+            self._silences = 0
+            effects.append(RingSuspected(receiver.held, ring.ballot.server, Suspicion.SEALED))
+        if others:
+            first, last = reconciliation.wanted()
+            to = others[self._silences % len(others)]
+            request = RangeRequest(self._stripe, receiver.accepted, receiver.site, Range.TOKENS, first, last)
+            effects.append(Unicast(to, request))
+        return effects

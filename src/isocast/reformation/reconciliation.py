@@ -1,0 +1,127 @@
+"""Bringing one log to the cut of a new ring (protocol §5, step 4).
+
+A stale site may hold tokens *below* the cut that were never part of the surviving log. The chained digest tells:
+walking down from the cut, the first token whose predecessor's digest is also ours marks the common prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Ledger
+from isocast.ring.parts import PartStore
+from isocast.ring.recovery import RANGE_TOKENS
+from isocast.ring.token import label_order, run_digest, shuffle_key
+from isocast.terms.ids import NodeId
+from isocast.wire.packets import Data, NewRing, Repairable, Token, TokenPart
+from isocast.wire.token_body import token_digest
+
+__all__ = ["Reconciled", "Reconciliation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Keep the log up to `keep`; then comes `suffix`, up to the cut."""
+
+    keep: int
+    suffix: tuple[LogEntry, ...]
+
+
+class Reconciliation:
+    """Collects what lies between the common prefix and the cut."""
+
+    def __init__(self, target: NewRing, ledger: Ledger) -> None:
+        """Towards the ring `target`, from what `ledger` holds; the ledger must not change meanwhile."""
+        self.target = target
+        self._ledger = ledger
+        self._tokens: dict[int, Token] = {}
+        self._messages: dict[tuple[NodeId, int], Data] = {}
+        self._parts = PartStore()
+        self._keep: int | None = None
+        self._expected = target.cut_token
+        self._digest = target.cut_digest
+        self._entries: list[LogEntry] = []
+        self._walk()
+
+    def offer(self, item: Repairable) -> None:
+        """A packet from a holder."""
+        match item:
+            case Data():
+                self._messages[item.sender, item.number] = item
+            case Token():
+                if self._ledger.collected < item.token_number <= self.target.cut_token:
+                    self._tokens[item.token_number] = item
+                    self._walk()
+            case TokenPart():
+                token = self._parts.add(item)
+                if token is not None:
+                    self.offer(token)
+
+    def _walk(self) -> None:
+        """Go down from the cut while our own log differs and the next token is here."""
+        while self._keep is None:
+            number = self._expected
+            if self._ledger.digest_at(number) == self._digest:
+                self._keep = number
+                return
+            token = self._tokens.get(number)
+            if token is None:
+                return
+            if token_digest(token) != self._digest:
+                # A holder's honest answer never differs from the chain: wait for another one.
+                del self._tokens[number]
+                return
+            self._expected, self._digest = number - 1, token.prev_digest
+
+    def wanted(self) -> tuple[int, int]:
+        """The range of tokens to ask a holder for next."""
+        if self._keep is None:
+            last = self._expected
+            first = min(last, max(self._ledger.held + 1, last - RANGE_TOKENS + 1, self._ledger.collected + 1))
+            return first, last
+        first = self._keep + 1 + len(self._entries)
+        return first, min(first + RANGE_TOKENS - 1, self.target.cut_token)
+
+    def result(self) -> Reconciled | None:
+        """Everything, once it is complete."""
+        if self._keep is None:
+            return None
+        reveal = self._reveal(self._keep + len(self._entries))
+        for number in range(self._keep + 1 + len(self._entries), self.target.cut_token + 1):
+            token = self._tokens[number]
+            entry = self._entry(token, reveal)
+            if entry is None:
+                return None
+            self._entries.append(entry)
+            reveal = token.reveal
+        return Reconciled(self._keep, tuple(self._entries))
+
+    def _reveal(self, number: int) -> bytes:
+        """The nonce revealed in a token of the common prefix or of the suffix."""
+        if self._entries:
+            return self._entries[-1].token.reveal
+        return self._ledger.reveal_at(number)
+
+    def _entry(self, token: Token, previous_reveal: bytes) -> LogEntry | None:
+        found: dict[tuple[NodeId, int], Data] = {}
+        for run in token.runs:
+            messages = [self._message(run.source, number) for number in range(run.first, run.first + run.count)]
+            whole = [message for message in messages if message is not None]
+            if len(whole) < run.count or run_digest(whole) != run.digest:
+                return None
+            found.update({(message.sender, message.number): message for message in whole})
+        key = shuffle_key(token, previous_reveal)
+        labels = label_order(token, self._ledger.order, key)
+        return LogEntry(token, tuple([found[label] for label in labels]), key)
+
+    def _message(self, source: NodeId, number: int) -> Data | None:
+        """From a holder, from what waits, or from our own tokens that are to be cut."""
+        found = self._messages.get((source, number)) or self._ledger.waiting.get((source, number))
+        if found is not None:
+            return found
+        for token_number in range(self._ledger.held, self._ledger.collected, -1):
+            for message in self._ledger.entries[token_number].messages:
+                if message.sender == source and message.number == number:
+                    return message
+        return None

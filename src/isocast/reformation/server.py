@@ -1,0 +1,397 @@
+"""A reformation server, X_R (§4.3; protocol §5): probes suspects, runs ballots, forms rings.
+
+    idle ──suspicion──▶ probing ──no answer, or stuck──▶ waiting ──its turn──▶ inviting ──majority, grace──▶ idle
+      ▲                    └──alive and ahead──▶ idle        └──another ballot──▶ idle       └─ in vain ─▶ waiting
+
+A server that fails half-way is just a higher ballot: nothing that it did binds anybody but by promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+
+from isocast.reformation.forming import Formation, form
+from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, Record, RingDecided, Unicast
+from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.settings import RingSettings
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.packets import Invite, Join, NewRing, Packet, Refuse, Suspect, Suspicion, Token
+
+__all__ = ["ReformationServer", "ServerSnapshot", "ServerState"]
+
+CLOCK_BAR_CYCLES = 4
+"""Cycles for which a site accused of a bad clock by a majority stays off the ring."""
+PLANNED_CYCLES = 2
+"""Cycles between two planned ballots, doubled each time that a ballot changes nothing."""
+
+
+class Stage(StrEnum):
+    """What a server is doing."""
+
+    IDLE = "idle"
+    PROBING = "probing"
+    WAITING = "waiting"
+    INVITING = "inviting"
+
+
+@dataclass(slots=True)
+class ServerState:
+    """What a server's disk says: the highest ballot it used, and the newest ring it decided."""
+
+    ballot: Epoch = NO_EPOCH
+    ring: NewRing | None = None
+
+    def apply(self, record: Record) -> None:
+        """Take one record."""
+        match record:
+            case BallotChosen(ballot):
+                self.ballot = ballot
+            case RingDecided(ring):
+                self.ring = ring
+            case _:
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSnapshot:
+    """A server's state for checkers and console."""
+
+    server: NodeId
+    stage: Stage
+    ballot: Epoch
+    ring: Epoch | None
+    votes: int
+
+
+@dataclass(slots=True)
+class _Probe:
+    suspect: NodeId
+    token_number: int
+    attempts: int = 0
+    excused: bool = False
+    since: int = 0
+
+
+@dataclass(slots=True)
+class _Planned:
+    """When a ballot may be held only to let healthy sites in."""
+
+    not_before: int = 0
+    in_vain: int = 0
+
+
+@dataclass(slots=True)
+class _Ballot:
+    epoch: Epoch
+    attempts: int = 0
+    votes: dict[NodeId, Join] = field(default_factory=dict)
+    decide_at: int = NEVER
+
+
+class ReformationServer:
+    """The machine of one server. `rank` orders the servers: a lower one moves first."""
+
+    def __init__(
+        self,
+        server: NodeId,
+        settings: RingSettings,
+        rank: int,
+        regions: Mapping[NodeId, str],
+        state: ServerState | None = None,
+    ) -> None:
+        """Start, or restart, from what the disk says."""
+        self.server = server
+        self.ring = state.ring if state else None
+        self._stripe = settings.stripe
+        self._timing = settings.timing
+        self._rank = rank
+        self._regions = regions
+        self._highest = state.ballot if state else NO_EPOCH
+        self._stage = Stage.IDLE
+        self._next_at = NEVER
+        self._probe: _Probe | None = None
+        self._ballot: _Ballot | None = None
+        self._planned = _Planned()
+        self._accused: dict[NodeId, dict[NodeId, None]] = {}
+        self._barred: dict[NodeId, int] = {}
+        self._out: list[Effect] = []
+        if self.ring is None:
+            self._wait(0)
+        else:
+            self._highest = max(self._highest, self.ring.ballot)
+
+    # The contract -------------------------------------------------------------------------------
+
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        """Take one input at local time `now`."""
+        if isinstance(event, PacketsArrived):
+            for packet in event.packets:
+                self._on_packet(packet, now)
+        elif isinstance(event, TimerFired) and now >= self._next_at:
+            self._on_timer(now)
+        effects = tuple(self._out)
+        self._out.clear()
+        return effects
+
+    def next_deadline(self) -> int:
+        """When the machine must be woken."""
+        return self._next_at
+
+    def snapshot(self) -> ServerSnapshot:
+        """For whoever watches."""
+        votes = len(self._ballot.votes) if self._ballot else 0
+        return ServerSnapshot(
+            self.server, self._stage, self._highest, self.ring.ballot if self.ring else None, votes
+        )
+
+    # Packets ------------------------------------------------------------------------------------
+
+    def _on_packet(self, packet: Packet, now: int) -> None:
+        match packet:
+            case Suspect():
+                self._on_suspect(packet, now)
+            case Join():
+                self._on_join(packet, now)
+            case Refuse():
+                self._on_refuse(packet, now)
+            case NewRing():
+                self._on_new_ring(packet)
+            case Invite() if packet.sender != self.server:
+                self._on_rival(packet, now)
+            case Token():
+                self._on_token(packet)
+            case _:
+                pass
+
+    def _on_suspect(self, suspect: Suspect, now: int) -> None:
+        """Judge a suspicion: tell the stale what is new, probe the accused, or go to a ballot."""
+        self._highest = max(self._highest, suspect.promised, suspect.epoch)
+        current = self.ring.ballot if self.ring else NO_EPOCH
+        if self.ring is not None and suspect.epoch < current and suspect.promised <= current:
+            self._out.append(Unicast(suspect.sender, self.ring))
+            return
+        if self._stage is not Stage.IDLE:
+            return
+        match suspect.reason:
+            case Suspicion.OUTSIDE:
+                if now >= self._planned.not_before:
+                    self._wait(now)
+            case Suspicion.CLOCK:
+                self._accuse(suspect, now)
+            case Suspicion.BEHIND | Suspicion.LATE | Suspicion.SEALED | Suspicion.LOST:
+                self._wait(now)
+            case Suspicion.UNRECOVERED | Suspicion.NO_RECEIPTS:
+                self._start_probe(suspect, now)
+
+    def _start_probe(self, suspect: Suspect, now: int) -> None:
+        known = self._probe
+        if known is not None and known.excused and known.suspect == suspect.suspect:
+            if suspect.token_number == known.token_number and now >= known.since + self._timing.retry_ns:
+                # Alive, and yet the same complaint again: some pair of sites does not hear each other.
+                self._wait(now)
+                return
+            if suspect.token_number == known.token_number:
+                return
+        self._probe = _Probe(suspect.suspect, suspect.token_number)
+        self._stage = Stage.PROBING
+        self._send_probe(now)
+
+    def _send_probe(self, now: int) -> None:
+        probe = self._probe
+        if probe is None:
+            return
+        if probe.attempts == self._timing.retries_max:
+            self._wait(now)
+            return
+        probe.attempts += 1
+        self._out.append(Unicast(probe.suspect, self._invite(self.ring.ballot if self.ring else NO_EPOCH)))
+        self._next_at = now + self._timing.retry_ns
+
+    def _on_refuse(self, refuse: Refuse, now: int) -> None:
+        """A probed suspect lives; or an invited member has promised more."""
+        self._highest = max(self._highest, refuse.promised)
+        ballot = self._ballot
+        if ballot is not None and refuse.ballot == ballot.epoch and refuse.promised > ballot.epoch:
+            self._ballot = None
+            self._wait(now)
+            return
+        probe = self._probe
+        if self._stage is Stage.PROBING and probe is not None and refuse.sender == probe.suspect:
+            if refuse.held < probe.token_number:
+                self._wait(now)
+                return
+            probe.excused, probe.since = True, now
+            self._rest()
+
+    def _on_rival(self, invite: Invite, now: int) -> None:
+        """Another server's ballot: stand back, and watch whether it gets anywhere."""
+        self._highest = max(self._highest, invite.ballot)
+        mine = self._ballot.epoch if self._ballot else NO_EPOCH
+        current = self.ring.ballot if self.ring else NO_EPOCH
+        if invite.ballot > max(mine, current) and self._stage is not Stage.IDLE:
+            self._ballot = None
+            self._stage = Stage.WAITING
+            self._next_at = now + 2 * self._timing.reformation_ns + self._backoff()
+
+    def _on_new_ring(self, ring: NewRing) -> None:
+        """Somebody's ballot succeeded."""
+        self._highest = max(self._highest, ring.ballot)
+        if self.ring is None or ring.ballot > self.ring.ballot:
+            self._adopt(ring)
+
+    def _on_token(self, token: Token) -> None:
+        """A token of the present ring, or a later one: the ring lives, whatever we were about to do."""
+        self._highest = max(self._highest, token.epoch)
+        current = self.ring.ballot if self.ring else NO_EPOCH
+        probe = self._probe
+        if self._stage is Stage.PROBING and probe is not None and token.epoch == current:
+            if token.sender == probe.suspect and token.token_number >= probe.token_number:
+                self._rest()
+
+    def _accuse(self, suspect: Suspect, now: int) -> None:
+        """A majority against one site, or one site against two others: that one's clock is out of its bound."""
+        if self.ring is None:
+            return
+        self._accused.setdefault(suspect.suspect, {})[suspect.sender] = None
+        accusers = self._accused[suspect.suspect]
+        complaints = [accused for accused, by in self._accused.items() if suspect.sender in by]
+        guilty = None
+        if len(accusers) > len(self.ring.ring) // 2:
+            guilty = suspect.suspect
+        elif len(complaints) > 1:
+            guilty = suspect.sender
+        if guilty is not None:
+            cycle = len(self.ring.ring) * self._timing.token_period_ns
+            self._barred[guilty] = now + CLOCK_BAR_CYCLES * cycle
+            self._accused.clear()
+            self._wait(now)
+
+    # Ballots ------------------------------------------------------------------------------------
+
+    def _wait(self, now: int) -> None:
+        """Hold a ballot when our turn comes: servers of higher rank, and those that collided, wait longer."""
+        self._stage = Stage.WAITING
+        self._probe = None
+        self._next_at = now + self._rank * (self._timing.reformation_ns) + self._backoff()
+
+    def _backoff(self) -> int:
+        """A part of δ_N that depends on server and ballot alone: collisions do not repeat."""
+        seed = f"{self.server}/{self._highest}".encode()
+        part = int.from_bytes(blake2b(seed, digest_size=4).digest())
+        return part * self._timing.detect_ns >> 32 if self._highest != NO_EPOCH else 0
+
+    def _rest(self) -> None:
+        self._stage = Stage.IDLE
+        self._next_at = NEVER
+
+    def _on_timer(self, now: int) -> None:
+        match self._stage:
+            case Stage.PROBING:
+                self._send_probe(now)
+            case Stage.WAITING:
+                self._begin(now)
+            case Stage.INVITING:
+                self._go_on(now)
+            case Stage.IDLE:
+                self._next_at = NEVER
+
+    def _begin(self, now: int) -> None:
+        """A ballot above all that we have seen, on disk before anybody hears of it."""
+        ballot = Epoch(self._highest.number + 1, self.server)
+        self._highest = ballot
+        self._ballot = _Ballot(ballot)
+        self._stage = Stage.INVITING
+        self._out.append(Persist(BallotChosen(ballot)))
+        self._send_invite(now)
+
+    def _send_invite(self, now: int) -> None:
+        ballot = self._ballot
+        if ballot is None:
+            return
+        ballot.attempts += 1
+        self._out.append(Multicast(self._invite(ballot.epoch)))
+        self._next_at = min(now + self._timing.retry_ns, ballot.decide_at)
+
+    def _invite(self, ballot: Epoch) -> Invite:
+        return Invite(self._stripe, self.ring.ballot if self.ring else NO_EPOCH, self.server, ballot)
+
+    def _on_join(self, vote: Join, now: int) -> None:
+        """Count a vote; a member that missed the result gets it again."""
+        self._highest = max(self._highest, vote.ballot)
+        if self.ring is not None and vote.ballot <= self.ring.ballot and vote.epoch < self.ring.ballot:
+            self._out.append(Unicast(vote.sender, self.ring))
+            return
+        ballot = self._ballot
+        if ballot is None or vote.ballot != ballot.epoch:
+            return
+        ballot.votes[vote.sender] = vote
+        formation = self._formation(now)
+        if formation is None:
+            return
+        if len(formation.ring) == len(formation.best.universe):
+            self._decide(ballot, formation, now)
+        elif ballot.decide_at == NEVER:
+            ballot.decide_at = now + self._timing.grace_ns
+            self._next_at = min(self._next_at, ballot.decide_at)
+
+    def _formation(self, now: int) -> Formation | None:
+        self._barred = {site: until for site, until in self._barred.items() if until > now}
+        return form(self._ballot.votes, self._regions, self._barred) if self._ballot else None
+
+    def _go_on(self, now: int) -> None:
+        """Decide after the grace; invite again; or give this ballot up for a higher one."""
+        ballot = self._ballot
+        if ballot is None:
+            self._rest()
+            return
+        formation = self._formation(now)
+        if now >= ballot.decide_at and formation is not None:
+            self._decide(ballot, formation, now)
+            return
+        ballot.decide_at = NEVER
+        if ballot.attempts <= self._timing.retries_max:
+            self._send_invite(now)
+            return
+        self._ballot = None
+        self._wait(now)
+
+    def _decide(self, ballot: _Ballot, formation: Formation, now: int) -> None:
+        """One NEWRING per ballot, on disk first."""
+        best, timing = formation.best, self._timing
+        earliest = now + timing.token_period_ns + 2 * timing.clock_error_ns
+        start = max(best.instant + timing.token_period_ns, earliest) if best.held else earliest
+        ring = NewRing(
+            self._stripe,
+            ballot.epoch,
+            self.server,
+            ballot.epoch,
+            formation.ring,
+            best.held + 1,
+            best.next_sequence,
+            start,
+            best.epoch,
+            best.held,
+            best.digest,
+            formation.holders,
+            tuple([ballot.votes[site].commit for site in formation.ring]),
+            best.universe,
+            best.next_numbers,
+        )
+        same = self.ring is not None and set(self.ring.ring) == set(formation.ring)
+        self._planned.in_vain = self._planned.in_vain + 1 if same else 0
+        cycles = PLANNED_CYCLES << min(self._planned.in_vain, 6)
+        self._planned.not_before = start + cycles * len(formation.ring) * timing.token_period_ns
+        self._out.append(Persist(RingDecided(ring)))
+        self._out.append(Multicast(ring))
+        self._adopt(ring)
+
+    def _adopt(self, ring: NewRing) -> None:
+        self.ring = ring
+        self._ballot = None
+        self._probe = None
+        self._accused.clear()
+        self._rest()

@@ -1,0 +1,144 @@
+"""The owner's part: at T_t acknowledge what waits, commit to a nonce and reveal one (§5; protocol §2, §3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isocast.ring.effects import RingSuspected
+from isocast.ring.entries import LogEntry
+from isocast.ring.schedule import Schedule
+from isocast.ring.settings import OrderRule, RingSettings
+from isocast.ring.stability import possession_floor
+from isocast.ring.token import choose, grants, label_order, nonce, runs_of, shuffle_key
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.limits import MAX_CONTROL_ENTRIES
+from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, NewRing, Suspicion, Token, digest_of
+
+if TYPE_CHECKING:
+    from isocast.ring.receiver import Receiver
+
+__all__ = ["Issuer"]
+
+_U_CHANGES = (ControlKind.ADD_SITE, ControlKind.REMOVE_SITE)
+
+
+class Issuer:
+    """Issues this site's tokens, and checks that other owners reveal what they committed to."""
+
+    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes) -> None:
+        """Outside any ring."""
+        self.site = site
+        self.slot: int | None = None
+        """This site's next token."""
+        self.control: list[ControlEntry] = []
+        """Entries of the network's own that wait for this site's token."""
+        self._settings = settings
+        self._timing = settings.timing
+        self._secret = secret
+        self._schedule: Schedule | None = None
+        self._commits: dict[NodeId, bytes] = {}
+
+    def enter(self, ring: NewRing, schedule: Schedule, held: int) -> None:
+        """A new epoch: the first cycle's nonces were committed in the JOINs."""
+        self._schedule = schedule
+        self._commits = dict(zip(ring.ring, ring.commits, strict=True))
+        self.slot = schedule.next_slot(self.site, held + 1)
+
+    def commit_for(self, ballot: object) -> bytes:
+        """What this site commits to when it joins a ballot."""
+        return digest_of(nonce(self._secret, ballot, 0))
+
+    def saw(self, token: Token) -> None:
+        """A token became part of the log: its owner's next nonce is committed."""
+        self._commits[token.sender] = token.commit
+        if self.slot is not None and self._schedule is not None and token.token_number >= self.slot:
+            self.slot = self._schedule.next_slot(self.site, token.token_number + 1)
+
+    def honest(self, token: Token) -> bool:
+        """Whether the owner reveals the nonce that it committed to one cycle before."""
+        if self._settings.order is not OrderRule.SHUFFLE:
+            return True
+        return self._commits.get(token.sender) == digest_of(token.reveal)
+
+    def next_deadline(self, held: int, now: int) -> int:
+        """T_t of our slot, and while we lack something T_t+P, when we give it up."""
+        if self.slot is None or self._schedule is None:
+            return NEVER
+        instant = self._schedule.instant(self.slot)
+        if now < instant or held == self.slot - 1:
+            return instant
+        return instant + self._timing.process_ns + 1
+
+    def due(self, receiver: Receiver, now: int) -> LogEntry | RingSuspected | None:
+        """The token, if its instant has come and the rules allow it; a suspicion of ourselves if they do not."""
+        slot, schedule = self.slot, self._schedule
+        if slot is None or schedule is None or now < schedule.instant(slot):
+            return None
+        late = now > schedule.instant(slot) + self._timing.process_ns
+        if self.may_issue(receiver, slot, late=late):
+            return self._entry(receiver, slot, schedule, now)
+        if not late:
+            return None
+        self.slot = schedule.next_slot(self.site, slot + 1)
+        reason = Suspicion.BEHIND if receiver.held != slot - 1 else Suspicion.LATE
+        return RingSuspected(slot, self.site, reason)
+
+    def may_issue(self, receiver: Receiver, slot: int, *, late: bool) -> bool:
+        """Only complete up to t-1, and on time: a late owner's token would race the others' suspicion."""
+        return receiver.held == slot - 1 and not late
+
+    def stamp(self, slot: int, schedule: Schedule, now: int) -> int:  # noqa: ARG002
+        """T_t: the scheduled instant, the same whoever sends and however late."""
+        return schedule.instant(slot)
+
+    def batch(self, receiver: Receiver) -> list[Data]:
+        """Everything that waits and may be acknowledged, in order of arrival."""
+        return choose(receiver.ledger.waiting, receiver.ledger.next_number, self._settings.batch_max)
+
+    def _entry(self, receiver: Receiver, slot: int, schedule: Schedule, now: int) -> LogEntry:
+        ledger = receiver.ledger
+        chosen = self.batch(receiver)
+        runs, interleave = runs_of(chosen)
+        if self._settings.order is OrderRule.SHUFFLE:
+            interleave = ()
+        demand: dict[NodeId, int] = {}
+        if len(ledger.waiting) > self._settings.batch_max:
+            for source, _ in ledger.waiting:
+                demand[source] = demand.get(source, 0) + 1
+        place = (slot - schedule.first_token) // schedule.size
+        token = Token(
+            self._settings.stripe,
+            receiver.accepted,
+            self.site,
+            slot,
+            self.stamp(slot, schedule, now),
+            ledger.head.next_sequence,
+            runs,
+            interleave,
+            self._control(receiver, schedule),
+            digest_of(nonce(self._secret, receiver.accepted, place + 1)),
+            nonce(self._secret, receiver.accepted, place),
+            max(possession_floor(slot, schedule), ledger.collected),
+            NO_LIMIT,
+            grants(demand, self._settings.batch_max),
+            ledger.digest,
+        )
+        key = shuffle_key(token, ledger.head.reveal)
+        labels = label_order(token, self._settings.order, key)
+        return LogEntry(token, tuple([ledger.waiting[label] for label in labels]), key)
+
+    def _control(self, receiver: Receiver, schedule: Schedule) -> tuple[ControlEntry, ...]:
+        """Waiting entries; U changes by one site at a time, and only on top of a certified token of this epoch."""
+        certified = receiver.certificates.certified
+        settled = certified >= schedule.first_token and not receiver.ledger.uncertified_change(certified)[0]
+        chosen: list[ControlEntry] = []
+        for entry in self.control[:MAX_CONTROL_ENTRIES]:
+            if entry.kind in _U_CHANGES:
+                if not settled:
+                    continue
+                settled = False
+            chosen.append(entry)
+        for entry in chosen:
+            self.control.remove(entry)
+        return tuple(chosen)

@@ -1,0 +1,587 @@
+"""A receiver of the timed protocol (§5): orders, recovers, holds, releases.
+
+The law of this machine, in the order in which things happen to a token t of epoch e:
+
+1. Its owner sends it at T_t, complete up to t-1 and on time, or stays silent and says so.
+2. A receiver takes it only in e = e_acc = prom, from its owner, with the scheduled instant and the right chain.
+3. h becomes t when t and all its messages are here; then, and only then, a receipt goes out.
+4. What is missing at T_t+δ_N+2ε is requested, k_r times; after that the ring is suspected.
+5. At T_t+Δ_A it is released if the gate is open, in sequence; else it waits and a fairness fault is counted.
+6. It leaves memory when every member is known to hold it, it is released, and the journal has it.
+
+`reformation.member` decides when to seal and which ring to install; this machine only obeys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from isocast.ring.answers import ANSWERS_MAX, answers_to, as_packets, holdings
+from isocast.ring.certificate import Certificates
+from isocast.ring.effects import (
+    Collect,
+    Effect,
+    EntryAppended,
+    EntryCompleted,
+    Multicast,
+    Persist,
+    PromiseMade,
+    ReadJournal,
+    RingInstalled,
+    RingSuspected,
+    Unicast,
+)
+from isocast.ring.entries import LogEntry
+from isocast.ring.inputs import JournalRead
+from isocast.ring.issuing import Issuer
+from isocast.ring.ledger import Ledger, Stored
+from isocast.ring.parts import PartStore
+from isocast.ring.recovery import AskForRange, AskForToken, GiveUp, Recovery
+from isocast.ring.release import Releaser
+from isocast.ring.schedule import Schedule
+from isocast.ring.settings import RingSettings
+from isocast.ring.stability import possession_floor
+from isocast.ring.storage import SiteState
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_source
+from isocast.terms.instants import NEVER
+from isocast.terms.timing import Gate
+from isocast.wire.packets import (
+    ControlEntry,
+    Data,
+    Nack,
+    NewRing,
+    Packet,
+    Pending,
+    Range,
+    RangeReply,
+    RangeRequest,
+    Receipt,
+    Repair,
+    Repairable,
+    Standing,
+    Suspicion,
+    Token,
+    TokenPart,
+)
+from isocast.wire.token_body import token_digest
+
+__all__ = ["Mode", "Receiver", "ReceiverSnapshot"]
+
+TOKENS_AHEAD = 64
+"""Tokens kept beyond h: a receiver further behind than two range requests need not store what it cannot use."""
+
+
+class Mode(StrEnum):
+    """What a receiver may do."""
+
+    NORMAL = "normal"
+    SEALED = "sealed"
+    CATCHUP = "catchup"
+    """NORMAL, and fetching whole ranges: the site was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSnapshot:
+    """A receiver's state for checkers and console."""
+
+    site: NodeId
+    mode: Mode
+    promised: Epoch
+    accepted: Epoch
+    held: int
+    digest: bytes
+    certified: int
+    released: int
+    collected: int
+    waiting: int
+    dropped: int
+    next_slot: int | None
+
+
+class Receiver:
+    """One trusted receiver of the primary ring. Effects gather in `out` and are taken by `take`."""
+
+    ledger_class = Ledger
+    recovery_class = Recovery
+    releaser_class = Releaser
+
+    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
+        """Start, or restart, from what the disk says; `secret` makes this site's nonces."""
+        self.site = site
+        self.settings = settings
+        self.timing = settings.timing
+        self.promised = state.promised
+        self.accepted = NO_EPOCH
+        self.ring: NewRing | None = None
+        self.schedule: Schedule | None = None
+        self.ledger = self.ledger_class(settings.order, settings.window, state.checkpoint)
+        for number in sorted(state.entries):
+            self.ledger.append(state.entries[number])
+        self.certificates = Certificates()
+        self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
+        self.releaser.restore(state.released, state.offset)
+        self.issuer = Issuer(site, settings, secret)
+        self.out: list[Effect] = []
+        self.conflicts = 0
+        """Receipts and tokens that contradict this site's log: an alarm."""
+        self._tokens: dict[int, Token] = {}
+        self._parts = PartStore()
+        self._missing: set[tuple[NodeId, int]] = set()
+        self._recovery: Recovery | None = None
+        self._stable = self.ledger.collected
+        self._secstable = 0
+        self._clock_doubt = 0
+        self._receipt_at = NEVER
+        self._audited = 0
+        self._told_at: dict[NodeId, int] = {}
+        self._deadline = NEVER
+        if state.ring is not None:
+            self._enter(state.ring)
+
+    # The contract -------------------------------------------------------------------------------
+
+    @property
+    def mode(self) -> Mode:
+        """SEALED from a promise until the ring of that ballot, or a higher one, is installed."""
+        if self.promised != self.accepted or self._recovery is None:
+            return Mode.SEALED
+        return Mode.CATCHUP if self._recovery.catching_up else Mode.NORMAL
+
+    @property
+    def held(self) -> int:
+        """h."""
+        return self.ledger.held
+
+    def next_deadline(self) -> int:
+        """When this machine must be woken."""
+        return self._deadline
+
+    def take(self, now: int) -> tuple[Effect, ...]:
+        """Do what follows from what arrived, and hand over all effects."""
+        self._settle(now)
+        if not self.out:
+            return ()
+        effects = tuple(self.out)
+        self.out.clear()
+        return effects
+
+    def snapshot(self) -> ReceiverSnapshot:
+        """For whoever watches."""
+        return ReceiverSnapshot(
+            self.site,
+            self.mode,
+            self.promised,
+            self.accepted,
+            self.held,
+            self.ledger.digest,
+            self.certificates.certified,
+            self.releaser.released,
+            self.ledger.collected,
+            len(self.ledger.waiting),
+            self.ledger.dropped,
+            self.issuer.slot,
+        )
+
+    # Messages -----------------------------------------------------------------------------------
+
+    def on_data(self, message: Data, now: int) -> None:
+        """Store a message until a token acknowledges it; the work per DATA packet is this dictionary step."""
+        ledger = self.ledger
+        source, number = message.sender, message.number
+        expected = ledger.next_number.get(source, 1)
+        if expected <= number < expected + ledger.window and message.base <= expected:
+            label = (source, number)
+            if label not in ledger.waiting:
+                ledger.waiting[label] = message
+                if self._missing and label in self._missing:
+                    self._missing.discard(label)
+                    if not self._missing:
+                        self._advance(now)
+            return
+        match ledger.store(message):
+            case Stored.DUPLICATE:
+                self._remind(message)
+            case Stored.BEHIND if self._recovery is not None:
+                self._recovery.behind = True
+            case _:
+                pass
+
+    def _remind(self, message: Data) -> None:
+        """A source that repeats an acknowledged message missed the token; the newest token's owner tells it."""
+        schedule = self.schedule
+        if schedule is None or self.mode is Mode.SEALED or self.held < schedule.first_token:
+            return
+        if schedule.owner(self.held) != self.site:
+            return
+        source = message.sender
+        token = self.ledger.acknowledging(source, message.number)
+        if token is not None and token.epoch == self.accepted and len(as_packets(token)) == 1:
+            self._send(source, Repair(self.settings.stripe, self.accepted, self.site, token))
+            return
+        expected = self.ledger.next_number.get(source, 1)
+        self._send(source, Standing(self.settings.stripe, self.accepted, self.site, source, expected, self.held))
+
+    # Tokens -------------------------------------------------------------------------------------
+
+    def on_token(self, token: Token, now: int) -> None:
+        """Take a token of the present epoch from its owner (§5; protocol §3)."""
+        schedule = self.schedule
+        if schedule is None or not self.accepts(token.epoch):
+            self._on_other_epoch(token.epoch, token.sender, now)
+            return
+        number = token.token_number
+        if number <= self.held:
+            known = self.ledger.entries.get(number)
+            if known is not None and known.token.epoch == token.epoch and token_digest(known.token) != token_digest(token):
+                self.conflicts += 1
+            return
+        if number > self.held + TOKENS_AHEAD or number in self._tokens:
+            return
+        if token.sender != schedule.owner(number) or not self._scheduled(token, schedule):
+            self.conflicts += 1
+            return
+        if now < token.instant - 2 * self.timing.clock_error_ns:
+            self._doubt_clock(token)
+        self._tokens[number] = token
+        if number == self.held + 1:
+            self._advance(now)
+
+    def on_part(self, part: TokenPart, now: int) -> None:
+        """Collect the fragments of a large token."""
+        if part.epoch != self.accepted:
+            self._on_other_epoch(part.epoch, part.sender, now)
+        elif self.held < part.token_number <= self.held + TOKENS_AHEAD and part.token_number not in self._tokens:
+            token = self._parts.add(part)
+            if token is not None:
+                self.on_token(token, now)
+
+    def accepts(self, epoch: Epoch) -> bool:
+        """e = e_acc = prom: tokens and receipts of any other epoch are fenced off."""
+        return epoch == self.accepted == self.promised
+
+    def _scheduled(self, token: Token, schedule: Schedule) -> bool:
+        """T_t is the scheduled instant, never the actual one."""
+        return token.instant == schedule.instant(token.token_number)
+
+    def _doubt_clock(self, token: Token) -> None:
+        """A token before its instant proves that a clock is out of its bound: release nothing for a cycle."""
+        schedule = self.schedule
+        size = schedule.size if schedule else 1
+        if self._clock_doubt < token.token_number:
+            self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
+        self._clock_doubt = max(self._clock_doubt, token.token_number + size)
+
+    def complete(self, token: Token) -> LogEntry | None:
+        """The token with all its messages, or None while something is missing."""
+        return self.ledger.gather(token)
+
+    def _advance(self, now: int) -> None:
+        """While the next token and all its messages are here: h += 1."""
+        before = self.held
+        self._missing = set()
+        while (token := self._tokens.get(self.held + 1)) is not None:
+            if not self.ledger.follows(token) or not self.issuer.honest(token):
+                self.conflicts += 1
+                del self._tokens[token.token_number]
+                break
+            entry = self.complete(token)
+            if entry is None:
+                self._missing = set(self.ledger.missing(token))
+                break
+            del self._tokens[token.token_number]
+            self._append(entry)
+        if self.held > before:
+            self._parts.forget(self.held)
+            self._receipt(now)
+            if self._recovery is not None:
+                self._recovery.progressed(self.held, now)
+
+    def _append(self, entry: LogEntry) -> None:
+        """Make an entry part of the log, on disk first."""
+        self.persist(entry)
+        self.ledger.append(entry)
+        token = entry.token
+        self.issuer.saw(token)
+        self._secstable = token.secstable
+        if self.schedule is not None:
+            self._stable = max(self._stable, possession_floor(token.token_number, self.schedule))
+        self.out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
+
+    def persist(self, entry: LogEntry) -> None:
+        """A receipt may go out only for what the disk has."""
+        self.out.append(Persist(EntryAppended(entry)))
+
+    def _on_other_epoch(self, epoch: Epoch, sender: NodeId, now: int) -> None:
+        """A sender behind us gets our ring; one ahead of us is asked for its ring, by a request it finds stale."""
+        if now < self._told_at.get(sender, -NEVER) + self.timing.retry_ns:
+            return
+        if epoch < self.accepted and self.ring is not None:
+            self._told_at[sender] = now
+            self._send(sender, self.ring)
+        elif epoch > self.accepted:
+            self._told_at[sender] = now
+            nack = Nack(self.settings.stripe, self.accepted, self.site, self.held + 1, has_token=False, parts_held=0, listed=())
+            self._send(sender, nack)
+
+    # Receipts -----------------------------------------------------------------------------------
+
+    def _receipt(self, now: int) -> None:
+        """Say how far we hold the log; repeated until Δ_A after the token's instant."""
+        self.certificates.receive(self.site, self.held)
+        self._certify()
+        if not self.settings.sends_receipts or self.mode is Mode.SEALED:
+            return
+        self.out.append(
+            Multicast(Receipt(self.settings.stripe, self.accepted, self.site, self.held, self.ledger.digest))
+        )
+        last = self.ledger.head.instant + self.timing.release_delay_ns
+        following = now + self.timing.retry_ns
+        self._receipt_at = following if following <= last else NEVER
+
+    def on_receipt(self, receipt: Receipt, now: int) -> None:
+        """Count another site's receipt, if it is about the same log."""
+        if not self.accepts(receipt.epoch):
+            self._on_other_epoch(receipt.epoch, receipt.sender, now)
+            return
+        ours = self.ledger.digest_at(receipt.held)
+        if ours is not None and ours != receipt.digest:
+            self.conflicts += 1
+        elif self.certificates.receive(receipt.sender, receipt.held):
+            self._certify()
+
+    def _certify(self) -> None:
+        certificates = self.certificates
+        changed_at, before = self.ledger.uncertified_change(certificates.certified)
+        certificates.certify(before, changed_at, self.ledger.universe)
+
+    # Release and stability ----------------------------------------------------------------------
+
+    def may_release(self, token_number: int) -> bool:
+        """The gate (protocol §4): what must be known before a held token goes out."""
+        if self.held < self._clock_doubt:
+            return False
+        first = self.schedule.first_token if self.schedule is not None else 0
+        match self.timing.gate:
+            case Gate.TIMED:
+                return self.mode is not Mode.SEALED
+            case Gate.MAJORITY:
+                return token_number <= self.certificates.certified
+            case Gate.NEXT:
+                return self.held >= max(token_number, first) + self.timing.next_tokens
+            case Gate.TOTAL:
+                size = self.schedule.size if self.schedule is not None else NEVER
+                return self.held >= max(token_number, first) + size - 1
+
+    def stability_floor(self) -> int:
+        """Every member holds everything up to here, as far as this site knows (protocol §6)."""
+        if self.schedule is None or self.held < self.schedule.first_token:
+            return 0
+        return possession_floor(self.held, self.schedule)
+
+    def _collect(self) -> None:
+        """Drop from memory what everybody holds, what is released and in the journal."""
+        floor = min(self.stability_floor(), self._secstable, self.releaser.released)
+        if floor > self.ledger.collected:
+            self.out.append(Collect(floor))
+            self.ledger.collect(floor)
+
+    # Requests -----------------------------------------------------------------------------------
+
+    def _ask(self, number: int, to: NodeId) -> None:
+        """One aggregated request for a token and its messages."""
+        token = self._tokens.get(number)
+        if token is not None:
+            labels = self.ledger.missing(token)
+        else:
+            labels = list(self.ledger.waiting)
+        nack = Nack(
+            self.settings.stripe,
+            self.accepted,
+            self.site,
+            number,
+            has_token=token is not None,
+            parts_held=self._parts.held(number),
+            listed=holdings(labels),
+        )
+        self._send(to, nack)
+
+    def on_nack(self, nack: Nack, now: int) -> None:
+        """Answer from the present epoch's log; a stale epoch gets the ring; what is lacking is pending."""
+        if nack.epoch != self.accepted:
+            self._on_other_epoch(nack.epoch, nack.sender, now)
+            return
+        number = nack.token_number
+        entry = self.ledger.entries.get(number)
+        if entry is not None:
+            for item in answers_to(nack, entry):
+                self.repair(nack.sender, item)
+        elif number <= self.held:
+            self.out.append(ReadJournal(nack.sender, number, number))
+        else:
+            self._send(nack.sender, Pending(self.settings.stripe, self.accepted, self.site, number))
+
+    def repair(self, to: NodeId, item: Repairable) -> None:
+        """Send a packet again: to one site, or to all when receivers take turns in asking (§5.2)."""
+        packet = Repair(self.settings.stripe, self.accepted, self.site, item)
+        if self.timing.nack_sets > 1:
+            self.out.append(Multicast(packet))
+        else:
+            self._send(to, packet)
+
+    def on_repair(self, repair: Repair, now: int) -> None:
+        """What was asked for."""
+        match repair.item:
+            case Data():
+                self.on_data(repair.item, now)
+            case Token():
+                self.on_token(repair.item, now)
+            case TokenPart():
+                self.on_part(repair.item, now)
+
+    def on_range_request(self, request: RangeRequest) -> None:
+        """Send tokens of a range with their messages; what left memory comes from the journal."""
+        last = min(request.last, self.held)
+        if request.kind is not Range.TOKENS or request.first > last:
+            low = self.ledger.collected + 1
+            self._send(
+                request.sender,
+                RangeReply(self.settings.stripe, self.accepted, self.site, request.kind, request.first, self.held, low),
+            )
+            return
+        old = min(last, self.ledger.collected)
+        if request.first <= old:
+            self.out.append(ReadJournal(request.sender, request.first, old))
+        entries = [self.ledger.entries[number] for number in range(max(request.first, old + 1), last + 1)]
+        self._send_entries(request.sender, entries)
+
+    def on_journal(self, read: JournalRead) -> None:
+        """The journal's part of a range."""
+        self._send_entries(read.to, read.entries)
+
+    def _send_entries(self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...]) -> None:
+        sent = 0
+        for entry in entries:
+            items: list[Repairable] = [*as_packets(entry.token), *entry.messages]
+            sent += len(items)
+            if sent > ANSWERS_MAX and sent > len(items):
+                return
+            for item in items:
+                self._send(to, Repair(self.settings.stripe, self.accepted, self.site, item))
+
+    def _send(self, to: NodeId, packet: Packet) -> None:
+        self.out.append(Unicast(to, packet))
+
+    # Orders from the reformation ----------------------------------------------------------------
+
+    def seal(self, ballot: Epoch) -> None:
+        """Promise a ballot: from now on neither send nor accept tokens or receipts below it."""
+        self.promised = ballot
+        self.out.append(Persist(PromiseMade(ballot)))
+
+    def install(self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int) -> None:
+        """Enter a new epoch: the log cut back to `keep`, continued by `suffix`, in one record."""
+        self.out.append(Persist(RingInstalled(ring, keep, suffix)))
+        self.ledger.truncate(keep)
+        for entry in suffix:
+            self.ledger.append(entry)
+        self.promised = ring.ballot
+        self._enter(ring)
+        for entry in suffix:
+            self.out.append(EntryCompleted(self.accepted, entry, token_digest(entry.token)))
+        self._receipt(now)
+
+    def _enter(self, ring: NewRing) -> None:
+        """Begin the epoch of a ring: schedule, receipts, requests and nonces start anew."""
+        self.ring = ring
+        self.accepted = ring.ballot
+        self.schedule = Schedule(ring, self.timing.token_period_ns)
+        self.certificates.restart()
+        self._tokens.clear()
+        self._parts.clear()
+        self._missing = set()
+        self._told_at.clear()
+        self._clock_doubt = 0
+        self._audited = max(self.held, ring.first_token)
+        self._recovery = self.recovery_class(self.site, self.schedule, self.timing)
+        self.issuer.enter(ring, self.schedule, self.held)
+        for number in range(ring.first_token, self.held + 1):
+            if number in self.ledger.entries:
+                self.issuer.saw(self.ledger.entries[number].token)
+
+    def request_control(self, entry: ControlEntry) -> None:
+        """Put an entry of the network's own into this site's next token."""
+        self.issuer.control.append(entry)
+
+    # Time ---------------------------------------------------------------------------------------
+
+    def _settle(self, now: int) -> None:
+        """Do everything that is due, then say when to wake up."""
+        schedule = self.schedule
+        if schedule is None or self._recovery is None:
+            self._deadline = NEVER
+            return
+        normal = self.mode is not Mode.SEALED
+        if normal:
+            self._settle_slot(schedule, now)
+            self._settle_recovery(now)
+            self._settle_audit(schedule, now)
+            if now >= self._receipt_at:
+                self._receipt(now)
+        self.out.extend(self.releaser.poll(schedule, self.accepted, now))
+        self._collect()
+        deadline = self.releaser.next_deadline(schedule)
+        if normal:
+            deadline = min(
+                deadline,
+                self.issuer.next_deadline(self.held, now),
+                self._recovery.next_deadline(self.held),
+                self._receipt_at,
+                self._audit_at(schedule),
+            )
+        self._deadline = max(deadline, now + 1)
+
+    def _settle_slot(self, schedule: Schedule, now: int) -> None:
+        """At T_t the owner sends its token, or says why not."""
+        issued = self.issuer.due(self, now)
+        if isinstance(issued, RingSuspected):
+            self.out.append(issued)
+        elif issued is not None:
+            self._append(issued)
+            self._tokens.pop(issued.token.token_number, None)
+            self.out.extend([Multicast(packet) for packet in as_packets(issued.token)])
+            self._receipt(now)
+            if self.held + 1 in self._tokens:
+                self._advance(now)
+
+    def _settle_recovery(self, now: int) -> None:
+        if self._recovery is None:
+            return
+        for action in self._recovery.due(self.held, now):
+            match action:
+                case AskForToken(number, to):
+                    self._ask(number, to)
+                case AskForRange(first, last, to):
+                    self._send(
+                        to, RangeRequest(self.settings.stripe, self.accepted, self.site, Range.TOKENS, first, last)
+                    )
+                case GiveUp(number, suspect):
+                    self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
+
+    def _audit_at(self, schedule: Schedule) -> int:
+        return schedule.instant(self._audited + 1) + self.timing.completion_ns
+
+    def _settle_audit(self, schedule: Schedule, now: int) -> None:
+        """Two tokens without a member's receipt raise suspicion; a healthy site off the ring asks to come in."""
+        if now < self._audit_at(schedule):
+            return
+        number = self._audited = max(self._audited + 1, schedule.last_due(now - self.timing.completion_ns))
+        if self.held < number:
+            return
+        if self.site not in schedule.ring and self.site in self.ledger.universe:
+            self.out.append(RingSuspected(number, self.site, Suspicion.OUTSIDE))
+        if self.settings.sends_receipts and number - 1 >= schedule.first_token:
+            receipts = self.certificates.receipts
+            for site in schedule.ring:
+                if receipts.get(site, 0) < number - 1 and not is_source(site):
+                    self.out.append(RingSuspected(number, site, Suspicion.NO_RECEIPTS))

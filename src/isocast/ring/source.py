@@ -1,0 +1,273 @@
+"""A source: sends, resends, and holds a message until it is stable (§2.1, §5; protocol §3).
+
+A message is freed when every member holds it (`stable`), not when it is acknowledged: the owner that
+acknowledged it may die with the only copy. After a reformation everything from the new ring's next number on is
+sent again; receivers acknowledge each number once, so nothing is lost and nothing is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from isocast.ring.effects import (
+    Effect,
+    Multicast,
+    OutboxAppended,
+    OutboxFreed,
+    Persist,
+    PublishAccepted,
+    PublishRejected,
+    Record,
+)
+from isocast.ring.inputs import PacketsArrived, PublishRequested, TimerFired
+from isocast.ring.parts import PartStore
+from isocast.ring.settings import RingSettings
+from isocast.terms.ids import NO_EPOCH, Epoch, Label, NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.limits import MAX_PAYLOAD
+from isocast.wire.packets import Data, NewRing, Packet, Repair, Standing, Token, TokenPart
+
+__all__ = ["OutboxState", "Source", "SourceSnapshot"]
+
+KEYS_MAX = 65_536
+"""Client keys remembered after their message is stable: a client that retries does so within minutes."""
+
+
+@dataclass(slots=True)
+class OutboxState:
+    """What a source's disk says: the messages it still owes, and the keys it has seen."""
+
+    next_number: int = 1
+    messages: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """number → (client's key, payload)."""
+    keys: dict[bytes, int] = field(default_factory=dict)
+
+    def apply(self, record: Record) -> None:
+        """Take one record."""
+        match record:
+            case OutboxAppended(key, number, payload):
+                self.messages[number] = (key, payload)
+                self.keys[key] = number
+                self.next_number = number + 1
+                if len(self.keys) > KEYS_MAX:
+                    del self.keys[next(iter(self.keys))]
+            case OutboxFreed(base):
+                for number in [number for number in self.messages if number < base]:
+                    del self.messages[number]
+            case _:
+                pass
+
+
+@dataclass(slots=True)
+class _Held:
+    payload: bytes
+    sent_at: int
+    token_number: int = 0
+    """The token that acknowledged it; 0 while none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """A source's state for checkers and console."""
+
+    source: NodeId
+    next_number: int
+    base: int
+    unacknowledged: int
+    unstable: int
+    window: int
+
+
+class Source:
+    """A primary source, S_P, in one of its incarnations."""
+
+    def __init__(self, source: NodeId, settings: RingSettings, state: OutboxState | None = None) -> None:
+        """Start, or restart with the outbox of the same incarnation."""
+        self.source = source
+        self._stripe = settings.stripe
+        self._timing = settings.timing
+        self._window_max = settings.window
+        self._window = settings.window
+        self._resend_ns = 2 * settings.timing.token_period_ns
+        self._epoch: Epoch = NO_EPOCH
+        self._ring: Epoch = NO_EPOCH
+        self._newest = 0
+        self._parts = PartStore()
+        state = state or OutboxState()
+        self._next_number = state.next_number
+        self._keys = dict(state.keys)
+        self._held = {number: _Held(payload, -NEVER) for number, (_, payload) in sorted(state.messages.items())}
+        self._unacknowledged = len(self._held)
+        self._freed = min(self._held, default=self._next_number)
+        self._deadline = 0 if self._held else NEVER
+        self._out: list[Effect] = []
+
+    # The contract -------------------------------------------------------------------------------
+
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        """Take one input at local time `now`."""
+        match event:
+            case PacketsArrived(packets):
+                for packet in packets:
+                    self._on_packet(packet, now)
+            case PublishRequested(key, payload):
+                self._publish(key, payload, now)
+            case TimerFired():
+                self._resend_due(now)
+            case _:
+                pass
+        effects = tuple(self._out)
+        self._out.clear()
+        return effects
+
+    def next_deadline(self) -> int:
+        """When the machine must be woken."""
+        return self._deadline
+
+    def snapshot(self) -> SourceSnapshot:
+        """For whoever watches."""
+        return SourceSnapshot(
+            self.source, self._next_number, self._freed, self._unacknowledged, len(self._held), self._window
+        )
+
+    # Publishing ---------------------------------------------------------------------------------
+
+    def _publish(self, key: bytes, payload: bytes, now: int) -> None:
+        """Take a batch once per key; persist before sending; refuse what the window does not allow."""
+        known = self._keys.get(key)
+        if known is not None:
+            self._out.append(PublishAccepted(key, Label(self.source, known)))
+            return
+        if len(payload) > MAX_PAYLOAD:
+            self._out.append(PublishRejected(key, f"payload of {len(payload)} bytes: at most {MAX_PAYLOAD} fit a packet"))
+            return
+        if self._unacknowledged >= self._window:
+            rule = f"{self._unacknowledged} messages wait for a token and the window is {self._window}: try again later"
+            self._out.append(PublishRejected(key, rule))
+            return
+        number = self._next_number
+        self._next_number += 1
+        self._keys[key] = number
+        if len(self._keys) > KEYS_MAX:
+            del self._keys[next(iter(self._keys))]
+        self._held[number] = _Held(payload, now)
+        self._unacknowledged += 1
+        self._out.append(Persist(OutboxAppended(key, number, payload)))
+        self._out.append(PublishAccepted(key, Label(self.source, number)))
+        self._send(number, now)
+        self._deadline = min(self._deadline, now + self._resend_ns)
+
+    def _send(self, number: int, now: int) -> None:
+        held = self._held[number]
+        held.sent_at = now
+        data = Data(self._stripe, self._epoch, self.source, number, self._freed, held.payload)
+        self._out.append(Multicast(data))
+
+    def _resend_due(self, now: int) -> None:
+        """Every τ_s, whatever became of the tokens."""
+        self._deadline = NEVER
+        for number, held in self._held.items():
+            if held.token_number:
+                continue
+            if now >= held.sent_at + self._resend_ns:
+                self._send(number, now)
+            self._deadline = min(self._deadline, held.sent_at + self._resend_ns)
+
+    # What the network says ----------------------------------------------------------------------
+
+    def _on_packet(self, packet: Packet, now: int) -> None:
+        match packet:
+            case Token():
+                self._on_token(packet, now)
+            case TokenPart():
+                token = self._parts.add(packet)
+                if token is not None:
+                    self._on_token(token, now)
+            case Repair(item=Token() as token):
+                self._on_token(token, now)
+            case NewRing():
+                self._on_new_ring(packet, now)
+            case Standing() if packet.source == self.source and packet.epoch == self._epoch:
+                self._acknowledge(packet.next_number, packet.token_number)
+            case _:
+                pass
+
+    def _on_token(self, token: Token, now: int) -> None:
+        """Note what is acknowledged, resend what should have been, free what is stable."""
+        if token.epoch < self._epoch:
+            return
+        if token.epoch > self._epoch:
+            # The ring was reformed, and what became of our messages is unknown until the ring, or a token, says.
+            self._epoch = token.epoch
+            self._newest = 0
+            if self._ring != token.epoch:
+                self._roll_back({})
+        for run in token.runs:
+            if run.source == self.source:
+                self._acknowledge(run.first, token.token_number - 1)
+                self._acknowledge(run.first + run.count, token.token_number)
+        if token.token_number > self._newest:
+            self._newest = token.token_number
+            self._window = self._granted(token)
+            self._resend_omitted(token, now)
+        self.free(token)
+
+    def _granted(self, token: Token) -> int:
+        for grant in token.grants:
+            if grant.source == self.source:
+                return min(grant.window, self._window_max)
+        return self._window_max
+
+    def _acknowledge(self, below: int, token_number: int) -> None:
+        """Every number below is in the sequence, at or before this token."""
+        for number in range(self._freed, min(below, self._next_number)):
+            held = self._held.get(number)
+            if held is not None and not held.token_number:
+                held.token_number = max(token_number, 1)
+                self._unacknowledged -= 1
+
+    def _resend_omitted(self, token: Token, now: int) -> None:
+        """A token scheduled δ_N after a message was sent should have named it."""
+        limit = token.instant - self._timing.detect_ns
+        for number, held in self._held.items():
+            if not held.token_number and held.sent_at <= limit:
+                self._send(number, now)
+
+    def free(self, token: Token) -> None:
+        """Forget what every member holds."""
+        self._forget_until(token.stable)
+
+    def _forget_until(self, token_number: int) -> None:
+        base = self._freed
+        while base < self._next_number:
+            held = self._held.get(base)
+            if held is None or not held.token_number or held.token_number > token_number:
+                break
+            del self._held[base]
+            base += 1
+        if base > self._freed:
+            self._freed = base
+            self._out.append(Persist(OutboxFreed(base)))
+
+    def _on_new_ring(self, ring: NewRing, now: int) -> None:
+        """Roll back to the cut and send again everything that is not in it (protocol §5, step 5)."""
+        if ring.ballot < self._epoch or ring.ballot <= self._ring:
+            return
+        self._epoch = self._ring = ring.ballot
+        self._newest = 0
+        self._roll_back({entry.source: (entry.number, ring.cut_token) for entry in ring.next_numbers})
+        for number, held in self._held.items():
+            if not held.token_number:
+                self._send(number, now)
+        if self._unacknowledged:
+            self._deadline = min(self._deadline, now + self._resend_ns)
+
+    def _roll_back(self, next_numbers: Mapping[NodeId, tuple[int, int]]) -> None:
+        for held in self._held.values():
+            held.token_number = 0
+        self._unacknowledged = len(self._held)
+        if self.source in next_numbers:
+            self._acknowledge(*next_numbers[self.source])
+        if self._unacknowledged:
+            self._deadline = 0

@@ -1,0 +1,46 @@
+"""The keys of a `[[faults]]` table of a scenario file, and the kinds of faults."""
+
+from __future__ import annotations
+
+from isocast.simulation.scenario_keys import Key, Kind
+
+__all__ = ["FAULT_KEYS", "FAULT_KEYS_BY_NAME", "FAULT_KINDS"]
+
+FAULT_KINDS: dict[str, str] = {
+    "crash": "The sites lose everything volatile. With duration or until they come back then.",
+    "restart": "Sites that are down come back; sites that are up crash and come back at once.",
+    "partition": "The groups cannot hear each other. A node in no group hears all and is heard by all.",
+    "one-way": "Nothing passes from the first group to the second; the other way is open.",
+    "isolate": "Each of the sites is cut off from everybody, sources and servers included.",
+    "clock-step": "The clocks of the sites jump by `step`, beyond their bound if it is large enough; they jump back"
+    " at the end.",
+    "loss": "All links lose `loss` instead of what the scenario says.",
+}
+"""What a fault does, by its kind."""
+
+FAULT_KEYS: tuple[Key, ...] = (
+    Key("kind", "", Kind.CHOICE, "required", "What happens.", choices=tuple(FAULT_KINDS)),
+    Key("at", "", Kind.SECONDS, "required", "When it begins, after the start of the run."),
+    Key("duration", "", Kind.SECONDS, "for ever", "How long it lasts.", minimum=1),
+    Key("until", "", Kind.SECONDS, "for ever", "When it ends: instead of duration.", minimum=1),
+    Key(
+        "sites",
+        "",
+        Kind.NODES,
+        "required by crash, restart, isolate and clock-step",
+        "Who is hit: cities of `ring`, numbers 1..m, or names such as site3, server1, source2.",
+    ),
+    Key(
+        "groups",
+        "",
+        Kind.GROUPS,
+        "required by partition and one-way",
+        "Two or more lists of nodes (one-way: from, to), none in two of them.",
+    ),
+    Key("step", "", Kind.SIGNED_SECONDS, "required by clock-step", "How far the clocks jump."),
+    Key("disk", "", Kind.CHOICE, '"kept"', "Whether a crashed site finds its disk again.", choices=("kept", "lost")),
+    Key("loss", "p", Kind.PROBABILITY, "required by loss", "Share of packets that a destination loses meanwhile."),
+)
+"""The keys of one `[[faults]]` table."""
+
+FAULT_KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in FAULT_KEYS}

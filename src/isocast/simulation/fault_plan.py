@@ -1,0 +1,161 @@
+"""The faults of a scenario: what goes wrong, when, for how long, and to whom."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
+from isocast.simulation.scenario_values import Values, suggestion
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import NodeId, server_id, source_id
+from isocast.terms.instants import NEVER
+from isocast.terms.topology import City, city
+
+__all__ = ["Fault", "Roster", "read_faults"]
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "crash": ("sites",),
+    "restart": ("sites",),
+    "partition": ("groups",),
+    "one-way": ("groups",),
+    "isolate": ("sites",),
+    "clock-step": ("sites", "step"),
+    "loss": ("loss",),
+}
+"""Keys that a kind cannot do without."""
+
+_MAY: dict[str, tuple[str, ...]] = {
+    "crash": ("duration", "until", "disk"),
+    "restart": ("disk",),
+    "partition": ("duration", "until"),
+    "one-way": ("duration", "until"),
+    "isolate": ("duration", "until"),
+    "clock-step": ("duration", "until"),
+    "loss": ("duration", "until"),
+}
+"""Keys that a kind may have besides; any other would say something that nobody hears."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, its nodes already resolved to ids."""
+
+    kind: str
+    """One of `fault_keys.FAULT_KINDS`."""
+    at_ns: int
+    until_ns: int = NEVER
+    """NEVER: it lasts to the end of the run."""
+    sites: tuple[NodeId, ...] = ()
+    groups: tuple[tuple[NodeId, ...], ...] = ()
+    step_ns: int = 0
+    disk_kept: bool = True
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """Whom a fault may name."""
+
+    file: str
+    ring: tuple[City, ...]
+    receivers: int
+    servers: int
+    sources: int
+
+    def node(self, values: Values, key: str, item: object) -> NodeId:
+        """A number from 1 to m, a city of the ring, or a name such as site3, server1, source2."""
+        if isinstance(item, int) and not isinstance(item, bool):
+            if not 1 <= item <= self.receivers:
+                raise values.error(key, f"unknown site {item}: sites are 1 to {self.receivers}")
+            return item
+        if not isinstance(item, str):
+            raise values.error(key, f"a node is a number or a name, not {item}")
+        place = city(item)
+        if place is not None and place in self.ring:
+            return self.ring.index(place) + 1
+        found = re.fullmatch(r"(site|server|source)\s*(\d{1,9})", item.strip().casefold())
+        if found:
+            return self._numbered(values, key, found[1], int(found[2]))
+        raise values.error(key, f'unknown site "{item}"{suggestion(item, [known.name for known in self.ring])}')
+
+    def _numbered(self, values: Values, key: str, role: str, number: int) -> NodeId:
+        many = {"site": self.receivers, "server": self.servers, "source": self.sources}[role]
+        if not 1 <= number <= many:
+            rule = f"{role}s are 1 to {many}" if many else f"this scenario has no lasting {role}s"
+            raise values.error(key, f"unknown {role} {number}: {rule}")
+        return {"site": number, "server": server_id(number), "source": source_id(number)}[role]
+
+
+def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
+    """All `[[faults]]` tables, in the order of the file."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigurationError(roster.file, "faults", "each fault is a table of its own, headed [[faults]]")
+    if tables and roster.receivers == 1:
+        raise ConfigurationError(roster.file, "faults", "a central exchange has no sites for faults to hit")
+    return tuple(_read(table, place, roster) for place, table in enumerate(tables, 1))
+
+
+def _read(table: dict[str, object], place: int, roster: Roster) -> Fault:
+    values = Values(table, FAULT_KEYS_BY_NAME, roster.file, f"faults[{place}].")
+    for key in ("kind", "at"):
+        if key not in values:
+            raise values.error(key, "is required")
+    kind = values.text("kind", "")
+    for key in _NEEDS[kind]:
+        if key not in values:
+            raise values.error(key, f'is required by kind = "{kind}"')
+    for key in table:
+        if key not in ("kind", "at", *_NEEDS[kind], *_MAY[kind]):
+            raise values.error(key, f'means nothing to kind = "{kind}"')
+    return Fault(
+        kind=kind,
+        at_ns=values.count("at", 0),
+        until_ns=_end(values),
+        sites=_sites(values, roster),
+        groups=_groups(values, kind, roster),
+        step_ns=values.count("step", 0),
+        disk_kept=values.text("disk", "kept") == "kept",
+        loss=values.number("loss", 0.0),
+    )
+
+
+def _end(values: Values) -> int:
+    at = values.count("at", 0)
+    if "duration" in values and "until" in values:
+        raise values.error("until", "say either duration or until, not both")
+    if "duration" in values:
+        return at + values.count("duration", 0)
+    until = values.count("until", NEVER)
+    if until <= at:
+        raise values.error("until", "must be later than at")
+    return until
+
+
+def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
+    if "sites" not in values:
+        return ()
+    nodes = tuple(roster.node(values, "sites", item) for item in values.items("sites"))
+    if not nodes:
+        raise values.error("sites", "must name at least one")
+    if len(set(nodes)) < len(nodes):
+        raise values.error("sites", "names a node twice")
+    return nodes
+
+
+def _groups(values: Values, kind: str, roster: Roster) -> tuple[tuple[NodeId, ...], ...]:
+    if "groups" not in values:
+        return ()
+    groups = []
+    for items in values.items("groups"):
+        if not isinstance(items, list) or not items:
+            raise values.error("groups", "each group is a list of at least one node")
+        groups.append(tuple(roster.node(values, "groups", item) for item in items))
+    nodes = [node for group in groups for node in group]
+    if len(set(nodes)) < len(nodes):
+        raise values.error("groups", "no node may be named twice")
+    if kind == "one-way" and len(groups) != 2:  # noqa: PLR2004  # from, to
+        raise values.error("groups", f'kind = "one-way" needs two groups, from and to, not {len(groups)}')
+    if len(groups) < 2:  # noqa: PLR2004  # a partition has two sides
+        raise values.error("groups", f"needs at least two groups, not {len(groups)}")
+    return tuple(groups)

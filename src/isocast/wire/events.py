@@ -1,0 +1,146 @@
+"""Market events as bytes: one fixed record, viewed by numpy and never parsed event by event.
+
+    0      1      2       4       8        16      24         28          32     40   48
+    | kind | side | flags | floor | symbol | price | quantity | reference | time | id |
+
+Little-endian, every field on its own alignment. `terms.market.EventKind` says what price, quantity, id and
+reference mean for each kind. Text ends in zeros; an event of the whole floor (STATUS, MARK) has no symbol.
+`time` is when it happened, in nanoseconds since 1970, by the floor's clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.market import MIC_BYTES, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
+from isocast.wire.limits import EVENT_BYTES, MAX_PAYLOAD, SEAL_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "EVENTS_PER_PAYLOAD",
+    "EVENT_DTYPE",
+    "EventArray",
+    "MarketEvent",
+    "build_events",
+    "events_view",
+    "pack_events",
+    "payloads",
+]
+
+EventArray: TypeAlias = npt.NDArray[np.void]
+"""An array of EVENT_DTYPE: `events["price"]` is a column without a copy."""
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("kind", "u1"),
+        ("side", "u1"),
+        ("flags", "<u2"),
+        ("floor", f"S{MIC_BYTES}"),
+        ("symbol", f"S{SYMBOL_BYTES}"),
+        ("price", "<i8"),
+        ("quantity", "<u4"),
+        ("reference", "<u4"),
+        ("time", "<u8"),
+        ("id", "<u8"),
+    ]
+)
+
+EVENTS_PER_PAYLOAD = (MAX_PAYLOAD - SEAL_BYTES) // EVENT_BYTES
+"""(1,324 - 28) / 48 = 27: what still fits once a nonce and a tag seal the payload."""
+
+_FLOOR_AT = 4
+_SYMBOL_AT = 8
+_SYMBOL_END = 16
+
+_KINDS = bytes(EventKind)
+_SIDES = bytes(Side)
+_FLAGS = bytes(range(1 << len(EventFlag)))
+_FLOOR_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_SYMBOL_CHARACTERS = bytes(range(0x21, 0x7F)) + b"\0"
+
+
+class MarketEvent(NamedTuple):
+    """One event as a row, for tests, demos and slow sources; what is left out is zero."""
+
+    kind: EventKind
+    floor: Mic
+    symbol: Symbol | None = None
+    side: Side = Side.NONE
+    price: int = 0
+    quantity: int = 0
+    time: int = 0
+    id: int = 0
+    reference: int = 0
+    flags: EventFlag = EventFlag(0)
+
+
+def events_view(payload: bytes) -> EventArray:
+    """The events of an unsealed payload, without a copy and read-only.
+
+    Raises RemoteProtocolError for a broken record, an unknown kind, side or flag, or a floor or symbol
+    of forbidden characters. The checks look at whole columns of bytes, whatever the number of events.
+    """
+    if len(payload) % EVENT_BYTES:
+        raise RemoteProtocolError(f"{len(payload)} bytes are not a number of events of {EVENT_BYTES}")
+    count = len(payload) // EVENT_BYTES
+    if payload[::EVENT_BYTES].translate(None, _KINDS):
+        raise RemoteProtocolError("an event of unknown kind")
+    if payload[1::EVENT_BYTES].translate(None, _SIDES):
+        raise RemoteProtocolError("an event of unknown side")
+    if payload[2::EVENT_BYTES].translate(None, _FLAGS) or payload[3::EVENT_BYTES].translate(None, b"\0"):
+        raise RemoteProtocolError("an event with unknown flags")
+    table = np.ndarray((count, EVENT_BYTES), np.uint8, payload)
+    if table[:, _FLOOR_AT:_SYMBOL_AT].tobytes().translate(None, _FLOOR_CHARACTERS):
+        raise RemoteProtocolError("an event whose floor is not a market identifier code")
+    if table[:, _SYMBOL_AT:_SYMBOL_END].tobytes().translate(None, _SYMBOL_CHARACTERS):
+        raise RemoteProtocolError("an event whose symbol is not printable ASCII")
+    return np.ndarray((count,), EVENT_DTYPE, payload)
+
+
+def pack_events(events: EventArray) -> bytes:
+    """A payload of at most EVENTS_PER_PAYLOAD events, checked as a reader will check it."""
+    if events.dtype != EVENT_DTYPE or events.ndim != 1:
+        raise LocalProtocolError(f"not a row of events: {events.dtype} in {events.ndim} dimensions")
+    if len(events) > EVENTS_PER_PAYLOAD:
+        raise LocalProtocolError(f"{len(events)} events, more than {EVENTS_PER_PAYLOAD} in one payload")
+    payload = events.tobytes()
+    try:
+        events_view(payload)
+    except RemoteProtocolError as reason:
+        raise LocalProtocolError(str(reason)) from reason
+    return payload
+
+
+def payloads(events: EventArray) -> Iterator[bytes]:
+    """Any number of events as full payloads, in order."""
+    for start in range(0, len(events), EVENTS_PER_PAYLOAD):
+        yield pack_events(events[start : start + EVENTS_PER_PAYLOAD])
+
+
+def build_events(rows: Iterable[MarketEvent]) -> EventArray:
+    """An array from rows; LocalProtocolError when a value does not fit its field."""
+    tuples = [
+        (
+            row.kind,
+            row.side,
+            row.flags,
+            Mic(row.floor),
+            "" if row.symbol is None else Symbol(row.symbol),
+            row.price,
+            row.quantity,
+            row.reference,
+            row.time,
+            row.id,
+        )
+        for row in rows
+    ]
+    try:
+        return np.array(tuples, EVENT_DTYPE)
+    except OverflowError as reason:
+        raise LocalProtocolError(f"an event's value does not fit its field: {reason}") from reason

@@ -1,0 +1,44 @@
+"""The bytes of every sample, as files that a change of format must change on purpose.
+
+    python -m tests.wire.golden_vectors        (from the root of the repository)
+
+writes the files again. Do that only together with a new VERSION in `isocast.wire.frame`, a line in the
+changelog and the page docs/reference/wire.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocast.wire.codec import encode
+from isocast.wire.events import build_events, pack_events
+from isocast.wire.token_body import token_body
+from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
+
+__all__ = ["FOLDER", "read_vector", "vectors", "write_vectors"]
+
+FOLDER = Path(__file__).parent / "golden"
+_LINE = 16
+
+
+def vectors() -> dict[str, bytes]:
+    """What this version writes."""
+    frames = {kind.name.lower(): encode(packet, KEY) for kind, packet in SAMPLES.items()}
+    return {**frames, "token_body": token_body(TOKEN), "event_record": pack_events(build_events([EVENT]))}
+
+
+def read_vector(name: str) -> bytes:
+    """What was written when the file was made."""
+    return bytes.fromhex((FOLDER / f"{name}.hex").read_text(encoding="ascii"))
+
+
+def write_vectors() -> None:
+    """Replace every file."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, raw in vectors().items():
+        lines = [raw[at : at + _LINE].hex(" ") for at in range(0, len(raw), _LINE)]
+        (FOLDER / f"{name}.hex").write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    write_vectors()

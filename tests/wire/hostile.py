@@ -1,0 +1,121 @@
+"""Hostile bytes for every decoder: shared by the fuzz target and by the tests that run without one.
+
+A random body never gets past the authentication tag. So most ways in build the frame around the bytes,
+tag included, as a member of the ring that went mad would.
+"""
+
+from __future__ import annotations
+
+from struct import unpack_from
+
+from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.ids import Epoch
+from isocast.wire.codec import NO_KEY, Kind, decode, encode
+from isocast.wire.events import events_view, pack_events
+from isocast.wire.frame import prefix, tag_of
+from isocast.wire.limits import EVENT_BYTES, HEADER_BYTES, TAG_BYTES
+from isocast.wire.packets import TokenPart
+from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body
+from tests.wire.golden_vectors import vectors
+from tests.wire.samples import SAMPLES, TOKEN
+
+__all__ = ["WAYS_IN", "examine", "framed", "resealed", "seeds"]
+
+_PLACE = 24
+"""Bytes of a token's body that say which token it is: epoch 8, sender 8, number 8."""
+
+
+def resealed(frame: bytes, key: bytes = NO_KEY) -> bytes:
+    """The frame with the tag that its bytes should have."""
+    signed = frame[:-TAG_BYTES]
+    return signed + tag_of(signed, key)
+
+
+def framed(kind: int, body: bytes, header: bytes = bytes(18), reserved: bytes = b"\0\0", key: bytes = NO_KEY) -> bytes:
+    """A frame with a right tag around any body; `header` is stripe, epoch and sender."""
+    signed = prefix(Kind.DATA)[:3] + bytes((kind,)) + header[:2] + reserved + header[2:] + body
+    return signed + tag_of(signed, key)
+
+
+def examine(data: bytes) -> bool:
+    """Send the bytes into the decoder that the first one chooses; True when it accepted them.
+
+    What is accepted must be what the encoder writes: every packet has one spelling.
+    """
+    way = WAYS_IN[data[0] % len(WAYS_IN)] if data else _raw
+    try:
+        way(data[1:])
+    except RemoteProtocolError:
+        return False
+    return True
+
+
+def _raw(data: bytes) -> None:
+    assert encode(decode(memoryview(data))) == data
+
+
+def _sealed(data: bytes) -> None:
+    frame = framed(data[0] if data else 0, data[19:], data[1:19].ljust(18, b"\0"))
+    assert encode(decode(frame)) == frame
+
+
+def _repair(data: bytes) -> None:
+    inner = framed(data[0] if data else 0, data[19:], data[1:19].ljust(18, b"\0"))
+    frame = framed(Kind.REPAIR, inner, data[1:19].ljust(18, b"\0"))
+    assert encode(decode(frame)) == frame
+
+
+def _token(data: bytes) -> None:
+    token = decode_token_body(1, data)
+    token._body = None  # noqa: SLF001  so that the writer has to spell it again
+    assert token_body(token) == data
+
+
+def _parts(data: bytes) -> None:
+    """The first two bytes damage the parts, the rest is cut into them."""
+    damage, size, body = data[:1], max(data[1:2] or b"\1"), data[2:]
+    size = max(size, len(body) // 64, 1)
+    number, server, sender, token_number = unpack_from("<IIQQ", body.ljust(_PLACE, b"\0"))
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    parts = [
+        TokenPart(1, Epoch(number, server), sender, token_number, place, len(pieces), piece)
+        for place, piece in enumerate(pieces)
+    ]
+    if damage == b"\1":
+        parts.reverse()
+    elif damage == b"\2":
+        parts = parts[1:]
+    elif damage == b"\3":
+        parts += parts[:1]
+    elif damage == b"\4" and parts:
+        parts[-1] = parts[-1]._replace(part=len(parts))
+    elif damage == b"\5" and parts:
+        parts[0] = parts[0]._replace(token_number=0)
+    token = join_parts(parts)
+    assert b"".join([part.body for part in split_token(token)]) == body
+
+
+def _events(data: bytes) -> None:
+    events = events_view(data)
+    assert len(events) * EVENT_BYTES == len(data)
+    for start in range(0, len(events), 20):
+        chunk = events[start : start + 20]
+        assert pack_events(chunk) == data[start * EVENT_BYTES : (start + 20) * EVENT_BYTES]
+
+
+WAYS_IN = (_raw, _sealed, _repair, _token, _parts, _events)
+
+
+def seeds() -> list[bytes]:
+    """Inputs that are accepted, for a fuzzer to start from."""
+    found: list[bytes] = []
+    for kind, packet in SAMPLES.items():
+        frame = encode(packet)
+        rest = bytes((kind,)) + frame[4:6] + frame[8:HEADER_BYTES] + frame[HEADER_BYTES:-TAG_BYTES]
+        found += [b"\0" + frame, b"\1" + rest]
+        if kind in (Kind.DATA, Kind.TOKEN, Kind.TOKENPART):
+            found.append(b"\2" + rest)
+    body = token_body(TOKEN)
+    found += [b"\3" + body, b"\4\0\50" + body, b"\4\1\50" + body]
+    found.append(b"\5" + vectors()["event_record"] * 3)
+    return found

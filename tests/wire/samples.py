@@ -1,0 +1,130 @@
+"""One small, readable packet of every kind: the base of golden vectors, refusals and mutations."""
+
+from __future__ import annotations
+
+from isocast.terms.ids import Epoch, server_id, source_id
+from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol, to_ticks
+from isocast.wire.events import MarketEvent
+from isocast.wire.frame import Kind
+from isocast.wire.packets import (
+    ControlEntry,
+    ControlKind,
+    Data,
+    Grant,
+    Holding,
+    Invite,
+    Join,
+    Nack,
+    NewRing,
+    NextNumber,
+    Packet,
+    Pending,
+    Range,
+    RangeReply,
+    RangeRequest,
+    Receipt,
+    Refuse,
+    Released,
+    Repair,
+    Run,
+    SecondaryToken,
+    Standing,
+    Suspect,
+    Suspicion,
+    Token,
+    TokenPart,
+)
+
+__all__ = ["EVENT", "KEY", "SAMPLES", "TOKEN"]
+
+KEY = bytes(range(32))
+STRIPE = 3
+EPOCH = Epoch(7, server_id(1))
+BALLOT = Epoch(8, server_id(2))
+SITE = 2
+SERVER = server_id(2)
+SOURCE = source_id(5)
+INSTANT = 1_700_000_000_000_000_000
+HEADER = (STRIPE, EPOCH, SITE)
+
+
+def nonce(start: int) -> bytes:
+    """Sixteen bytes that a reader of a dump recognises."""
+    return bytes(range(start, start + 16))
+
+
+EVENT = MarketEvent(
+    EventKind.ORDER,
+    Mic("XNYS"),
+    Symbol("IBM"),
+    Side.SELL,
+    price=to_ticks("181.25"),
+    quantity=300,
+    time=INSTANT + 123,
+    id=77,
+    reference=4_001,
+    flags=EventFlag.IMMEDIATE,
+)
+DATA = Data(STRIPE, EPOCH, SOURCE, 41, 38, b"forty-two bytes of a sealed batch of events"[:42])
+TOKEN = Token(
+    *HEADER,
+    token_number=1_000,
+    instant=INSTANT,
+    first_sequence=50_001,
+    runs=(Run(SOURCE, 41, 3, nonce(0x10)), Run(source_id(6, 2), 9, 2, nonce(0x20))),
+    interleave=((0, 1), (1, 2), (0, 2)),
+    control=(ControlEntry(ControlKind.MARK, 12, b"lunch"),),
+    commit=nonce(0x30),
+    reveal=nonce(0x40),
+    stable=991,
+    secstable=(1 << 64) - 1,
+    grants=(Grant(SOURCE, 64),),
+    prev_digest=nonce(0x50),
+)
+
+SAMPLES: dict[Kind, Packet] = {
+    Kind.DATA: DATA,
+    Kind.TOKEN: TOKEN,
+    Kind.TOKENPART: TokenPart(*HEADER, 1_000, 1, 3, b"the second third"),
+    Kind.RECEIPT: Receipt(*HEADER, 1_000, nonce(0x60)),
+    Kind.NACK: Nack(*HEADER, 1_000, False, 0b101, (Holding(SOURCE, 41, 0b1011), Holding(SOURCE + 1, 7, 0x301))),
+    Kind.REPAIR: Repair(*HEADER, DATA),
+    Kind.PENDING: Pending(*HEADER, 1_000),
+    Kind.STANDING: Standing(*HEADER, SOURCE, 44, 1_000),
+    Kind.SUSPECT: Suspect(*HEADER, 1_001, 4, Suspicion.UNRECOVERED, EPOCH),
+    Kind.INVITE: Invite(STRIPE, EPOCH, SERVER, BALLOT),
+    Kind.REFUSE: Refuse(*HEADER, EPOCH, BALLOT, 1_000),
+    Kind.JOIN: Join(
+        *HEADER,
+        BALLOT,
+        held=1_000,
+        digest=nonce(0x70),
+        instant=INSTANT,
+        next_sequence=50_006,
+        heard=(1, 3),
+        commit=nonce(0x80),
+        universe=(1, 2, 3),
+        next_numbers=(NextNumber(SOURCE, 44),),
+    ),
+    Kind.NEWRING: NewRing(
+        STRIPE,
+        EPOCH,
+        SERVER,
+        BALLOT,
+        ring=(2, 1),
+        first_token=1_001,
+        first_sequence=50_006,
+        start=INSTANT + 2_775_000_000,
+        cut_epoch=EPOCH,
+        cut_token=1_000,
+        cut_digest=nonce(0x90),
+        holders=(2,),
+        commits=(nonce(0xA0), nonce(0xB0)),
+        universe=(1, 2, 3),
+        next_numbers=(NextNumber(SOURCE, 44),),
+    ),
+    Kind.SECTOKEN: SecondaryToken(*HEADER, 5, 1_000),
+    Kind.REL: Released(*HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof"),
+    Kind.RXREQ: RangeRequest(*HEADER, Range.SEQUENCES, 50_001, 50_005),
+    Kind.RXREP: RangeReply(*HEADER, Range.TOKENS, 990, 1_000, 800),
+}

@@ -1,0 +1,168 @@
+"""Every packet survives the wire, and a frame that is damaged in any way does not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.ids import Epoch
+from isocast.wire.codec import NO_KEY, VERSION, Kind, decode, encode, peek_kind
+from isocast.wire.frame import MAGIC
+from isocast.wire.limits import MAX_PAYLOAD, TAG_BYTES
+from isocast.wire.packets import Data, Packet, Receipt, Repair, Token
+from isocast.wire.token_body import token_body, token_digest
+from tests.wire.hostile import resealed
+from tests.wire.samples import KEY, SAMPLES
+from tests.wire.strategies import PACKETS, packets
+
+
+@pytest.mark.parametrize("kind", PACKETS, ids=lambda kind: kind.__name__)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_packet_survives_the_wire(kind: type[Packet], data: st.DataObject) -> None:
+    packet = data.draw(PACKETS[kind])
+    frame = encode(packet, KEY)
+    got = decode(frame, KEY)
+    assert type(got) is kind
+    assert got == packet
+    assert decode(memoryview(frame), KEY) == packet
+    assert encode(got, KEY) == frame
+
+
+def test_every_packet_of_the_union_has_a_strategy_and_a_sample() -> None:
+    members = set(Packet.__args__)
+    assert set(PACKETS) == members
+    assert {type(packet) for packet in SAMPLES.values()} == members
+
+
+@given(packet=PACKETS[Token])
+def test_a_token_that_travelled_has_the_same_digest(packet: Token) -> None:
+    got = decode(encode(packet))
+    assert isinstance(got, Token)
+    assert token_digest(got) == token_digest(packet)
+    assert token_body(got) == token_body(packet)
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_the_kind_is_seen_without_reading_on(kind: Kind) -> None:
+    frame = encode(SAMPLES[kind], KEY)
+    assert peek_kind(frame) is kind
+    assert peek_kind(memoryview(frame)) is kind
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_a_frame_cut_short_anywhere_is_refused(kind: Kind) -> None:
+    frame = encode(SAMPLES[kind], KEY)
+    for length in range(len(frame)):
+        with pytest.raises(RemoteProtocolError):
+            decode(frame[:length], KEY)
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_packet(kind: Kind) -> None:
+    """DATA and TOKENPART end where the frame ends: a shorter one is another packet, never a broken one."""
+    packet = SAMPLES[kind]
+    frame = encode(packet)
+    signed = frame[:-TAG_BYTES]
+    changed = [signed[:length] for length in range(24, len(signed))] + [signed + b"\0", signed + bytes(17)]
+    for other in changed:
+        try:
+            got = decode(resealed(other + bytes(TAG_BYTES)))
+        except RemoteProtocolError:
+            continue
+        assert kind in {Kind.DATA, Kind.TOKENPART}
+        assert got != packet
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_every_flipped_bit_is_refused(kind: Kind) -> None:
+    frame = encode(SAMPLES[kind], KEY)
+    for bit in range(len(frame) * 8):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(RemoteProtocolError):
+            decode(bytes(flipped), KEY)
+
+
+@given(packet=packets())
+def test_another_key_is_refused(packet: Packet) -> None:
+    frame = encode(packet, KEY)
+    for key in (NO_KEY, KEY[::-1]):
+        with pytest.raises(RemoteProtocolError, match="tag"):
+            decode(frame, key)
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, 255])
+def test_another_version_is_refused(version: int) -> None:
+    for packet in SAMPLES.values():
+        frame = bytearray(encode(packet))
+        frame[2] = version
+        with pytest.raises(RemoteProtocolError, match=f"version {version}"):
+            decode(resealed(bytes(frame)))
+
+
+@pytest.mark.parametrize("number", [0, max(Kind) + 1, 255])
+def test_an_unknown_kind_is_refused(number: int) -> None:
+    frame = bytearray(encode(SAMPLES[Kind.PENDING]))
+    frame[3] = number
+    with pytest.raises(RemoteProtocolError, match=f"kind {number}"):
+        decode(resealed(bytes(frame)))
+
+
+def test_another_magic_is_refused() -> None:
+    frame = encode(SAMPLES[Kind.PENDING])
+    with pytest.raises(RemoteProtocolError, match="magic"):
+        decode(resealed(MAGIC[::-1] + frame[2:]))
+
+
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RECEIPT])
+@pytest.mark.parametrize("at", [6, 7])
+def test_reserved_bits_are_refused(kind: Kind, at: int) -> None:
+    frame = bytearray(encode(SAMPLES[kind]))
+    frame[at] = 0x80
+    with pytest.raises(RemoteProtocolError, match="reserved"):
+        decode(resealed(bytes(frame)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stripe": 1 << 16},
+        {"stripe": -1},
+        {"sender": 1 << 64},
+        {"epoch": Epoch(1 << 32, 0)},
+        {"epoch": Epoch(0, 1 << 32)},
+    ],
+)
+def test_a_header_out_of_range_is_not_written(changes: dict[str, Any]) -> None:
+    for packet in (SAMPLES[Kind.RECEIPT], SAMPLES[Kind.JOIN]):
+        assert isinstance(packet, tuple)
+        with pytest.raises(LocalProtocolError):
+            encode(packet._replace(**changes))
+    fields = {"stripe": 1, "epoch": Epoch(1, 1), "sender": 1} | changes
+    data = Data(**fields, number=1, base=1, payload=b"")
+    with pytest.raises(LocalProtocolError):
+        encode(data)
+    with pytest.raises(LocalProtocolError):
+        encode(Repair(**fields, item=data))
+
+
+def test_numbers_and_payloads_out_of_range_are_not_written() -> None:
+    epoch = Epoch(1, 1)
+    for data in (
+        Data(1, epoch, 1, 1 << 64, 0, b""),
+        Data(1, epoch, 1, 0, -1, b""),
+        Data(1, epoch, 1, 0, 0, bytes(MAX_PAYLOAD + 1)),
+    ):
+        with pytest.raises(LocalProtocolError):
+            encode(data)
+    with pytest.raises(LocalProtocolError, match="16|15"):
+        encode(Receipt(1, epoch, 1, 1, bytes(15)))
+
+
+def test_a_stranger_is_not_written() -> None:
+    stranger: Any = "not a packet"
+    with pytest.raises(LocalProtocolError, match="str is not a packet"):
+        encode(stranger)

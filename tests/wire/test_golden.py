@@ -1,0 +1,34 @@
+"""A change of format is seen: the bytes are kept as files (see `golden_vectors` for how to renew them)."""
+
+import numpy as np
+import pytest
+
+from isocast.wire.codec import decode
+from isocast.wire.events import build_events, events_view
+from isocast.wire.frame import Kind
+from isocast.wire.token_body import decode_token_body
+from tests.wire.golden_vectors import FOLDER, read_vector, vectors
+from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
+
+
+def test_every_kind_has_a_vector_and_nothing_else_lies_there() -> None:
+    assert set(SAMPLES) == set(Kind)
+    assert {path.stem for path in FOLDER.glob("*.hex")} == set(vectors())
+
+
+@pytest.mark.parametrize("name", vectors())
+def test_the_bytes_are_those_of_the_file(name: str) -> None:
+    assert vectors()[name].hex(" ", 8) == read_vector(name).hex(" ", 8)
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_the_file_is_read_as_the_packet(kind: Kind) -> None:
+    assert decode(read_vector(kind.name.lower()), KEY) == SAMPLES[kind]
+
+
+def test_the_token_body_is_read_as_the_token() -> None:
+    assert decode_token_body(TOKEN.stripe, read_vector("token_body")) == TOKEN
+
+
+def test_the_event_record_is_viewed_as_the_event() -> None:
+    assert np.array_equal(events_view(read_vector("event_record")), build_events([EVENT]))
