@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
+
 from isocast.wire.codec import encode
 from isocast.wire.events import build_events, pack_events
 from isocast.wire.token_body import token_body
-from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
 
 __all__ = ["FOLDER", "read_vector", "vectors", "write_vectors"]
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from struct import unpack_from
 
+from tests.wire.golden_vectors import vectors
+from tests.wire.samples import SAMPLES, TOKEN
+
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
 from isocast.wire.codec import NO_KEY, Kind, decode, encode
@@ -16,8 +19,6 @@ from isocast.wire.frame import prefix, tag_of
 from isocast.wire.limits import EVENT_BYTES, HEADER_BYTES, TAG_BYTES
 from isocast.wire.packets import TokenPart
 from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body
-from tests.wire.golden_vectors import vectors
-from tests.wire.samples import SAMPLES, TOKEN
 
 __all__ = ["WAYS_IN", "examine", "framed", "resealed", "seeds"]
 

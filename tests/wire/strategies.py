@@ -195,5 +195,3 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
 def packets() -> st.SearchStrategy[Packet]:
     """Any packet."""
     return st.one_of(*PACKETS.values())
-
-

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from tests.wire.golden_vectors import FOLDER, read_vector, vectors
+from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
 
 from isocast.wire.codec import decode
 from isocast.wire.events import build_events, events_view
 from isocast.wire.frame import Kind
 from isocast.wire.token_body import decode_token_body
-from tests.wire.golden_vectors import FOLDER, read_vector, vectors
-from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
 
 
 def test_every_kind_has_a_vector_and_nothing_else_lies_there() -> None:

@@ -5,11 +5,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.hostile import WAYS_IN, examine, seeds
+from tests.wire.strategies import packets
 
 from isocast.wire.codec import encode
 from isocast.wire.packets import Packet
-from tests.wire.hostile import WAYS_IN, examine, seeds
-from tests.wire.strategies import packets
 
 _MUTATIONS = 20_000
 

@@ -69,10 +69,11 @@ def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, tr
     transcript
         Write what happened to this file, a line for each event.
     """
-    from isocast.simulation.run import run_scenario
     from isocast.simulation.scenario import load_scenario
 
-    loaded = load_scenario(scenario)
+    loaded = load_scenario(scenario)  # Before the heavy modules: bad input is named at once.
+    from isocast.simulation.run import run_scenario
+
     seed = loaded.seed if seed is None else seed
     with ExitStack() as stack:
         write = stack.enter_context(_lines_to(transcript)) if transcript else None

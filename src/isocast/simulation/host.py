@@ -48,6 +48,7 @@ class Host:
         self._perform = perform
         self._armed_local = NEVER
         self._arming = 0
+        self._paused: list[Burst] | None = None
 
     def local_now(self) -> int:
         """What this host's clock shows."""
@@ -58,6 +59,9 @@ class Host:
         machine = self.machine
         if machine is None:
             return
+        if self._paused is not None:
+            self._paused.append(burst)
+            return
         for effect in machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now)):  # type: ignore[arg-type]
             self._perform(self, effect)
         if machine.next_deadline() < self._armed_local:
@@ -65,7 +69,7 @@ class Host:
 
     def feed(self, event: object) -> None:
         """Any other input."""
-        if self.machine is None:
+        if self.machine is None or self._paused is not None:
             return
         for effect in self.machine.step(event, self.local_now()):
             self._perform(self, effect)
@@ -73,7 +77,7 @@ class Host:
 
     def arm(self) -> None:
         """Make sure that the machine is woken at its deadline."""
-        if self.machine is None:
+        if self.machine is None or self._paused is not None:
             return
         deadline = self.machine.next_deadline()
         if deadline >= self._armed_local:
@@ -90,8 +94,26 @@ class Host:
         self._armed_local = NEVER
         self.arm()
 
+    def pause(self) -> None:
+        """Stop running, as by SIGSTOP: packets wait in the socket, timers do not fire."""
+        if self._paused is None:
+            self._paused = []
+            self._arming += 1
+            self._armed_local = NEVER
+
+    def resume(self) -> None:
+        """Go on: first the timer that is late by now, then the packets that waited."""
+        waiting, self._paused = self._paused, None
+        if waiting is None or self.machine is None:
+            return
+        self._arming += 1
+        self._wake(self._arming)
+        for burst in waiting:
+            self.deliver(burst)
+
     def crash(self) -> None:
         """Lose everything volatile."""
+        self._paused = None
         self.machine = None
         self._armed_local = NEVER
         self._arming += 1

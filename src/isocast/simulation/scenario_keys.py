@@ -134,9 +134,9 @@ _ARRIVALS = (
         "sources",
         "n",
         _N,
-        "4·λ·τ_t, from 10 to 1000; original: 0",
-        "How many sources take turns; half of them at each trader's city with `traders`. The default lets a source"
-        " seldom have two messages in one token, so that a lost one holds no other back. 0 (original only): each"
+        "10; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
+        "How many sources take turns; half of them at each trader's city with `traders`. With some 4·λ·τ_t a source"
+        " seldom has two messages in one token, so that a lost one holds no other back. 0 (original only): each"
         " message comes from a source of its own.",
         "§2.1",
         maximum=MAX_NEXT_NUMBERS,

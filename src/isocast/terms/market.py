@@ -6,7 +6,7 @@ in 64 bits: 32 bits would end at 429,496.7295, and a share has been dearer than 
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from enum import IntEnum, IntFlag
 from typing import Self
 
@@ -36,6 +36,8 @@ TICKS_PER_UNIT = 10**PRICE_DECIMALS
 """1.0000 is 10,000 ticks."""
 MAX_TICKS = (1 << 63) - 1
 
+_EXACT = Context(traps=[Inexact, InvalidOperation, Overflow])
+"""Raises where the usual context would round."""
 _UPPER_ALPHANUMERIC = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -156,13 +158,13 @@ class Mic(str):
 def to_ticks(price: Decimal | int | str) -> int:
     """A price as people write it, to ticks, exactly: "12.34" is 123,400. Floats are refused by type."""
     try:
-        ticks = Decimal(price) * TICKS_PER_UNIT
-        whole = int(ticks)
-    except (InvalidOperation, OverflowError, ValueError) as reason:
-        raise LocalProtocolError(f"price {price!r} is not a number") from reason
-    if whole != ticks or abs(whole) > MAX_TICKS:
+        ticks = _EXACT.multiply(Decimal(price), TICKS_PER_UNIT)
+        exact = abs(ticks) <= MAX_TICKS and ticks == ticks.to_integral_value()
+    except (ArithmeticError, ValueError) as reason:
+        raise LocalProtocolError(f"price {price!r} is not a number that ticks can carry") from reason
+    if not exact:
         raise LocalProtocolError(f"price {price} is finer than 10^-{PRICE_DECIMALS} or too large")
-    return whole
+    return int(ticks)
 
 
 def from_ticks(ticks: int) -> Decimal:

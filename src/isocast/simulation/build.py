@@ -1,0 +1,25 @@
+"""Which machines a world is made of: the product's, or a mutant's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_source import PrimarySource
+from isocast.nodes.reformation_server import ReformationServer
+
+__all__ = ["PRODUCT", "Build"]
+
+
+@dataclass(frozen=True)
+class Build:
+    """The classes of the three roles."""
+
+    receiver: type[PrimaryReceiver] = PrimaryReceiver
+    source: type[PrimarySource] = PrimarySource
+    server: type[ReformationServer] = ReformationServer
+    remembers_nothing: bool = False
+    """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
+
+
+PRODUCT = Build()

@@ -1,0 +1,139 @@
+"""Carries out a scenario's faults on a world: crashes, cuts, pauses, clocks, losses."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
+from isocast.ring.storage import SiteState
+from isocast.terms.ids import NO_EPOCH, NodeId, is_site
+from isocast.terms.instants import NEVER
+
+if TYPE_CHECKING:
+    from isocast.simulation.fault_plan import Fault
+    from isocast.simulation.world import World
+
+__all__ = ["FaultPlan", "correct_sites"]
+
+
+class FaultPlan:
+    """Puts every fault, and its end, on the world's agenda."""
+
+    def __init__(self, world: World) -> None:
+        """Read the scenario's faults."""
+        self.world = world
+        self.lost_disks: dict[NodeId, None] = {}
+        """Sites that came back without their disk: they may never vote again under their id."""
+        self._down: dict[NodeId, int] = {}
+        for fault in world.scenario.faults:
+            world.agenda.put(fault.at_ns, self._start, fault)
+            if fault.until_ns < NEVER:
+                world.agenda.put(fault.until_ns, self._end, fault)
+
+    @property
+    def over_at(self) -> int:
+        """When the last fault that ends has ended."""
+        ends = [fault.until_ns if fault.until_ns < NEVER else fault.at_ns for fault in self.world.scenario.faults]
+        return max(ends, default=0)
+
+    def is_up(self, node: NodeId) -> bool:
+        """Whether a node runs."""
+        return self.world.hosts[node].machine is not None
+
+    def _start(self, fault: Fault) -> None:
+        world = self.world
+        match fault.kind:
+            case "crash":
+                for node in fault.sites:
+                    self._crash(node)
+            case "restart":
+                for node in fault.sites:
+                    self._crash(node)
+                    self._boot(node, disk_kept=fault.disk_kept)
+            case "partition" | "one-way" | "isolate":
+                world.fact(Cut(world.agenda.now))
+                world.network.cut(self._pairs(fault))
+            case "clock-step":
+                self._step_clocks(fault, fault.step_ns)
+            case "loss":
+                world.network.set_loss(fault.loss)
+            case "pause":
+                for node in fault.sites:
+                    if self.is_up(node):
+                        world.hosts[node].pause()
+                        world.fact(Paused(world.agenda.now, node))
+            case _:
+                raise AssertionError(fault.kind)
+
+    def _end(self, fault: Fault) -> None:
+        world = self.world
+        match fault.kind:
+            case "crash":
+                for node in fault.sites:
+                    self._boot(node, disk_kept=fault.disk_kept)
+            case "partition" | "one-way" | "isolate":
+                world.network.heal(self._pairs(fault))
+                world.fact(Healed(world.agenda.now))
+            case "clock-step":
+                self._step_clocks(fault, -fault.step_ns)
+            case "loss":
+                world.network.set_loss(world.scenario.loss)
+            case "pause":
+                for node in fault.sites:
+                    world.hosts[node].resume()
+                    world.fact(Resumed(world.agenda.now, node))
+            case _:
+                pass
+
+    def _crash(self, node: NodeId) -> None:
+        self._down[node] = self._down.get(node, 0) + 1
+        if self.is_up(node):
+            self.world.hosts[node].crash()
+            self.world.fact(Crashed(self.world.agenda.now, node))
+
+    def _boot(self, node: NodeId, *, disk_kept: bool) -> None:
+        """Come back, unless another crash still holds the node down."""
+        world = self.world
+        if not disk_kept:
+            self.lost_disks[node] = None
+            world.disks[node] = world.blank_disk(node)
+        self._down[node] = self._down.get(node, 1) - 1
+        if self._down[node] > 0:
+            return
+        forgot = node in self.lost_disks and not world.build.remembers_nothing
+        machine = world.machine(node, forgot=forgot)
+        disk = world.disks[node]
+        promised, accepted, held = NO_EPOCH, NO_EPOCH, 0
+        if isinstance(disk, SiteState):
+            promised, held = disk.promised, disk.held
+            accepted = disk.ring.ballot if disk.ring else NO_EPOCH
+        world.fact(Restarted(world.agenda.now, node, node not in self.lost_disks, promised, accepted, held))
+        world.hosts[node].boot(machine)
+
+    def _step_clocks(self, fault: Fault, step_ns: int) -> None:
+        world = self.world
+        for node in fault.sites:
+            host = world.hosts[node]
+            host.clock.step_ns += step_ns
+            kept = abs(host.clock.error_ns(world.agenda.now)) <= world.settings.timing.clock_error_ns
+            world.fact(ClockStepped(world.agenda.now, node, kept))
+            host.rearm()
+
+    def _pairs(self, fault: Fault) -> list[tuple[NodeId, NodeId]]:
+        """Ordered pairs between which nothing passes."""
+        if fault.kind == "one-way":
+            return [(a, b) for a in fault.groups[0] for b in fault.groups[1]]
+        if fault.kind == "isolate":
+            others = [node for node in self.world.hosts if node not in fault.sites]
+            groups: list[tuple[NodeId, ...]] = [*[(site,) for site in fault.sites], tuple(others)]
+        else:
+            groups = list(fault.groups)
+        return [
+            pair for one, other in combinations(groups, 2) for a in one for b in other for pair in ((a, b), (b, a))
+        ]
+
+
+def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:
+    """Sites that are up and remember everything."""
+    return tuple([site for site in world.sites if is_site(site) and plan.is_up(site) and site not in plan.lost_disks])

@@ -1,0 +1,157 @@
+"""One run of a scenario, of either protocol or of a central exchange, and its report."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from isocast.simulation.exchange import run_exchange
+from isocast.simulation.original import OriginalParameters, run_original
+from isocast.simulation.timed import TimedRun
+from isocast.terms.instants import to_seconds
+from isocast.wire.packets import Nack, Receipt, Repair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from isocast.checks.facts import Fact
+    from isocast.simulation.scenario import Scenario
+
+__all__ = ["RunReport", "run_scenario"]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The figures of one run; `isocast sim keys` explains what goes in, this is what comes out."""
+
+    seed: int
+    trace_digest: str
+    protocol: str
+    receivers: int
+    messages: int
+    tokens: int
+    control_per_message: float
+    """timed: tokens, NACKs and repairs; original: ACKs, TOKACKs, NACKs and repairs."""
+    nacks_per_token: float
+    repairs_per_token: float
+    receipts_per_token: float
+    nacks_per_loss_p99: int
+    """NACKs of all receivers per lost multicast packet."""
+    false_reformations_per_token: float
+    """Tokens that some live receiver gave up on although nothing had failed."""
+    latency_s_mean: float
+    """Submit to release; original: submit to acknowledgement."""
+    release_skew_ns_max: int
+    fairness_faults: int
+    first_wins: dict[str, float] = field(default_factory=dict)
+    """Share of simultaneous pairs won, by trader's city."""
+    rings: int = 0
+    """Rings formed, the first included."""
+    rejected: int = 0
+    """Submissions refused because a source's window was full."""
+    deliveries: int = 0
+    """Packets delivered by the network, summed over destinations."""
+    violations: list[str] = field(default_factory=list)
+    """Empty when safe."""
+
+    def as_json(self) -> dict[str, object]:
+        """One object, names as here."""
+        return asdict(self)
+
+
+def run_scenario(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | None = None) -> RunReport:
+    """Run to the end; the report is a function of scenario and seed alone."""
+    if scenario.exchange is not None:
+        return _exchange(scenario, seed)
+    if scenario.protocol == "original":
+        return _original(scenario, seed)
+    return _timed(scenario, seed, transcript)
+
+
+def _timed(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | None) -> RunReport:
+    run = TimedRun(scenario, seed, transcript=transcript)
+    run.run()
+    recorder, figures = run.recorder, run.figures
+    tokens = max(figures.tokens, 1)
+    return RunReport(
+        seed=seed,
+        trace_digest=recorder.trace_digest,
+        protocol=scenario.protocol,
+        receivers=scenario.receivers,
+        messages=recorder.messages,
+        tokens=recorder.tokens,
+        control_per_message=(figures.tokens + figures.sent[Nack] + figures.sent[Repair]) / max(figures.submitted, 1),
+        nacks_per_token=figures.sent[Nack] / tokens,
+        repairs_per_token=figures.sent[Repair] / tokens,
+        receipts_per_token=figures.sent[Receipt] / tokens,
+        nacks_per_loss_p99=recorder.losses.quantile(0.99),
+        false_reformations_per_token=figures.false_reformations / tokens,
+        latency_s_mean=recorder.latency_ns / max(recorder.releases, 1) / 1e9,
+        release_skew_ns_max=run.skew_ns(),
+        fairness_faults=recorder.fairness_faults,
+        first_wins=run.pairs.shares() if run.pairs else {},
+        rings=recorder.rings,
+        rejected=recorder.rejected,
+        deliveries=run.world.network.deliveries,
+        violations=run.violations(),
+    )
+
+
+def _original(scenario: Scenario, seed: int) -> RunReport:
+    result = run_original(
+        OriginalParameters(
+            seed=seed,
+            receivers=scenario.receivers,
+            messages=scenario.messages,
+            loss=scenario.loss,
+            tree=scenario.loss_model == "tree",
+            one_way_delay_ns=scenario.one_way_delay_ns,
+            jitter_ns=scenario.jitter_ns,
+            arrival_rate=scenario.arrival_rate,
+            token_ack_ns=scenario.token_ack_ns,
+            token_resend_ns=scenario.token_resend_ns,
+            source_resend_ns=scenario.source_resend_ns,
+            nack_resend_ns=scenario.nack_resend_ns,
+            retries_max=scenario.timing.retries_max,
+        )
+    )
+    return RunReport(
+        seed=seed,
+        trace_digest=result.trace_digest,
+        protocol=scenario.protocol,
+        receivers=scenario.receivers,
+        messages=result.messages,
+        tokens=result.acks,
+        control_per_message=result.control_per_message,
+        nacks_per_token=result.nacks_per_ack,
+        repairs_per_token=result.repairs_per_ack,
+        receipts_per_token=0.0,
+        nacks_per_loss_p99=result.nacks_per_loss_p99,
+        false_reformations_per_token=result.false_suspicions / max(result.acks, 1),
+        latency_s_mean=result.latency_s_mean,
+        release_skew_ns_max=0,
+        fairness_faults=0,
+        violations=list(result.violations),
+    )
+
+
+def _exchange(scenario: Scenario, seed: int) -> RunReport:
+    result = run_exchange(scenario, seed)
+    return RunReport(
+        seed=seed,
+        trace_digest=result.trace_digest,
+        protocol="exchange",
+        receivers=1,
+        messages=result.messages,
+        tokens=0,
+        control_per_message=0.0,
+        nacks_per_token=0.0,
+        repairs_per_token=0.0,
+        receipts_per_token=0.0,
+        nacks_per_loss_p99=0,
+        false_reformations_per_token=0.0,
+        latency_s_mean=to_seconds(result.latency_ns) / max(result.messages, 1),
+        release_skew_ns_max=0,
+        fairness_faults=0,
+        first_wins={city: wins / max(result.pairs, 1) for city, wins in result.wins.items()},
+    )

@@ -1,0 +1,166 @@
+"""A run of the timed protocol: a phase with arrivals and faults, then a phase in which all must come right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from isocast.checks.facts import Fact
+from isocast.checks.suite import EndOfRun, Law, Suite
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_source import PrimarySource
+from isocast.ring.receiver import Mode
+from isocast.simulation.arrivals import Arrivals, PairCounter
+from isocast.simulation.build import PRODUCT, Build
+from isocast.simulation.faults import FaultPlan, correct_sites
+from isocast.simulation.recorder import Recorder
+from isocast.simulation.scenario import Scenario
+from isocast.simulation.world import World
+from isocast.terms.timing import Gate
+
+__all__ = ["Figures", "TimedRun"]
+
+_CUTS = ("partition", "one-way", "isolate")
+LATENESS_CAP = 30
+"""Wake-ups are exponential: beyond thirty times their mean comes one in 10^13."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Counters as they stood when the last message was submitted: no tail of idle tokens dilutes them."""
+
+    submitted: int = 0
+    tokens: int = 0
+    false_reformations: int = 0
+    sent: Counter[type] = field(default_factory=Counter)
+
+
+class TimedRun:
+    """Builds a world, lets it live, and judges it."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        build: Build = PRODUCT,
+        transcript: Callable[[Fact], None] | None = None,
+    ) -> None:
+        """Nothing has happened yet."""
+        self.scenario = scenario
+        self.timing = scenario.timing
+        self.suite = Suite(self._law())
+        self.recorder = Recorder(self.suite, scenario.receivers, transcript=transcript)
+        self.world = World(scenario, seed, self.recorder, build)
+        self.world.network.lost_hook = self.recorder.losses.lost
+        self.arrivals = Arrivals(self.world)
+        self.faults = FaultPlan(self.world)
+        self.figures = Figures()
+        self.pairs: PairCounter | None = None
+        if scenario.traders:
+            self.pairs = PairCounter(tuple([trader.name for trader in scenario.traders]))
+            self.recorder.on_sequence = self.pairs.sequenced
+
+    def _law(self) -> Law:
+        scenario, timing = self.scenario, self.timing
+        universe = tuple(range(1, scenario.receivers + 1))
+        certain = timing.gate in {Gate.MAJORITY, Gate.TOTAL} or (
+            timing.gate is Gate.NEXT and timing.next_tokens + 1 > len(universe) / 2
+        )
+        return Law(
+            timing,
+            universe,
+            margin_ns=LATENESS_CAP * scenario.wake_lateness_ns + 1,
+            agreement=certain or not scenario.faults,
+            faultless=not scenario.faults,
+        )
+
+    # Phases -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Both phases, to the verdict."""
+        step = max(self.timing.token_period_ns // 4, 1)
+        while not self._submitted():
+            self.advance(step)
+        self._note_figures()
+        limit = self.world.agenda.now + self._settling_ns()
+        while self.world.agenda.now < limit and not self.settled():
+            self.advance(step)
+        self.finish()
+
+    def advance(self, span_ns: int) -> None:
+        """Let the world live for a while."""
+        world = self.world
+        world.agenda.run(world.agenda.now + span_ns)
+        self.suite.tick(world.agenda.now)
+        if world.rings and self.arrivals.waiting:
+            self.arrivals.begin(world.rings[0].start)
+        if self.arrivals.finished_at is not None and not self.figures.submitted:
+            self._note_figures()
+
+    def _submitted(self) -> bool:
+        return self.arrivals.finished_at is not None and self.world.agenda.now >= self.faults.over_at
+
+    def _note_figures(self) -> None:
+        recorder = self.recorder
+        if not self.figures.submitted:
+            self.figures = Figures(
+                recorder.submitted, recorder.tokens, recorder.false_reformations, Counter(recorder.sent)
+            )
+
+    def _settling_ns(self) -> int:
+        """How long everything may take to come right: recoveries, and after faults suspicions and ballots."""
+        timing = self.timing
+        span = timing.release_delay_ns + 8 * timing.token_period_ns + 2 * timing.retry_ns
+        if self.scenario.faults:
+            cycle = (self.scenario.receivers + 2) * timing.token_period_ns
+            span += 4 * cycle + 8 * timing.reformation_ns
+        return span
+
+    def settled(self) -> bool:
+        """Whether every submission is released at every correct site, and every site is on one ring."""
+        recorder = self.recorder
+        released = recorder.last_sequence
+        sites = correct_sites(self.world, self.faults)
+        if any([released.get(site, 0) < recorder.submitted for site in sites]):
+            return False
+        standings = self._standings().values()
+        return len({accepted for _, accepted, _ in standings}) <= 1 and not any([sealed for _, _, sealed in standings])
+
+    def finish(self) -> None:
+        """The verdict on liveness."""
+        world = self.world
+        world.agenda.run(world.agenda.now)
+        self.suite.finish(
+            EndOfRun(
+                now=world.agenda.now,
+                correct=correct_sites(world, self.faults),
+                submissions_due=world.agenda.now + 1,
+                epochs=self._standings(),
+                unacknowledged=self.unacknowledged(),
+            )
+        )
+
+    def _standings(self) -> dict[int, tuple[object, object, bool]]:
+        standings = {}
+        for site in correct_sites(self.world, self.faults):
+            machine = self.world.hosts[site].machine
+            if isinstance(machine, PrimaryReceiver):
+                receiver = machine.receiver
+                standings[site] = (receiver.promised, receiver.accepted, receiver.mode is Mode.SEALED)
+        return standings
+
+    def unacknowledged(self) -> int:
+        """Messages of all sources that wait for a token."""
+        machines = [self.world.hosts[source].machine for source in self.world.sources]
+        return sum([machine.snapshot().unacknowledged for machine in machines if isinstance(machine, PrimarySource)])
+
+    # Verdict ------------------------------------------------------------------------------------
+
+    def skew_ns(self) -> int:
+        """The widest spread of one message's release instants, faults included."""
+        return self.recorder.release_skew_ns
+
+    def violations(self) -> list[str]:
+        """One line each."""
+        return [f"{violation.property}: {violation.text}" for violation in self.suite.violations]

@@ -1,0 +1,301 @@
+"""A whole market in virtual time: sites, servers and sources on one network, driven by one seed.
+
+Every packet passes through the codec, once per transmission, so that what runs here is what the real network
+carries. What happens is told to a recorder as facts; the world itself judges nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isocast.checks.facts import (
+    Collected,
+    Completed,
+    Fact,
+    Faulted,
+    Installed,
+    Promised,
+    ReceiptSent,
+    Released,
+    Submitted,
+    Suspected,
+    TokenSent,
+)
+from isocast.nodes.primary_source import OutboxState
+from isocast.nodes.reformation_server import ServerState
+from isocast.ring.effects import (
+    Collect,
+    EntryCompleted,
+    FairnessFaulted,
+    Multicast,
+    Persist,
+    PromiseMade,
+    PublishAccepted,
+    ReadJournal,
+    Release,
+    RingDecided,
+    RingInstalled,
+    RingSuspected,
+    Unicast,
+)
+from isocast.ring.inputs import JournalRead, PublishRequested
+from isocast.ring.ledger import Checkpoint
+from isocast.ring.settings import OrderRule, RingSettings
+from isocast.ring.storage import SiteState
+from isocast.simulation.agenda import Agenda
+from isocast.simulation.build import PRODUCT, Build
+from isocast.simulation.clock import Clock
+from isocast.simulation.geography import branch_of, delays
+from isocast.simulation.host import Host, Machine
+from isocast.simulation.network import LinkModel, Network
+from isocast.simulation.randomness import stream
+from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
+from isocast.wire.codec import decode, encode
+from isocast.wire.packets import AUDIENCE, Data, NewRing, Packet, Receipt, Role, Token, TokenPart, digest_of
+from isocast.wire.token_body import token_digest
+
+if TYPE_CHECKING:
+    from isocast.simulation.recorder import Recorder
+    from isocast.simulation.scenario import Scenario
+
+__all__ = ["World"]
+
+RETAIN_TOKENS = 2_048
+"""Entries that a simulated disk keeps; a site that was away for longer cannot catch up from its peers."""
+
+
+class World:
+    """One market. `agenda.run(until)` lets it live."""
+
+    def __init__(self, scenario: Scenario, seed: int, recorder: Recorder, build: Build = PRODUCT) -> None:
+        """Everything is up and nothing has happened."""
+        self.scenario = scenario
+        self.seed = seed
+        self.build = build
+        self.recorder = recorder
+        self.agenda = Agenda()
+        self.settings = RingSettings(
+            scenario.timing,
+            order=OrderRule(scenario.order_in_token),
+            window=scenario.window,
+            batch_max=scenario.batch_max,
+            release_rate=scenario.release_rate,
+        )
+        model = LinkModel(
+            scenario.loss,
+            scenario.loss_model == "tree",
+            scenario.jitter_ns,
+            scenario.duplicate,
+            scenario.bandwidth_bps,
+        )
+        self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
+        self.hosts: dict[NodeId, Host] = {}
+        self.disks: dict[NodeId, SiteState | OutboxState | ServerState] = {}
+        self.sites = tuple(range(1, scenario.receivers + 1))
+        self.sources: tuple[NodeId, ...] = ()
+        self.servers: tuple[NodeId, ...] = ()
+        self.rings: list[NewRing] = []
+        """Every ring decided, in order."""
+        self._audience: dict[type, tuple[NodeId, ...]] = {}
+        self._performers = {
+            Multicast: self._multicast,
+            Unicast: self._unicast,
+            Persist: self._persist,
+            Release: self._release,
+            EntryCompleted: self._completed,
+            RingSuspected: self._suspected,
+            FairnessFaulted: self._faulted,
+            Collect: self._collected,
+            ReadJournal: self._read_journal,
+        }
+        for site in self.sites:
+            self._add(site)
+        for number in range(1, scenario.servers + 1):
+            self._add(server_id(number))
+        for number in range(1, scenario.sources + 1):
+            self._add(source_id(number))
+
+    # Nodes --------------------------------------------------------------------------------------
+
+    def _add(self, node: NodeId) -> None:
+        clock = self._clock(node)
+        self.disks[node] = self.blank_disk(node)
+        host = Host(node, self.machine(node), self.agenda, clock, self._perform)
+        if self.scenario.wake_lateness_ns:
+            host.wake_lateness_ns = self.scenario.wake_lateness_ns
+            host.wake_random = stream(self.seed, node, "wake")
+        self.hosts[node] = host
+        self.network.attach(node, host.deliver)
+        if is_source(node):
+            self.sources = (*self.sources, node)
+        elif is_server(node):
+            self.servers = (*self.servers, node)
+        roles = {Role.RECEIVER: self.sites, Role.SOURCE: self.sources, Role.SERVER: self.servers}
+        self._audience = {
+            kind: tuple([member for role in audience for member in roles[role]]) for kind, audience in AUDIENCE.items()
+        }
+        host.arm()
+
+    def _clock(self, node: NodeId) -> Clock:
+        bound = self.settings.timing.clock_error_ns
+        random = stream(self.seed, node, "clock")
+        return Clock(bound, self.scenario.drift_ppm if bound else 0, random.randint(-bound, bound))
+
+    def blank_disk(self, node: NodeId) -> SiteState | OutboxState | ServerState:
+        """What a node starts with."""
+        if is_site(node):
+            return SiteState(Checkpoint(universe=self.sites), retain=RETAIN_TOKENS)
+        return OutboxState() if is_source(node) else ServerState()
+
+    def machine(self, node: NodeId, *, forgot: bool = False) -> Machine:
+        """A machine made from what the node's disk says."""
+        disk = self.disks[node]
+        match disk:
+            case SiteState():
+                secret = digest_of(f"{self.seed}/{node}/nonces".encode())
+                return self.build.receiver(node, self.settings, secret, disk, forgot=forgot)
+            case OutboxState():
+                return self.build.source(node, self.settings, disk)
+            case ServerState():
+                rank = self.servers.index(node) if node in self.servers else len(self.servers)
+                regions = {site: place.code for site, place in zip(self.sites, self.scenario.ring, strict=False)}
+                return self.build.server(node, self.settings, rank, regions, disk)
+
+    # Submissions --------------------------------------------------------------------------------
+
+    def submit(self, source: NodeId, payloads: list[tuple[bytes, bytes]]) -> None:
+        """A client hands (key, payload) batches to a source; the packets travel as one burst."""
+        host = self.hosts[source]
+        machine = host.machine
+        if machine is None:
+            return
+        now = host.local_now()
+        packets: list[Data] = []
+        size = 0
+        for key, payload in payloads:
+            for effect in machine.step(PublishRequested(key, payload), now):
+                match effect:
+                    case Multicast(packet=Data() as packet):
+                        frame = encode(packet)
+                        size += len(frame)
+                        packets.append(decode(frame))  # type: ignore[arg-type]
+                    case Persist(record):
+                        self.disks[source].apply(record)
+                    case PublishAccepted(label=label):
+                        self.recorder.fact(Submitted(self.agenda.now, label.source, label.number, digest_of(payload)))
+                    case _:
+                        self.recorder.rejected += 1
+        if packets:
+            self.recorder.sent[Data] += len(packets)
+            self.network.multicast(source, self._audience[Data], tuple(packets), size)
+        host.arm()
+
+    # Effects ------------------------------------------------------------------------------------
+
+    def _perform(self, host: Host, effect: object) -> None:
+        self._performers[type(effect)](host, effect)  # type: ignore[operator,index]
+
+    def _multicast(self, host: Host, effect: Multicast) -> None:
+        packet = effect.packet
+        kind = type(packet)
+        recorder = self.recorder
+        recorder.sent[kind] += 1
+        if kind is Receipt:
+            recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))  # type: ignore[union-attr]
+        elif kind is Token or (kind is TokenPart and packet.part == 0):  # type: ignore[union-attr]
+            self._token_sent(host, packet)
+        frame = encode(packet)
+        self.network.multicast(host.node, self._audience[kind], (decode(frame),), len(frame))
+
+    def _token_sent(self, host: Host, packet: Packet) -> None:
+        """A token of the site's own; of one in parts the first part speaks for all."""
+        number = packet.token_number  # type: ignore[union-attr]
+        entry = self.disks[host.node].entries.get(number)  # type: ignore[union-attr]
+        token = entry.token if entry is not None else packet
+        self.recorder.fact(
+            TokenSent(
+                self.agenda.now,
+                host.node,
+                token.epoch,
+                number,
+                token.instant,
+                token_digest(token),
+                token.count,
+            )
+        )
+
+    def _unicast(self, host: Host, effect: Unicast) -> None:
+        packet = effect.packet
+        self.recorder.unicast(host.node, packet)
+        if effect.to not in self.hosts:
+            return
+        frame = encode(packet)
+        self.network.unicast(host.node, effect.to, (decode(frame),), len(frame))
+
+    def _persist(self, host: Host, effect: Persist) -> None:
+        record = effect.record
+        self.disks[host.node].apply(record)
+        match record:
+            case PromiseMade(ballot):
+                self.recorder.fact(Promised(self.agenda.now, host.node, ballot))
+            case RingInstalled(ring, keep, _):
+                self.recorder.fact(Installed(self.agenda.now, host.node, ring, keep))
+            case RingDecided(ring):
+                self.rings.append(ring)
+                self.recorder.ring_decided(self.agenda.now, ring)
+            case _:
+                pass
+
+    def _release(self, host: Host, effect: Release) -> None:
+        disk = self.disks[host.node]
+        if isinstance(disk, SiteState):
+            disk.release(effect)
+        token = effect.entry.token
+        bound = self.settings.timing.clock_error_ns
+        now = self.agenda.now
+        self.fact(
+            Released(
+                now,
+                host.node,
+                effect.epoch,
+                token.token_number,
+                token.instant,
+                effect.first_sequence,
+                effect.messages,
+                effect.due,
+                abs(host.clock.error_ns(now)) <= bound,
+            )
+        )
+
+    def _completed(self, host: Host, effect: EntryCompleted) -> None:
+        entry = effect.entry
+        token = entry.token
+        self.fact(
+            Completed(
+                self.agenda.now,
+                host.node,
+                effect.epoch,
+                token.token_number,
+                effect.digest,
+                token.count,
+                len(entry.messages),
+            )
+        )
+
+    def _suspected(self, host: Host, effect: RingSuspected) -> None:
+        self.fact(Suspected(self.agenda.now, host.node, effect.token_number, effect.suspect, effect.reason))
+
+    def _faulted(self, host: Host, effect: FairnessFaulted) -> None:
+        self.fact(Faulted(self.agenda.now, host.node, effect.token_number))
+
+    def _collected(self, host: Host, effect: Collect) -> None:
+        self.fact(Collected(self.agenda.now, host.node, effect.token_number))
+
+    def _read_journal(self, host: Host, effect: ReadJournal) -> None:
+        disk = self.disks[host.node]
+        if isinstance(disk, SiteState):
+            self.agenda.put(self.agenda.now, host.feed, JournalRead(effect.to, disk.read(effect.first, effect.last)))
+
+    def fact(self, fact: Fact) -> None:
+        """Tell what happened."""
+        self.recorder.fact(fact)

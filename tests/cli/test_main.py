@@ -1,0 +1,145 @@
+"""The command as a user meets it: help that teaches, errors in one line, exit codes that mean something."""
+
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+from isocast import __version__
+from isocast.cli.main import app, main
+from isocast.simulation.scenario import scenario_from_mapping
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"isocast {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["", "demo", "sim", "sim run", "sim swarm", "sim keys", "sim mutants", "plan", "plan timing"]
+)
+def test_every_help_says_how_it_is_used(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"Usage: isocast {command}".strip() in out
+    assert out.count("isocast ") > 1, "an example"
+
+
+@pytest.mark.parametrize(
+    "command, rule",
+    [
+        ("simm", 'Did you mean "sim"?'),
+        ("sim rnu", 'Did you mean "run"?'),
+        ("sim run", "requires an argument"),
+        ("sim run x.toml --sede 3", "Did you mean --seed?"),
+        ("sim run x.toml --seed -1", "Must be >= 0"),
+        ("sim run x.toml --seed one", 'unable to convert "one"'),
+        ("sim swarm --seeds 0", "Must be >= 1"),
+        ("plan timing --gate sometimes", "Choose from"),
+        ("plan timing 3", "Unused Tokens"),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_one_line_and_exit_2(
+    command: str, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+    assert got.err.startswith("isocast: ")
+    assert rule in got.err
+
+
+@pytest.mark.parametrize(
+    "text, key, rule",
+    [
+        ("recievers = 10\n", "recievers", 'unknown key; did you mean "receivers"?'),
+        ("detect = -0.1\n", "detect", "must not be negative"),
+        ("token_period = 2.0\n", "token_period", "τ_t must be at least δ_N+2ε+k_r·τ_r = 0.375+2·0+3·0.8 = 2.775 s"),
+        ("receivers = 1\n", "receivers", "a ring needs at least 2 receivers, not 1"),
+        ('ring = ["London"]\n', "ring", "a ring needs at least 2 cities, not 1"),
+        ("loss = 0.1\nloss = = 2\n", "line 2", "not valid TOML"),
+    ],
+)
+def test_a_bad_scenario_names_file_key_and_rule_and_exits_2(
+    text: str, key: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["sim", "run", str(file), "--json"]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+    assert got.err.startswith(f"isocast: {file}: {key}")
+    assert rule in got.err
+
+
+def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("receivers = 1\n", encoding="utf-8")
+    command = "import sys; from isocast.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "sim", "run", str(file)], capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"isocast: {file}: receivers: a ring needs at least 2 receivers, not 1\n"
+
+
+def test_a_terminal_without_greek_letters_still_gets_its_numbers() -> None:
+    command = "import sys; from isocast.cli.main import main; sys.exit(main(['plan', 'timing']))"
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        capture_output=True,
+        check=False,
+        env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"2.775 s" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = "import sys; from isocast.cli.main import main; sys.exit(main(['sim', 'keys', '--json']))"
+    with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode in (0, 141)
+
+
+# ---- the documentation
+
+
+def commands(group: App, path: str = "isocast") -> list[tuple[str, App]]:
+    found = []
+    for name in group:
+        if not name.startswith("-"):
+            command = group[name]
+            found += commands(command, f"{path} {name}") or [(f"{path} {name}", command)]
+    return found
+
+
+@pytest.mark.parametrize("path, command", commands(app), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_reference_lists_every_command_with_all_its_options(path: str, command: App) -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    _, found, rest = page.partition(f"\n## {path}\n")
+    assert found, path
+    section = rest.partition("\n## ")[0]
+    for argument in command.assemble_argument_collection():
+        for name in argument.names:
+            assert name == "*" or f"| `{name}` |" in section, name
+
+
+def test_the_scenario_of_the_how_to_is_valid() -> None:
+    page = (ROOT / "docs" / "how-to" / "write-a-scenario.md").read_text(encoding="utf-8")
+    blocks = [textwrap.dedent(block) for block in re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)]
+    scenario = scenario_from_mapping(tomllib.loads("".join(blocks)))
+    assert (scenario.receivers, len(scenario.faults)) == (5, 2)

@@ -1,0 +1,120 @@
+"""docs/reference/wire.md says what the code does: kinds, offsets, lengths, numbers and limits."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.wire.samples import SAMPLES
+
+from isocast.terms.market import EventFlag, EventKind, MarketStatus
+from isocast.wire import limits
+from isocast.wire.ballots import REASONS
+from isocast.wire.codec import encode
+from isocast.wire.events import EVENT_DTYPE
+from isocast.wire.frame import MAGIC, VERSION, Kind
+from isocast.wire.packets import AUDIENCE, ControlKind, Range
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
+
+FIXED = {
+    Kind.DATA: limits.DATA_BYTES,
+    Kind.TOKEN: limits.TOKEN_BYTES,
+    Kind.TOKENPART: limits.PART_BYTES,
+    Kind.NACK: limits.NACK_BYTES,
+    Kind.REPAIR: 0,
+    Kind.JOIN: limits.JOIN_BYTES,
+    Kind.NEWRING: limits.NEW_RING_BYTES,
+    Kind.REL: limits.RELEASED_BYTES,
+}
+"""Of the packets that end in something of variable length."""
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    """The cells of the table whose first column is called `head`."""
+    found = re.search(rf"^\| {head} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    assert found, head
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+
+
+def layout(title: str) -> list[tuple[int, int | None]]:
+    """Offset and size of every field; None for a variable one."""
+    return [(int(at), None if size == "…" else int(size)) for at, size, *_ in rows(section(title), "offset")]
+
+
+def length_without_gaps(fields: list[tuple[int, int | None]]) -> int:
+    expected = 0
+    for at, size in fields:
+        assert at == expected
+        if size is None:
+            assert (at, size) == fields[-1]
+        expected += size or 0
+    return expected
+
+
+def test_the_frame_is_drawn_as_it_is() -> None:
+    assert length_without_gaps(layout("Frame")) == limits.HEADER_BYTES
+    assert f"`{MAGIC.decode()}`" in section("Frame")
+    assert f"version: {VERSION} " in section("Frame")
+    assert f"version {VERSION}." in PAGE
+
+
+def test_every_kind_is_listed_with_its_number() -> None:
+    listed = {int(number): name for number, name, *_ in rows(section("Kinds"), "kind")}
+    assert listed == {kind.value: kind.name for kind in Kind}
+
+
+def test_who_travels_how() -> None:
+    travels = {name: how for _, name, how, _ in rows(section("Kinds"), "kind")}
+    for kind, packet in SAMPLES.items():
+        # REPAIR is multicast only where §5.2 reduces NACKs; REL goes to groups of its own.
+        if kind not in {Kind.REPAIR, Kind.REL}:
+            assert (type(packet) in AUDIENCE) == (travels[kind.name] != "unicast"), kind.name
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_the_fields_of_a_body_add_up(kind: Kind) -> None:
+    fields = layout(kind.name)
+    length = length_without_gaps(fields)
+    if kind in FIXED:
+        assert fields[-1][1] is None
+        assert length == FIXED[kind]
+    else:
+        assert length == len(encode(SAMPLES[kind])) - limits.FRAME_BYTES
+
+
+def test_every_reason_is_listed() -> None:
+    listed = {name: int(number) for number, name in rows(section("SUSPECT"), "reason")}
+    assert listed == {reason.value: number for reason, number in REASONS.items()}
+
+
+def test_control_kinds_and_units_are_listed() -> None:
+    for control in ControlKind:
+        assert f"{control.value} {control.name.lower().replace('_', ' ')}" in section("TOKEN")
+    for unit in Range:
+        for title in ("RXREQ", "RXREP"):
+            assert f"{unit.value} {unit.name.lower()}" in section(title)
+
+
+def test_the_event_record_is_drawn_as_it_is() -> None:
+    assert length_without_gaps(layout("Event record")) == limits.EVENT_BYTES
+    listed = [(name, int(at), int(size)) for at, size, name, _ in rows(section("Event record"), "offset")]
+    fields = EVENT_DTYPE.fields
+    assert fields
+    assert listed == [(name, fields[name][1], fields[name][0].itemsize) for name in EVENT_DTYPE.names or ()]
+    kinds = {int(number): name for number, name, *_ in rows(section("Event record"), "kind")}
+    assert kinds == {kind.value: kind.name for kind in EventKind}
+    for status in MarketStatus:
+        assert f"{status.value} {status.name.lower()}" in section("Event record")
+    for flag in EventFlag:
+        assert re.search(rf"\b{flag.value} [a-z]", section("Event record"))
+
+
+def test_every_limit_is_listed_with_its_value() -> None:
+    listed = {name: int(value.replace(",", "")) for name, value, _ in rows(section("Limits"), "limit")}
+    assert listed == {name: getattr(limits, name) for name in limits.__all__ if name.startswith("MAX_")}

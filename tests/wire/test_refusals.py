@@ -1,0 +1,228 @@
+"""Each rule of the wire, seen failing: the writer does not write it, and the reader refuses it.
+
+`Layout` asks one `fault` for both directions. To see the reader refuse what the writer would not write, the
+body is made by the layout's own `write`, past the check.
+"""
+
+from struct import pack
+from typing import Any
+
+import pytest
+from tests.wire.hostile import framed, resealed
+from tests.wire.samples import KEY, SAMPLES, SITE, TOKEN
+
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.wire.ballots import BALLOTS, REASONS
+from isocast.wire.codec import Kind, decode, encode
+from isocast.wire.limits import (
+    MAX_HOLDING_BITS,
+    MAX_HOLDINGS,
+    MAX_NEXT_NUMBERS,
+    MAX_NUMBER,
+    MAX_PART_BODY,
+    MAX_PARTS,
+    MAX_PAYLOAD,
+    MAX_PROOF,
+    MAX_RELEASED_PAYLOAD,
+    MAX_RING,
+)
+from isocast.wire.nacks import NACKS
+from isocast.wire.packets import Data, Holding, NextNumber, Packet, Repair, Suspicion, Token
+from isocast.wire.traffic import TRAFFIC
+
+LAYOUTS = {layout.kind: layout for layout in (*TRAFFIC.values(), *NACKS.values(), *BALLOTS.values())}
+
+
+def altered(kind: Kind, **changes: Any) -> Packet:  # noqa: ANN401  any field of any packet
+    packet = SAMPLES[kind]
+    assert isinstance(packet, tuple)
+    return packet._replace(**changes)
+
+
+BROKEN: dict[str, tuple[Kind, dict[str, Any]]] = {
+    "a part beyond the end": (Kind.TOKENPART, {"part": 3, "parts": 3}),
+    "no parts": (Kind.TOKENPART, {"part": 0, "parts": 0}),
+    "too many parts": (Kind.TOKENPART, {"parts": MAX_PARTS + 1}),
+    "an empty part": (Kind.TOKENPART, {"body": b""}),
+    "too long a part": (Kind.TOKENPART, {"body": bytes(MAX_PART_BODY + 1)}),
+    "too long a payload": (Kind.REL, {"payload": bytes(MAX_RELEASED_PAYLOAD + 1), "proof": b""}),
+    "too long a proof": (Kind.REL, {"proof": bytes(MAX_PROOF + 1)}),
+    "a range that ends before it begins": (Kind.RXREQ, {"first": 2, "last": 1}),
+    "parts beyond the limit": (Kind.NACK, {"parts_held": 1 << MAX_PARTS}),
+    "a bitmap beyond the limit": (Kind.NACK, {"listed": (Holding(1, 0, 1 << MAX_HOLDING_BITS),)}),
+    "too many holdings": (Kind.NACK, {"listed": (Holding(1, 0, 0),) * (MAX_HOLDINGS + 1)}),
+    "numbers beyond 64 bits": (Kind.NACK, {"listed": (Holding(1, MAX_NUMBER, 1),)}),
+    "heard a site twice": (Kind.JOIN, {"heard": (1, 1)}),
+    "heard too many": (Kind.JOIN, {"heard": tuple(range(MAX_RING + 1))}),
+    "U with a site twice": (Kind.JOIN, {"universe": (1, 2, 1)}),
+    "a source twice": (Kind.JOIN, {"next_numbers": (NextNumber(9, 1), NextNumber(9, 2))}),
+    "too many sources": (Kind.JOIN, {"next_numbers": tuple(NextNumber(i, 1) for i in range(MAX_NEXT_NUMBERS + 1))}),
+    "a ring of nobody": (Kind.NEWRING, {"ring": (), "commits": ()}),
+    "a ring with a site twice": (Kind.NEWRING, {"ring": (2, 2)}),
+    "too large a ring": (
+        Kind.NEWRING,
+        {"ring": tuple(range(MAX_RING + 1)), "commits": (bytes(16),) * (MAX_RING + 1)},
+    ),
+    "holders twice": (Kind.NEWRING, {"holders": (2, 2)}),
+    "too large a U": (Kind.NEWRING, {"universe": tuple(range(MAX_RING + 1))}),
+    "a source's number twice": (Kind.NEWRING, {"next_numbers": (NextNumber(9, 1), NextNumber(9, 2))}),
+    "fewer commits than members": (Kind.NEWRING, {"commits": (bytes(16),)}),
+    "more commits than members": (Kind.NEWRING, {"commits": (bytes(16),) * 3}),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_what_breaks_a_rule_is_not_written(rule: str) -> None:
+    kind, changes = BROKEN[rule]
+    with pytest.raises(LocalProtocolError):
+        encode(altered(kind, **changes))
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_what_breaks_a_rule_is_refused(rule: str) -> None:
+    kind, changes = BROKEN[rule]
+    body = LAYOUTS[kind].write(altered(kind, **changes))
+    with pytest.raises(RemoteProtocolError):
+        decode(framed(kind, body))
+
+
+@pytest.mark.parametrize(
+    "kind, field",
+    [(Kind.RECEIPT, "digest"), (Kind.JOIN, "digest"), (Kind.JOIN, "commit"), (Kind.NEWRING, "cut_digest")],
+)
+@pytest.mark.parametrize("length", [0, 15, 17])
+def test_a_digest_of_another_length_is_not_written(kind: Kind, field: str, length: int) -> None:
+    """The struct module would pad or cut it in silence."""
+    with pytest.raises(LocalProtocolError, match="digest"):
+        encode(altered(kind, **{field: bytes(length)}))
+
+
+@pytest.mark.parametrize("changes", [{"parts_held": -1}, {"listed": (Holding(1, 0, -1),)}])
+def test_a_negative_bitmap_is_not_written(changes: dict[str, Any]) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode(altered(Kind.NACK, **changes))
+
+
+def test_a_nack_within_its_counts_but_too_long_is_not_written() -> None:
+    full = Holding(1, 0, (1 << MAX_HOLDING_BITS) - 1)
+    with pytest.raises(LocalProtocolError, match="at most 65507"):
+        encode(altered(Kind.NACK, listed=(full,) * 200))
+
+
+def test_a_node_of_a_ring_has_four_bytes() -> None:
+    with pytest.raises(LocalProtocolError):
+        encode(altered(Kind.NEWRING, ring=(1, 1 << 32)))
+
+
+def test_unknown_flags_of_a_nack_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="flags"):
+        decode(framed(Kind.NACK, pack("<QHHH", 1, 2, 0, 0)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pack("<QHHH", 1, 0, 1, 0) + b"\0",
+        pack("<QHHH", 1, 0, 2, 0) + b"\1\0",
+        pack("<QHHH", 1, 0, 0, 1) + pack("<QQH", 1, 1, 2) + b"\1\0",
+    ],
+)
+def test_a_padded_bitmap_is_refused(body: bytes) -> None:
+    """Every packet has one spelling."""
+    with pytest.raises(RemoteProtocolError, match="padded"):
+        decode(framed(Kind.NACK, body))
+
+
+def test_counts_are_believed_only_as_far_as_there_are_bytes() -> None:
+    for body in (pack("<QHHH", 1, 0, 0, 65_535), pack("<QHHH", 1, 0, 65_535, 0)):
+        with pytest.raises(RemoteProtocolError):
+            decode(framed(Kind.NACK, body))
+    join = LAYOUTS[Kind.JOIN].write(SAMPLES[Kind.JOIN])
+    for counts in ((65_535, 0, 0), (0, 65_535, 0), (0, 0, 65_535)):
+        with pytest.raises(RemoteProtocolError):
+            decode(framed(Kind.JOIN, join[:64] + pack("<HHH", *counts) + join[70:]))
+
+
+@pytest.mark.parametrize("code", [0, len(REASONS) + 1, 65_535])
+def test_an_unknown_suspicion_is_refused(code: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"reason {code}"):
+        decode(framed(Kind.SUSPECT, pack("<QQHII", 1, 2, code, 3, 4)))
+
+
+def test_every_suspicion_has_its_number() -> None:
+    assert set(REASONS) == set(Suspicion)
+    assert len(set(REASONS.values())) == len(REASONS)
+
+
+@pytest.mark.parametrize("unit", [0, 3, 65_535])
+def test_an_unknown_unit_of_a_range_is_refused(unit: int) -> None:
+    for kind, numbers in ((Kind.RXREQ, 2), (Kind.RXREP, 3)):
+        with pytest.raises(RemoteProtocolError):
+            decode(framed(kind, pack("<H", unit) + bytes(8 * numbers)))
+
+
+def test_lengths_of_a_release_must_add_up() -> None:
+    body = LAYOUTS[Kind.REL].write(SAMPLES[Kind.REL])
+    with pytest.raises(RemoteProtocolError, match="expected"):
+        decode(framed(Kind.REL, body + b"\0"))
+    with pytest.raises(RemoteProtocolError, match="expected"):
+        decode(framed(Kind.REL, body[:-1]))
+
+
+def test_too_long_a_payload_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="DATA of"):
+        decode(framed(Kind.DATA, bytes(16 + MAX_PAYLOAD + 1)))
+
+
+# ---- TOKEN in its frame
+
+
+def test_a_token_must_agree_with_its_frame() -> None:
+    frame = encode(TOKEN)
+    for at in (8, 12, 16):
+        other = bytearray(frame)
+        other[at] ^= 1
+        with pytest.raises(RemoteProtocolError, match="different senders or epochs"):
+            decode(resealed(bytes(other)))
+
+
+# ---- REPAIR
+
+
+@pytest.mark.parametrize("kind", set(Kind) - {Kind.DATA, Kind.TOKEN, Kind.TOKENPART}, ids=lambda kind: kind.name)
+def test_only_data_and_tokens_are_repaired(kind: Kind) -> None:
+    """That includes REPAIR itself: one level of nesting, so no frame can make the reader dig."""
+    inner = encode(SAMPLES[kind])
+    with pytest.raises(RemoteProtocolError, match="not repaired"):
+        decode(framed(Kind.REPAIR, inner, inner[4:6] + inner[8:24]))
+    item: Any = SAMPLES[kind]
+    with pytest.raises(LocalProtocolError, match="nothing that is repaired"):
+        encode(Repair(item.stripe, item.epoch, SITE, item))
+
+
+def test_a_repair_keeps_the_stripe() -> None:
+    data = SAMPLES[Kind.DATA]
+    assert isinstance(data, Data)
+    with pytest.raises(LocalProtocolError, match="another stripe"):
+        encode(Repair(data.stripe + 1, data.epoch, SITE, data))
+    with pytest.raises(RemoteProtocolError, match="another stripe"):
+        decode(framed(Kind.REPAIR, encode(data)))
+
+
+def test_the_item_of_a_repair_has_a_tag_of_its_own() -> None:
+    """A repairer cannot put words into a source's mouth once sources have keys of their own."""
+    repair = SAMPLES[Kind.REPAIR]
+    frame = bytearray(encode(repair, KEY))
+    frame[24 + 40] ^= 1
+    with pytest.raises(RemoteProtocolError, match="tag"):
+        decode(resealed(bytes(frame), KEY), KEY)
+
+
+def test_a_token_too_long_for_a_repair_travels_in_parts() -> None:
+    runs = tuple(TOKEN.runs[0]._replace(source=1_000 + index) for index in range(40))
+    token = Token(
+        *(TOKEN.stripe, TOKEN.epoch, TOKEN.sender, 1, 1, 1, runs, (), ()),
+        *(TOKEN.commit, TOKEN.reveal, 1, 1, (), TOKEN.prev_digest),
+    )
+    with pytest.raises(LocalProtocolError, match="in parts"):
+        encode(token)
