@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from isocast.checks.facts import Crashed
 from isocast.cli.keys_page import keys_page
 from isocast.cli.main import main
 from isocast.simulation.fault_keys import FAULT_KEYS, FAULT_KINDS
@@ -58,10 +59,10 @@ class Simulator:
     violations: list[str] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def run(self, scenario: Scenario, seed: int, transcript: Callable[[str], None] | None = None) -> Report:
+    def run(self, scenario: Scenario, seed: int, transcript: Callable[[Crashed], None] | None = None) -> Report:
         self.asked.append((scenario, seed))
         if transcript is not None:
-            transcript("0.000 site1 sends token 1")
+            transcript(Crashed(1_500_000_000, 3))
         return Report(FIGURES | {"seed": seed, "violations": self.violations})
 
     def swarm(self, seeds: range, jobs: int, mutant: str | None, progress: Callable[[State], None]) -> Report:
@@ -134,7 +135,7 @@ def test_a_violation_is_exit_1_and_shown(
 def test_a_transcript_goes_to_its_file(scenario: str, tmp_path: Path) -> None:
     file = tmp_path / "run.txt"
     assert main(["sim", "run", scenario, "--transcript", str(file)]) == 0
-    assert file.read_text(encoding="utf-8") == "0.000 site1 sends token 1\n"
+    assert file.read_text(encoding="utf-8") == "      1.500000  crashed       site3\n"
 
 
 def test_a_transcript_that_cannot_be_written_is_refused_before_the_run(
@@ -142,6 +143,17 @@ def test_a_transcript_that_cannot_be_written_is_refused_before_the_run(
 ) -> None:
     assert main(["sim", "run", scenario, "--transcript", str(tmp_path)]) == 2
     assert "--transcript: cannot write" in capsys.readouterr().err
+    assert not simulator.asked
+
+
+@pytest.mark.parametrize("text", ['protocol = "original"', 'exchange = "London"\ntraders = ["London", "Paris"]'])
+def test_only_the_timed_protocol_writes_a_transcript(
+    text: str, simulator: Simulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["sim", "run", str(file), "--transcript", str(tmp_path / "run.txt")]) == 2
+    assert "timed protocol only" in capsys.readouterr().err
     assert not simulator.asked
 
 

@@ -109,6 +109,21 @@ def test_a_nack_within_its_counts_but_too_long_is_not_written() -> None:
         encode(altered(Kind.NACK, listed=(full,) * 200))
 
 
+@pytest.mark.parametrize("kind", [Kind.RECEIPT, Kind.TOKEN, Kind.REPAIR], ids=lambda kind: kind.name)
+def test_what_is_longer_than_its_datagram_is_refused_before_it_is_authenticated(kind: Kind) -> None:
+    with pytest.raises(RemoteProtocolError, match="at most 1472"):
+        decode(encode(SAMPLES[kind])[:40] + bytes(1_433))
+    with pytest.raises(RemoteProtocolError, match="tag"):
+        decode(encode(SAMPLES[kind])[:40] + bytes(1_432))
+
+
+def test_a_nack_longer_than_a_datagram_can_be_is_refused() -> None:
+    full = Holding(1, 0, (1 << MAX_HOLDING_BITS) - 1)
+    body = LAYOUTS[Kind.NACK].write(altered(Kind.NACK, listed=(full,) * 200))
+    with pytest.raises(RemoteProtocolError, match="at most 65507"):
+        decode(framed(Kind.NACK, body))
+
+
 def test_a_node_of_a_ring_has_four_bytes() -> None:
     with pytest.raises(LocalProtocolError):
         encode(altered(Kind.NEWRING, ring=(1, 1 << 32)))
@@ -189,7 +204,9 @@ def test_a_token_must_agree_with_its_frame() -> None:
 # ---- REPAIR
 
 
-@pytest.mark.parametrize("kind", set(Kind) - {Kind.DATA, Kind.TOKEN, Kind.TOKENPART}, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", sorted(set(Kind) - {Kind.DATA, Kind.TOKEN, Kind.TOKENPART}), ids=lambda kind: kind.name
+)
 def test_only_data_and_tokens_are_repaired(kind: Kind) -> None:
     """That includes REPAIR itself: one level of nesting, so no frame can make the reader dig."""
     inner = encode(SAMPLES[kind])

@@ -20,6 +20,7 @@ from isocast.wire.limits import (
     MAX_MESSAGES_PER_TOKEN,
     MAX_NUMBER,
     MAX_PARTS,
+    MAX_TOKEN_BODY,
     TOKEN_BYTES,
 )
 from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, Grant, Run, Token, TokenPart, digest_of
@@ -225,6 +226,29 @@ PARTS = split_token(TOKEN, 100)
 def test_parts_that_do_not_belong_together_are_refused(parts: Sequence[TokenPart]) -> None:
     with pytest.raises(RemoteProtocolError):
         join_parts(parts)
+
+
+@pytest.mark.parametrize(
+    "parts, message",
+    [
+        (PARTS[1:], "2 of 3 parts"),
+        ([*PARTS, PARTS[0]], "4 of 3 parts"),
+        ([part._replace(parts=0) for part in PARTS], "3 of 0 parts"),
+        ([PARTS[0]._replace(parts=MAX_PARTS + 1)] * (MAX_PARTS + 1), f"of {MAX_PARTS + 1} parts"),
+        ([PARTS[0], *PARTS[:-1]], "part 0 of 3 is empty, repeated"),
+        ([*PARTS[:-1], PARTS[-1]._replace(body=b"")], "part 2 of 3 is empty"),
+    ],
+)
+def test_the_refusal_says_what_is_wrong_with_the_parts(parts: Sequence[TokenPart], message: str) -> None:
+    """Not merely that their bytes make no token."""
+    with pytest.raises(RemoteProtocolError, match=message):
+        join_parts(parts)
+
+
+def test_a_body_beyond_every_limit_is_not_even_read() -> None:
+    for length in (TOKEN_BYTES - 1, MAX_TOKEN_BODY + 1):
+        with pytest.raises(RemoteProtocolError, match=f"token body of {length} bytes$"):
+            decode_token_body(1, bytes(length))
 
 
 def test_a_token_is_not_split_into_more_parts_than_a_reader_takes() -> None:

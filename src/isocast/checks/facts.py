@@ -8,16 +8,21 @@ from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, NewRing, Suspicion
 
 __all__ = [
+    "ClockStepped",
     "Collected",
     "Completed",
     "Crashed",
+    "Cut",
     "Fact",
     "Faulted",
+    "Healed",
     "Installed",
+    "Paused",
     "Promised",
     "ReceiptSent",
     "Released",
     "Restarted",
+    "Resumed",
     "Submitted",
     "Suspected",
     "TokenSent",
@@ -42,7 +47,7 @@ class TokenSent(NamedTuple):
     token_number: int
     instant: int
     digest: bytes
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
 
 
 class ReceiptSent(NamedTuple):
@@ -142,6 +147,40 @@ class Restarted(NamedTuple):
     held: int
 
 
+class ClockStepped(NamedTuple):
+    """A site's clock was set; `kept` says whether it is now within its bound."""
+
+    at: int
+    site: NodeId
+    kept: bool
+
+
+class Paused(NamedTuple):
+    """A site's process stopped running without losing anything."""
+
+    at: int
+    site: NodeId
+
+
+class Resumed(NamedTuple):
+    """A paused process runs again."""
+
+    at: int
+    site: NodeId
+
+
+class Cut(NamedTuple):
+    """Some nodes stopped hearing others, in one direction or both."""
+
+    at: int
+
+
+class Healed(NamedTuple):
+    """One cut is over: there is one of these for every `Cut`."""
+
+    at: int
+
+
 Fact: TypeAlias = (
     Submitted
     | TokenSent
@@ -155,4 +194,9 @@ Fact: TypeAlias = (
     | Faulted
     | Crashed
     | Restarted
+    | ClockStepped
+    | Paused
+    | Resumed
+    | Cut
+    | Healed
 )

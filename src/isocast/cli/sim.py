@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, figure, line, show_json, show_table, working
+from isocast.cli.transcript import Seen, fact_line
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["app"]
@@ -74,6 +75,8 @@ def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, tr
     loaded = load_scenario(scenario)  # Before the heavy modules: bad input is named at once.
     from isocast.simulation.run import run_scenario
 
+    if transcript is not None and (loaded.protocol != "timed" or loaded.exchange is not None):
+        raise ConfigurationError("command line", "--transcript", "is written by the timed protocol only")
     seed = loaded.seed if seed is None else seed
     with ExitStack() as stack:
         write = stack.enter_context(_lines_to(transcript)) if transcript else None
@@ -88,14 +91,14 @@ def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, tr
 
 
 @contextmanager
-def _lines_to(path: Path) -> Iterator[Callable[[str], None]]:
-    """Write lines to a file, opened before the run: a wrong path is found at once."""
+def _lines_to(path: Path) -> Iterator[Callable[[Seen], None]]:
+    """Write facts to a file, opened before the run: a wrong path is found at once."""
     try:
         out = path.open("w", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError("command line", "--transcript", f"cannot write {path}: {error.strerror}") from error
     with out:
-        yield lambda text: print(text, file=out)
+        yield lambda fact: print(fact_line(fact), file=out)
 
 
 def _show_figures(title: str, figures: Mapping[str, object]) -> None:

@@ -49,7 +49,7 @@ class PrimaryReceiver:
         self.receiver = self.receiver_class(site, settings, secret, state)
         self.member = self.member_class(self.receiver, forgot=forgot)
         self._stripe = settings.stripe
-        self.receiver.take(0)
+        self._deadline = 0
 
     def step(self, event: Input, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
@@ -57,9 +57,10 @@ class PrimaryReceiver:
         match event:
             case PacketsArrived(packets):
                 quiet = True
+                on_data = receiver.on_data
                 for packet in packets:
                     if type(packet) is Data:
-                        receiver.on_data(packet, now)
+                        on_data(packet, now)
                     else:
                         quiet = False
                         self._on_packet(packet, now)
@@ -73,11 +74,13 @@ class PrimaryReceiver:
                 receiver.request_control(entry)
             case _:
                 pass
-        return self._told(receiver.take(now))
+        effects = receiver.take(now)
+        self._deadline = min(receiver.next_deadline(), self.member.next_deadline())
+        return self._told(effects)
 
     def next_deadline(self) -> int:
-        """When the site must be woken."""
-        return min(self.receiver.next_deadline(), self.member.next_deadline())
+        """When the site must be woken: at once after a start."""
+        return self._deadline
 
     def snapshot(self) -> PrimaryReceiverSnapshot:
         """For whoever watches."""

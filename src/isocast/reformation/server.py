@@ -334,9 +334,13 @@ class ReformationServer:
             return
         if len(formation.ring) == len(formation.best.universe):
             self._decide(ballot, formation, now)
-        elif ballot.decide_at == NEVER:
+        elif ballot.decide_at == NEVER and not self._starting(formation, ballot):
             ballot.decide_at = now + self._timing.grace_ns
             self._next_at = min(self._next_at, ballot.decide_at)
+
+    def _starting(self, formation: Formation, ballot: _Ballot) -> bool:
+        """A market that starts has time to wait for everybody; one that is down has not."""
+        return not formation.best.held and ballot.attempts <= self._timing.retries_max
 
     def _formation(self, now: int) -> Formation | None:
         self._barred = {site: until for site, until in self._barred.items() if until > now}
@@ -349,11 +353,12 @@ class ReformationServer:
             self._rest()
             return
         formation = self._formation(now)
-        if now >= ballot.decide_at and formation is not None:
+        last = ballot.attempts > self._timing.retries_max
+        if formation is not None and (last or now >= ballot.decide_at):
             self._decide(ballot, formation, now)
             return
         ballot.decide_at = NEVER
-        if ballot.attempts <= self._timing.retries_max:
+        if not last:
             self._send_invite(now)
             return
         self._ballot = None

@@ -135,6 +135,7 @@ class Receiver:
         self._receipt_at = NEVER
         self._audited = 0
         self._told_at: dict[NodeId, int] = {}
+        self._reminded: dict[NodeId, int] = {}
         self._deadline = NEVER
         if state.ring is not None:
             self._enter(state.ring)
@@ -208,16 +209,16 @@ class Receiver:
                 pass
 
     def _remind(self, message: Data) -> None:
-        """A source that repeats an acknowledged message missed the token; the newest token's owner tells it."""
-        schedule = self.schedule
+        """A source that repeats an acknowledged message missed the token: the newest token's owner sends it again."""
+        schedule, source = self.schedule, message.sender
         if schedule is None or self.mode is Mode.SEALED or self.held < schedule.first_token:
             return
-        if schedule.owner(self.held) != self.site:
+        if schedule.owner(self.held) != self.site or self._reminded.get(source) == self.held:
             return
-        source = message.sender
+        self._reminded[source] = self.held
         token = self.ledger.acknowledging(source, message.number)
         if token is not None and token.epoch == self.accepted and len(as_packets(token)) == 1:
-            self._send(source, Repair(self.settings.stripe, self.accepted, self.site, token))
+            self._send(source, token)
             return
         expected = self.ledger.next_number.get(source, 1)
         self._send(source, Standing(self.settings.stripe, self.accepted, self.site, source, expected, self.held))
@@ -501,6 +502,7 @@ class Receiver:
         self._parts.clear()
         self._missing = set()
         self._told_at.clear()
+        self._reminded.clear()
         self._clock_doubt = 0
         self._audited = max(self.held, ring.first_token)
         self._recovery = self.recovery_class(self.site, self.schedule, self.timing)

@@ -18,26 +18,33 @@ class Clock:
         self.amplitude_ns = amplitude_ns
         self.drift_ppm = drift_ppm
         self.phase_ns = phase_ns
-        self.step_ns = 0
+        self._step_ns = 0
         self._constant = max(-amplitude_ns, min(amplitude_ns, phase_ns))
         self._quarter = amplitude_ns * _PPM // drift_ppm if drift_ppm else 0
+
+    def step(self, by_ns: int) -> None:
+        """Set the clock forward, or back."""
+        self._step_ns += by_ns
+        self._constant += by_ns
 
     def error_ns(self, true: int) -> int:
         """How far the clock is ahead of true time."""
         if not self._quarter:
-            return self._constant + self.step_ns
+            return self._constant
         place = (true + self.phase_ns) % (4 * self._quarter)
         if place > 2 * self._quarter:
             place = 4 * self._quarter - place
-        return place * self.drift_ppm // _PPM - self.amplitude_ns + self.step_ns
+        return place * self.drift_ppm // _PPM - self.amplitude_ns + self._step_ns
 
     def local(self, true: int) -> int:
         """What the clock shows at a true instant."""
-        return true + self.error_ns(true)
+        return true + (self.error_ns(true) if self._quarter else self._constant)
 
     def true(self, local: int) -> int:
         """The first true instant at which the clock shows at least `local`."""
-        guess = local - self.step_ns - self._constant if not self._quarter else local - self.error_ns(local)
+        if not self._quarter:
+            return local - self._constant
+        guess = local - self.error_ns(local)
         for _ in range(4):
             guess += local - self.local(guess)
         while self.local(guess) < local:

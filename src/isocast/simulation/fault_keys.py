@@ -9,6 +9,7 @@ __all__ = ["FAULT_KEYS", "FAULT_KEYS_BY_NAME", "FAULT_KINDS"]
 FAULT_KINDS: dict[str, str] = {
     "crash": "The sites lose everything volatile. With duration or until they come back then.",
     "restart": "Sites that are down come back; sites that are up crash and come back at once.",
+    "pause": "The sites stand still, as a stopped process does: packets wait for them, and their timers fire late.",
     "partition": "The groups cannot hear each other. A node in no group hears all and is heard by all.",
     "one-way": "Nothing passes from the first group to the second; the other way is open.",
     "isolate": "Each of the sites is cut off from everybody, sources and servers included.",
@@ -27,7 +28,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         "",
         Kind.NODES,
-        "required by crash, restart, isolate and clock-step",
+        "required by crash, restart, pause, isolate and clock-step",
         "Who is hit: cities of `ring`, numbers 1..m, or names such as site3, server1, source2.",
     ),
     Key(

@@ -17,6 +17,7 @@ __all__ = ["Fault", "Roster", "read_faults"]
 _NEEDS: dict[str, tuple[str, ...]] = {
     "crash": ("sites",),
     "restart": ("sites",),
+    "pause": ("sites",),
     "partition": ("groups",),
     "one-way": ("groups",),
     "isolate": ("sites",),
@@ -28,6 +29,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 _MAY: dict[str, tuple[str, ...]] = {
     "crash": ("duration", "until", "disk"),
     "restart": ("disk",),
+    "pause": ("duration", "until"),
     "partition": ("duration", "until"),
     "one-way": ("duration", "until"),
     "isolate": ("duration", "until"),

@@ -115,7 +115,7 @@ class FaultPlan:
         world = self.world
         for node in fault.sites:
             host = world.hosts[node]
-            host.clock.step_ns += step_ns
+            host.clock.step(step_ns)
             kept = abs(host.clock.error_ns(world.agenda.now)) <= world.settings.timing.clock_error_ns
             world.fact(ClockStepped(world.agenda.now, node, kept))
             host.rearm()
@@ -129,9 +129,7 @@ class FaultPlan:
             groups: list[tuple[NodeId, ...]] = [*[(site,) for site in fault.sites], tuple(others)]
         else:
             groups = list(fault.groups)
-        return [
-            pair for one, other in combinations(groups, 2) for a in one for b in other for pair in ((a, b), (b, a))
-        ]
+        return [pair for one, other in combinations(groups, 2) for a in one for b in other for pair in ((a, b), (b, a))]
 
 
 def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:

@@ -62,8 +62,10 @@ class Host:
         if self._paused is not None:
             self._paused.append(burst)
             return
-        for effect in machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now)):  # type: ignore[arg-type]
-            self._perform(self, effect)
+        effects = machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now))  # type: ignore[arg-type]
+        if effects:
+            for effect in effects:
+                self._perform(self, effect)
         if machine.next_deadline() < self._armed_local:
             self.arm()
 

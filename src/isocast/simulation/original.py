@@ -33,9 +33,9 @@ from isocast.terms.instants import SECOND, to_seconds
 __all__ = ["OriginalParameters", "OriginalResult", "run_original"]
 
 _RING_MIN = 2
-_SOURCES = source_id(1, 0)
-"""The one place of the network at which all sources are: each packet has its own draw of loss anyway."""
 _PAYLOAD = b""
+_PATIENCE = 1_000
+"""So many repetitions without any progress have another cause than losses."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,11 @@ class OriginalParameters:
     sources: int = 0
     """n sources that take turns, each waiting for its acknowledgement; 0: each message from a source of its own."""
     tree_branches: int = 0
-    """Of the multicast tree; neighbours on the ring are on different ones. 0: √m."""
+    """Of the multicast tree, each with a stretch of the ring. 0: √m."""
     duplicate: float = 0.0
     """Share of packets that arrive twice."""
+    delays_ns: tuple[tuple[int, ...], ...] = ()
+    """From each receiver's place (row) to each (column), instead of one delay; sources take turns at the places."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, or would never end."""
@@ -85,6 +87,8 @@ class OriginalParameters:
             raise LocalProtocolError("duplicate must be from 0 to 1")
         if min(self.one_way_delay_ns, self.jitter_ns, self.sources, self.tree_branches) < 0:
             raise LocalProtocolError("one_way_delay, jitter, sources and tree_branches must not be negative")
+        if self.delays_ns and {len(self.delays_ns), *map(len, self.delays_ns)} != {self.receivers}:
+            raise LocalProtocolError("delays must have a row and a column for each receiver")
         if not self.arrival_rate > 0:
             raise LocalProtocolError("arrival_rate (λ) must be positive")
         _ = self.timers
@@ -135,56 +139,73 @@ class OriginalResult:
 
 @dataclass
 class _Pool:
-    """Sources that would be fresh to every receiver."""
+    """All sources, and which of them can be used again."""
 
-    free: list[Host] = field(default_factory=list)
+    free: dict[NodeId, list[Host]] = field(default_factory=dict)
+    """By place, those that no receiver could tell from a new one."""
     stable: set[NodeId] = field(default_factory=set)
     """Sources whose messages every receiver has placed; asked only for membership."""
     hosts: dict[NodeId, Host] = field(default_factory=dict)
 
 
 class _World:
-    """Receivers, sources and the network between them."""
+    """Receivers, sources and the network between them.
+
+    All sources of one place are one node of the network: each packet has its own draw of loss anyway.
+    """
 
     def __init__(self, parameters: OriginalParameters) -> None:
         self.agenda = Agenda()
-        self.watch = Watch(tuple(range(1, parameters.receivers + 1)))
         self.suspicions: dict[Suspicion, int] = dict.fromkeys(Suspicion, 0)
         self._parameters = parameters
         self._timers = parameters.timers
         self._sites = tuple(range(1, parameters.receivers + 1))
-        self._everyone = (*self._sites, _SOURCES)
-        self._pool = _Pool()
+        self._places = tuple(source_id(number, 0) for number in range(1, 1 + max(len(parameters.delays_ns), 1)))
+        self._audiences = {place: (*self._sites, place) for place in self._places}
+        self._pool = _Pool({place: [] for place in self._places})
         self._arrivals: Random = stream(parameters.seed, "arrivals")
         self._arrived = 0
-        branches = parameters.tree_branches or max(round(parameters.receivers**0.5), 1)
+        self.watch = Watch(self._sites)
         self.network = Network(
             self.agenda,
             parameters.seed,
             LinkModel(parameters.loss, parameters.tree, parameters.jitter_ns, parameters.duplicate),
-            lambda _from, _to: parameters.one_way_delay_ns,
-            lambda node: branches if node == _SOURCES else (node - 1) % branches,
+            self._delay_ns,
+            self._branch,
         )
         self.network.lost_hook = self._lost
-        self._multicasting = False
         for site in self._sites:
             self.network.attach(site, self._ear(self._host(site, Receiver(site, self._sites, self._timers))))
-        self.network.attach(_SOURCES, self._hear_for_source)
+        for place in self._places:
+            self.network.attach(place, self._hear_for_source)
 
     def run(self) -> None:
         """All arrivals, until nothing is left to happen; then close, and see that everything is everywhere."""
-        agenda = self.agenda
         self._plan_arrival()
-        while (instant := agenda.next_instant) is not None:
-            agenda.run(instant)
+        while self._arrived < self._parameters.messages:
+            self.agenda.run(self.agenda.next_instant or 0)
+        self._settle()
         # "receivers that missed the last source messages or acknowledgements do not detect their loss" (§2.1):
         # one more message, without losses, shows it to them.
         self.watch.counting = False
         self.network.set_loss(0.0)
         self._submit()
-        while (instant := agenda.next_instant) is not None:
-            agenda.run(instant)
+        self._settle()
         self.watch.closed()
+
+    def _settle(self) -> None:
+        """Let everything happen that must, but not for ever: a ring that never rests is a violation."""
+        timers, loss = self._timers, self._parameters.loss
+        slowest = max(timers.token_resend_ns, timers.source_resend_ns, timers.nack_resend_ns)
+        patience = round(_PATIENCE * (slowest + self._parameters.one_way_delay_ns) / (1 - loss) ** 2)
+        stable, limit = self.watch.stable, self.agenda.now + patience
+        while (instant := self.agenda.next_instant) is not None:
+            if self.watch.stable > stable:
+                stable, limit = self.watch.stable, instant + patience
+            if instant > limit:
+                self.watch.violations.append(f"the ring does not come to rest after {self.watch.stable}")
+                return
+            self.agenda.run(instant)
 
     # ---- arrivals
 
@@ -207,9 +228,10 @@ class _World:
         pool, turns = self._pool, self._parameters.sources
         if turns and len(pool.hosts) == turns:
             return pool.hosts[source_id(1 + self._arrived % turns)]
-        if pool.free:
-            return pool.free.pop()
-        node = source_id(1 + len(pool.hosts))
+        free = pool.free[self._places[self._arrived % len(self._places)]]
+        if free:
+            return free.pop()
+        node = source_id(1 + self._arrived)
         host = pool.hosts[node] = self._host(node, Source(node, self._timers))
         return host
 
@@ -227,7 +249,24 @@ class _World:
     def _release(self, host: Host) -> None:
         self._pool.stable.discard(host.node)
         if not self._parameters.sources:
-            self._pool.free.append(host)
+            self._pool.free[self._place(host.node)].append(host)
+
+    # ---- places
+
+    def _place(self, source: NodeId) -> NodeId:
+        return self._places[((source >> 32) - 1) % len(self._places)]
+
+    def _delay_ns(self, a: NodeId, b: NodeId) -> int:
+        delays = self._parameters.delays_ns
+        if not delays:
+            return self._parameters.one_way_delay_ns
+        row, column = (node >> 32 if is_source(node) else node for node in (a, b))
+        return delays[row - 1][column - 1]
+
+    def _branch(self, node: NodeId) -> int:
+        receivers = self._parameters.receivers
+        branches = self._parameters.tree_branches or max(round(receivers**0.5), 1)
+        return -node if is_source(node) else (node - 1) * branches // receivers
 
     # ---- the driver
 
@@ -257,7 +296,7 @@ class _World:
                 self._multicast(host.node, effect.packet)
             case Unicast():
                 self.watch.sent(host.node, effect.to, effect.packet, self.agenda.now)
-                to = _SOURCES if is_source(effect.to) else effect.to
+                to = self._place(effect.to) if is_source(effect.to) else effect.to
                 self.network.unicast(host.node, to, (effect.packet,))
             case Acknowledged():
                 self._source_acknowledged(host)
@@ -268,15 +307,13 @@ class _World:
 
     def _multicast(self, node: NodeId, packet: Packet) -> None:
         self.watch.sent(node, 0, packet, self.agenda.now)
-        self._multicasting = True
         if isinstance(packet, Ack):
-            self.network.multicast(node, self._everyone, (packet,))
+            self.network.multicast(node, self._audiences[self._place(packet.label.source)], (packet,))
         else:
-            self.network.multicast(_SOURCES, self._sites, (packet,))
-        self._multicasting = False
+            self.network.multicast(self._place(node), self._sites, (packet,))
 
     def _lost(self, to: NodeId, burst: Burst) -> None:
-        if self._multicasting and to != _SOURCES:
+        if not is_source(to):
             for packet in burst:
                 self.watch.lost(packet)
 

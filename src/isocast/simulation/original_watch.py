@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from hashlib import blake2b
+from typing import assert_never
 
 from isocast.ring.original.packets import Ack, AckItem, AckOfItem, Data, MessageItem, Nack, Packet, Repair, TokenAck
 from isocast.ring.original.receiver import possession_floor
@@ -62,20 +63,24 @@ class Watch:
             case Data():
                 return
             case Ack(number, label):
-                kind, detail = "acks", f"{number} {label.source} {label.number} {packet.receiver} {packet.next}"
                 self._acknowledged(node, packet)
+                self._control("acks", f"{now} {node} {to} ack {number} {label.source} {label.number}\n")
             case TokenAck(number):
-                kind, detail = "tokacks", str(number)
+                self._control("tokacks", f"{now} {node} {to} tokack {number}\n")
             case Nack(_, item):
-                kind, detail = "nacks", repr(item)
                 key = self._key(item)
                 if key in self._nacks:
                     self._nacks[key] += 1
+                self._control("nacks", f"{now} {node} {to} nack {item}\n")
             case Repair(item):
-                kind, detail = "repairs", str(item.token_number) if isinstance(item, Ack) else str(item.label)
+                self._control("repairs", f"{now} {node} {to} repair {item.label}\n")
+            case _:
+                assert_never(packet)
+
+    def _control(self, kind: str, line: str) -> None:
         if self.counting:
             self.counts[kind] += 1
-        self._trace.update(f"{now} {node} {to} {kind} {detail}\n".encode())
+        self._trace.update(line.encode())
 
     def placed(self, site: NodeId, number: int, label: Label, now: int) -> Label | None:
         """A receiver fills a position. Says which message every receiver has now, if this was the last."""

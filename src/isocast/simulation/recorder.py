@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
@@ -55,7 +55,8 @@ class Recorder:
         self._digest = blake2b(digest_size=16)
         self._submitted_at: dict[tuple[NodeId, int], int] = {}
         self._chunks: dict[int, list[int]] = {}
-        self._unrecovered: deque[int] = deque(maxlen=4_096)
+        self._unrecovered: dict[int, None] = {}
+        self._newest_token = 0
         self.false_reformations = 0
         self._next_sequence = 1
 
@@ -137,19 +138,27 @@ class Recorder:
                 return
             case TokenSent():
                 self.tokens += 1
+                self._newest_token = fact.token_number
             case Faulted():
                 self.fairness_faults += 1
             case Suspected():
                 self.suspicions[fact.reason] += 1
-                if fact.reason is Suspicion.UNRECOVERED and fact.token_number not in self._unrecovered:
-                    self._unrecovered.append(fact.token_number)
-                    self.false_reformations += 1
+                if fact.reason is Suspicion.UNRECOVERED:
+                    self._given_up(fact.token_number)
             case Installed():
                 self._digest.update(f"i{fact.at} {fact.site} {fact.ring.ballot} {fact.keep}".encode())
                 return
             case _:
                 pass
         self._digest.update(repr(fact).encode())
+
+    def _given_up(self, token_number: int) -> None:
+        """Count a token that was sent and that a receiver gave up on; once, however many did."""
+        if token_number <= self._newest_token and token_number not in self._unrecovered:
+            self._unrecovered[token_number] = None
+            self.false_reformations += 1
+            if len(self._unrecovered) > 1_024:
+                del self._unrecovered[next(iter(self._unrecovered))]
 
     # Figures ------------------------------------------------------------------------------------
 

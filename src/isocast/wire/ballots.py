@@ -86,7 +86,7 @@ def _read_refuse(header: Header, body: bytes) -> Refuse:
 
 
 class _Lists:
-    """Reads one list after another from the end of a body, and insists that nothing is left."""
+    """Reads one list after another from the end of a body; `end` insists that all was there and nothing is left."""
 
     __slots__ = ("_at", "_body")
 
@@ -96,8 +96,6 @@ class _Lists:
 
     def _take(self, length: int) -> bytes:
         start, self._at = self._at, self._at + length
-        if self._at > len(self._body):
-            raise RemoteProtocolError(f"{len(self._body)} bytes, at least {self._at} expected")
         return self._body[start : self._at]
 
     def nodes(self, count: int) -> tuple[NodeId, ...]:

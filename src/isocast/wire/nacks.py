@@ -50,22 +50,23 @@ def _read(header: Header, body: bytes) -> Nack:
     if flags & ~_HAS_TOKEN:
         raise RemoteProtocolError(f"NACK: unknown flags {flags:#x}")
     at = NACK_BYTES + length
-    parts_held = _read_bitmap(body[NACK_BYTES:at], length)
+    parts_held = _read_bitmap(body[NACK_BYTES:at])
     listed: list[Holding] = []
     for _ in range(count):
         source, first, length = _HOLDING.unpack_from(body, at)
         at += HOLDING_BYTES
-        listed.append(Holding(source, first, _read_bitmap(body[at : at + length], length)))
+        listed.append(Holding(source, first, _read_bitmap(body[at : at + length])))
         at += length
+    # A map that was cut short has moved `at` beyond the end.
     if at != len(body):
         raise RemoteProtocolError(f"NACK of {len(body)} bytes, {at} expected")
     return Nack(*header, token_number, flags == _HAS_TOKEN, parts_held, tuple(listed))
 
 
-def _read_bitmap(raw: bytes, length: int) -> int:
-    """The map in `raw`, which must be all there and end in a byte that is not zero."""
-    if len(raw) != length or (raw and not raw[-1]):
-        raise RemoteProtocolError(f"NACK: a map of {length} bytes is cut short or padded")
+def _read_bitmap(raw: bytes) -> int:
+    """The map in `raw`, which must end in a byte that is not zero."""
+    if raw and not raw[-1]:
+        raise RemoteProtocolError(f"NACK: a map of {len(raw)} bytes is padded")
     return int.from_bytes(raw, "little")
 
 

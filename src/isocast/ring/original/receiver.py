@@ -148,7 +148,9 @@ class Receiver:
                 effects.append(Unicast(source, last))
             return
         if number > expected:
-            effects += self._ask(AckOfItem(Label(source, number - 1)), now)
+            previous = Label(source, number - 1)
+            if all(ack.label != previous for ack in self._ahead.values()):
+                effects += self._ask(AckOfItem(previous), now)
         self._store(data, now, effects)
 
     def _store(self, data: Data, now: int, effects: list[Effect]) -> None:
@@ -206,7 +208,7 @@ class Receiver:
                 self._accept(now, effects)
 
     def _place(self, ack: Ack, data: Data, effects: list[Effect]) -> None:
-        """"the message is placed in position t in the receive list and t_r and M_{s,r} are incremented"."""
+        """Put the message "in position t in the receive list"; "t_r and M_{s,r} are incremented" (§2.1)."""
         del self._waiting[ack.label]
         self._received[ack.token_number] = (ack, data)
         self._last_acks[ack.label.source] = ack
@@ -310,7 +312,7 @@ class Receiver:
         effects += self._requests.on_timer(self._server, now)
 
     def _pass_again(self, pending: Ack, now: int, effects: list[Effect]) -> None:
-        """"Token site r periodically sends acknowledgement t until it receives acknowledgement t+1" (§2.1)."""
+        """Repeat: "Token site r periodically sends acknowledgement t until it receives acknowledgement t+1" (§2.1)."""
         self._token_due = now + self._timers.token_resend_ns
         if self._pass_attempts >= self._timers.retries_max:
             self._pass_attempts = 0

@@ -27,7 +27,7 @@ class SourceSnapshot:
 
 
 class Source:
-    """"Source s transmits message M_s at regular intervals until it receives an acknowledgement" (§2.1)."""
+    """Source s: "transmits message M_s at regular intervals until it receives an acknowledgement" (§2.1)."""
 
     def __init__(self, source: NodeId, timers: Timers) -> None:
         """A source that has sent nothing yet; its first message is number 1."""

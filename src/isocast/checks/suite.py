@@ -1,0 +1,118 @@
+"""All checkers over one run: facts go in, violations come out.
+
+Facts come in the order in which they happened. What was due in between is judged before the next fact is taken, so
+a checker needs no clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from isocast.checks.agreement import Agreement
+from isocast.checks.facts import (
+    ClockStepped,
+    Collected,
+    Completed,
+    Crashed,
+    Cut,
+    Fact,
+    Faulted,
+    Healed,
+    Installed,
+    Paused,
+    Promised,
+    ReceiptSent,
+    Released,
+    Restarted,
+    Resumed,
+    Submitted,
+    Suspected,
+    TokenSent,
+)
+from isocast.checks.law import EndOfRun, Law, Report, Violation
+from isocast.checks.liveness import Liveness
+from isocast.checks.promises import Promises
+from isocast.checks.stability import Stability
+from isocast.checks.timing import Punctuality
+from isocast.checks.tokens import Tokens
+from isocast.checks.view import Deadlines, View
+
+__all__ = ["EndOfRun", "Law", "Suite", "Violation"]
+
+_Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
+
+
+class Suite:
+    """S1 to S12, F1 to F3 and L1 to L4, watched from outside."""
+
+    def __init__(self, law: Law) -> None:
+        """Before anything happened."""
+        self._report = Report()
+        self._view = View(law)
+        self._deadlines = Deadlines()
+        self._agreement = Agreement(law, self._view, self._report)
+        self._punctuality = Punctuality(law, self._view, self._deadlines, self._report)
+        self._liveness = Liveness(law, self._view, self._deadlines, self._agreement, self._report)
+        self._handlers = self._table(law)
+
+    def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
+        """Who hears of what. Before `view` a checker sees the site as it was, after it as it is."""
+        view, agreement, punctuality, liveness = self._view, self._agreement, self._punctuality, self._liveness
+        tokens = Tokens(view, self._report)
+        promises = Promises(law, view, self._report)
+        stability = Stability(view, self._report)
+        return {
+            Submitted: (agreement.on_submitted, liveness.on_submitted),
+            TokenSent: (tokens.on_token, promises.on_token, punctuality.on_token),
+            ReceiptSent: (promises.on_receipt,),
+            Completed: (view.on_completed, tokens.on_completed, promises.on_completed),
+            Released: (agreement.on_released, promises.on_released, punctuality.on_released, view.on_released),
+            Promised: (promises.on_promised, view.on_promised, liveness.on_promised),
+            Installed: (
+                agreement.on_installed,
+                tokens.on_installed,
+                promises.on_installed,
+                view.on_installed,
+                promises.on_entered,
+                punctuality.on_installed,
+                liveness.on_installed,
+            ),
+            Collected: (stability.on_collected,),
+            Suspected: (punctuality.on_suspected, liveness.on_suspected),
+            Faulted: (punctuality.on_faulted,),
+            Crashed: (agreement.on_crashed, view.on_crashed, liveness.on_crashed),
+            Restarted: (agreement.on_restarted, promises.on_restarted, view.on_restarted),
+            ClockStepped: (view.on_clock_stepped,),
+            Paused: (view.on_paused,),
+            Resumed: (view.on_resumed,),
+            Cut: (liveness.on_cut,),
+            Healed: (liveness.on_healed,),
+        }
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What was broken so far: at most 100, and 10 of one property."""
+        return self._report.violations
+
+    @property
+    def max_skew_ns(self) -> int:
+        """The widest spread of release instants of one message among sites without a fairness fault."""
+        return self._punctuality.max_skew_ns
+
+    def observe(self, fact: Fact) -> None:
+        """Take the next fact."""
+        if fact.at > self._deadlines.next_at:
+            self._deadlines.run(fact.at)
+        for handle in self._handlers[type(fact)]:
+            handle(fact)
+
+    def tick(self, now: int) -> None:
+        """Time passed; judge what was due before `now`."""
+        if now > self._deadlines.next_at:
+            self._deadlines.run(now)
+
+    def finish(self, end: EndOfRun) -> None:
+        """The run is over."""
+        self._deadlines.run(end.now + 1)
+        self._liveness.finish(end)
