@@ -150,7 +150,9 @@ class Punctuality:
 
     def _follow(self, ballot: Epoch, epoch: EpochView, number: int) -> None:
         self._watching[ballot] = None
-        self._deadlines.put(epoch.instant(number) - self._error_ns, partial(self._begin, ballot, epoch, number))
+        # Just before any clock within its bound shows T_t, so that a token sent at that very instant counts.
+        before = epoch.instant(number) - self._error_ns - 1
+        self._deadlines.put(before, partial(self._begin, ballot, epoch, number))
 
     def _begin(self, ballot: Epoch, epoch: EpochView, number: int, at: int) -> None:
         """T_t: who takes part, and what does it hold."""
@@ -165,7 +167,7 @@ class Punctuality:
             del self._watching[ballot]
             return
         self._watches[ballot, number] = watch
-        late = self._process_ns + 3 * self._error_ns + self._margin_ns + 2
+        late = self._process_ns + 3 * self._error_ns + self._margin_ns + 3
         self._deadlines.put(at + late, partial(self._judge_owner, epoch, watch))
         self._deadlines.put(at + self._error_ns + self._complete_ns, partial(self._judge_sites, watch))
         self._follow(ballot, epoch, number + 1)

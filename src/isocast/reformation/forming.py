@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from isocast.ring.certificate import majority
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Join
 
-__all__ = ["Formation", "form", "hearing_group", "spread"]
+__all__ = ["Formation", "cut_key", "enough", "form", "hearing_group", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +25,44 @@ class Formation:
     """Everybody who voted with exactly the cut's log."""
 
 
-def form(votes: Mapping[NodeId, Join], regions: Mapping[NodeId, str], barred: Mapping[NodeId, int]) -> Formation | None:
-    """A ring from the votes, or None while they do not suffice.
+def cut_key(vote: Join) -> tuple[Any, ...]:
+    """(e_acc, h), compared lexicographically, never h alone.
 
-    The cut is the greatest (e_acc, h), never the greatest h: a stale site may hold higher numbers that a later
-    epoch has issued anew. The voters must be a majority of U as of the cut, and so must the ring.
+    A stale site may hold higher numbers that a later epoch has issued anew.
+    """
+    return (vote.epoch, vote.held)
+
+
+def enough(count: int, universe: tuple[NodeId, ...]) -> bool:
+    """Only a majority of U may start an epoch: any two of them share a site."""
+    return count >= majority(universe)
+
+
+def form(
+    votes: Mapping[NodeId, Join],
+    regions: Mapping[NodeId, str],
+    barred: Mapping[NodeId, int],
+    key: Callable[[Join], tuple[Any, ...]] = cut_key,
+    suffices: Callable[[int, tuple[NodeId, ...]], bool] = enough,
+) -> Formation | None:
+    """A ring from the votes, or None while they do not suffice: voters and ring must each be a majority of U.
+
+    Sites in `barred` stay off the ring if it can do without them.
     """
     if not votes:
         return None
-    best = max(votes.values(), key=cut_key)
+    best = max(votes.values(), key=key)
     universe = best.universe
     voters = [site for site in universe if site in votes]
-    if not enough(len(voters), universe):
+    if not suffices(len(voters), universe):
         return None
     holders = tuple([site for site in sorted(votes) if _same_log(votes[site], best)])
     able = [site for site in voters if site not in barred]
     for candidates in (able, voters):
         group = hearing_group(votes, candidates)
-        if enough(len(group), universe) and any([site in holders for site in group]):
+        if suffices(len(group), universe) and any([site in holders for site in group]):
             return Formation(best, spread(group, regions, holders), holders)
     return None
-
-
-def cut_key(vote: Join) -> tuple[object, ...]:
-    """(e_acc, h), compared lexicographically."""
-    return (vote.epoch, vote.held)
-
-
-def enough(count: int, universe: tuple[NodeId, ...]) -> bool:
-    """Only a majority of U may start an epoch."""
-    return count >= majority(universe)
 
 
 def _same_log(vote: Join, best: Join) -> bool:

@@ -32,6 +32,8 @@ class MemberSnapshot:
 class Member:
     """Votes for its site, and tells the receiver when to seal and what to install."""
 
+    reconciliation_class = Reconciliation
+
     def __init__(self, receiver: Receiver, *, forgot: bool = False) -> None:
         """`forgot`: the disk was lost, so promises may be forgotten: this site must never vote again."""
         self.forgot = forgot
@@ -93,7 +95,7 @@ class Member:
             receiver.seal(ring.ballot)
         self._joining = None
         self._silences = 0
-        self._reconciliation = Reconciliation(ring, receiver.ledger)
+        self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
         return self._reconcile(now)
 
     def on_repair(self, repair: Repair, now: int) -> list[Effect]:

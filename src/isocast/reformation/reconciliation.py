@@ -12,7 +12,7 @@ from isocast.ring.entries import LogEntry
 from isocast.ring.ledger import Ledger
 from isocast.ring.parts import PartStore
 from isocast.ring.recovery import RANGE_TOKENS
-from isocast.ring.token import label_order, run_digest, shuffle_key
+from isocast.ring.token import run_digest
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, NewRing, Repairable, Token, TokenPart
 from isocast.wire.token_body import token_digest
@@ -111,9 +111,7 @@ class Reconciliation:
             if len(whole) < run.count or run_digest(whole) != run.digest:
                 return None
             found.update({(message.sender, message.number): message for message in whole})
-        key = shuffle_key(token, previous_reveal)
-        labels = label_order(token, self._ledger.order, key)
-        return LogEntry(token, tuple([found[label] for label in labels]), key)
+        return self._ledger.entry(token, found, previous_reveal)
 
     def _message(self, source: NodeId, number: int) -> Data | None:
         """From a holder, from what waits, or from our own tokens that are to be cut."""

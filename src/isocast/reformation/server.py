@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 
-from isocast.reformation.forming import Formation, form
+from isocast.reformation.forming import Formation, cut_key, enough, form
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, Record, RingDecided, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.ring.settings import RingSettings
@@ -94,6 +94,9 @@ class _Ballot:
 
 class ReformationServer:
     """The machine of one server. `rank` orders the servers: a lower one moves first."""
+
+    cut_key = staticmethod(cut_key)
+    enough = staticmethod(enough)
 
     def __init__(
         self,
@@ -344,7 +347,9 @@ class ReformationServer:
 
     def _formation(self, now: int) -> Formation | None:
         self._barred = {site: until for site, until in self._barred.items() if until > now}
-        return form(self._ballot.votes, self._regions, self._barred) if self._ballot else None
+        if self._ballot is None:
+            return None
+        return form(self._ballot.votes, self._regions, self._barred, self.cut_key, self.enough)
 
     def _go_on(self, now: int) -> None:
         """Decide after the grace; invite again; or give this ballot up for a higher one."""

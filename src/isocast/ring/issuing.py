@@ -9,7 +9,7 @@ from isocast.ring.entries import LogEntry
 from isocast.ring.schedule import Schedule
 from isocast.ring.settings import OrderRule, RingSettings
 from isocast.ring.stability import possession_floor
-from isocast.ring.token import choose, grants, label_order, nonce, runs_of, shuffle_key
+from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import MAX_CONTROL_ENTRIES
@@ -124,9 +124,7 @@ class Issuer:
             grants(demand, self._settings.batch_max),
             ledger.digest,
         )
-        key = shuffle_key(token, ledger.head.reveal)
-        labels = label_order(token, self._settings.order, key)
-        return LogEntry(token, tuple([ledger.waiting[label] for label in labels]), key)
+        return ledger.entry(token, ledger.waiting, ledger.head.reveal)
 
     def _control(self, receiver: Receiver, schedule: Schedule) -> tuple[ControlEntry, ...]:
         """Waiting entries; U changes by one site at a time, and only on top of a certified token of this epoch."""

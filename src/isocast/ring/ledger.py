@@ -6,6 +6,7 @@ universe are pure functions of the log up to h, so cutting the log back rolls th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -194,9 +195,16 @@ class Ledger:
                 for number in numbers:
                     del waiting[run.source, number]
                 return None
-        key = shuffle_key(token, self._head.reveal)
-        labels = label_order(token, self.order, key)
-        return LogEntry(token, tuple([waiting[label] for label in labels]), key)
+        return self.entry(token, waiting, self._head.reveal)
+
+    def entry(self, token: Token, messages: Mapping[tuple[NodeId, int], Data], previous_reveal: bytes) -> LogEntry:
+        """A token with its messages in sequence order."""
+        key = shuffle_key(token, previous_reveal)
+        return LogEntry(token, tuple([messages[label] for label in self.labels(token, key)]), key)
+
+    def labels(self, token: Token, key: bytes) -> list[tuple[NodeId, int]]:
+        """The ring's order rule."""
+        return label_order(token, self.order, key)
 
     def follows(self, token: Token) -> bool:
         """Whether a token continues this log: number, chain, sequence and each source's next number."""

@@ -102,6 +102,7 @@ class ReceiverSnapshot:
 class Receiver:
     """One trusted receiver of the primary ring. Effects gather in `out` and are taken by `take`."""
 
+    issuer_class = Issuer
     ledger_class = Ledger
     recovery_class = Recovery
     releaser_class = Releaser
@@ -121,7 +122,7 @@ class Receiver:
         self.certificates = Certificates()
         self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
         self.releaser.restore(state.released, state.offset)
-        self.issuer = Issuer(site, settings, secret)
+        self.issuer = self.issuer_class(site, settings, secret)
         self.out: list[Effect] = []
         self.conflicts = 0
         """Receipts and tokens that contradict this site's log: an alarm."""

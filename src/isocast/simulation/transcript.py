@@ -1,0 +1,82 @@
+"""A run as a person reads it: one line per fact, instants in seconds."""
+
+from __future__ import annotations
+
+from isocast.checks.facts import (
+    ClockStepped,
+    Collected,
+    Completed,
+    Crashed,
+    Cut,
+    Fact,
+    Faulted,
+    Healed,
+    Installed,
+    Paused,
+    Promised,
+    ReceiptSent,
+    Released,
+    Restarted,
+    Resumed,
+    Submitted,
+    Suspected,
+    TokenSent,
+)
+from isocast.terms.ids import describe
+
+__all__ = ["describe_fact"]
+
+
+def describe_fact(fact: Fact) -> str:
+    """One line."""
+    who, what = _told(fact)
+    return f"{fact.at / 1e9:10.4f}  {who:<9}{what}"
+
+
+def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0911, PLR0912 (one case per fact)
+    match fact:
+        case Submitted():
+            return describe(fact.source), f"takes message {fact.number}"
+        case TokenSent():
+            return describe(fact.site), (
+                f"sends token {fact.token_number} of epoch {fact.epoch}: {fact.count} messages, T = {fact.instant / 1e9:.4f}"
+            )
+        case ReceiptSent():
+            return describe(fact.site), f"says that it holds everything up to token {fact.held} in epoch {fact.epoch}"
+        case Completed():
+            return describe(fact.site), f"completes token {fact.token_number} ({fact.messages} of {fact.expected} messages)"
+        case Released():
+            last = fact.first_sequence + len(fact.messages) - 1
+            return describe(fact.site), (
+                f"releases {fact.first_sequence}..{last} of token {fact.token_number}, {(fact.at - fact.due) / 1e6:+.3f} ms"
+            )
+        case Promised():
+            return describe(fact.site), f"promises ballot {fact.ballot}"
+        case Installed():
+            ring = fact.ring
+            members = " ".join(map(str, ring.ring))
+            return describe(fact.site), (
+                f"enters epoch {ring.ballot}: ring {members}, log kept up to {fact.keep},"
+                f" cut {ring.cut_token}, token {ring.first_token} at {ring.start / 1e9:.4f}"
+            )
+        case Collected():
+            return describe(fact.site), f"drops everything up to token {fact.token_number} from memory"
+        case Suspected():
+            return describe(fact.site), f"suspects {describe(fact.suspect)} over token {fact.token_number}: {fact.reason}"
+        case Faulted():
+            return describe(fact.site), f"cannot release token {fact.token_number} at its instant"
+        case Crashed():
+            return describe(fact.node), "crashes"
+        case Restarted():
+            disk = f"with its disk: token {fact.held}" if fact.disk_kept else "without its disk"
+            return describe(fact.node), f"restarts {disk}"
+        case ClockStepped():
+            return describe(fact.site), f"has its clock set, {'within' if fact.kept else 'out of'} its bound"
+        case Paused():
+            return describe(fact.site), "is paused"
+        case Resumed():
+            return describe(fact.site), "goes on"
+        case Cut():
+            return "network", "is cut"
+        case Healed():
+            return "network", "heals"
