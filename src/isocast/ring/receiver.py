@@ -280,6 +280,9 @@ class Receiver:
 
     def _advance(self, now: int) -> None:
         """While the next token and all its messages are here: h += 1."""
+        if not self.accepts(self.accepted):
+            # Sealed: the log that a vote reported must not grow, however late a message comes.
+            return
         before = self.held
         self._missing = set()
         while (token := self._tokens.get(self.held + 1)) is not None:
@@ -507,6 +510,7 @@ class Receiver:
         self._clock_doubt = 0
         self._audited = max(self.held, ring.first_token)
         self._recovery = self.recovery_class(self.site, self.schedule, self.timing)
+        self.releaser.enter(ring.first_token)
         self.issuer.enter(ring, self.schedule, self.held)
         for number in range(ring.first_token, self.held + 1):
             if number in self.ledger.entries:

@@ -27,6 +27,7 @@ class Releaser:
         """Messages of the next token that are out."""
         self._rate = settings.release_rate
         self._delay_ns = settings.timing.release_delay_ns
+        self._process_ns = settings.timing.process_ns
         self._entries = entries
         self._gate = gate
         self._faulted = 0
@@ -34,6 +35,10 @@ class Releaser:
     def restore(self, released: int, offset: int) -> None:
         """Go on where a restart left off, or where another site's log begins."""
         self.released, self.offset, self._faulted = released, offset, released
+
+    def enter(self, first_token: int) -> None:
+        """A new ring issues its tokens anew: a fault of an old token of that number was another's."""
+        self._faulted = min(self._faulted, first_token - 1)
 
     def due(self, entry: LogEntry, place: int, schedule: Schedule) -> int:
         """The instant, shared by all sites, of the message at `place` of a token.
@@ -73,10 +78,15 @@ class Releaser:
             if not self._gate(number):
                 self._fault(number, effects)
                 return effects
-            if self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns:
+            if self._is_late(entry, schedule, now):
                 self._fault(number, effects)
             if not self._release(entry, schedule, epoch, now, effects):
                 return effects
+
+    def _is_late(self, entry: LogEntry, schedule: Schedule, now: int) -> bool:
+        """Backlog of an earlier ring, or a site that was down or stopped when its instant came."""
+        backlog = self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns
+        return backlog or now > self.due(entry, self.offset, schedule) + self._process_ns
 
     def _release(
         self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]

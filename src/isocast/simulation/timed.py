@@ -122,7 +122,7 @@ class TimedRun:
         recorder = self.recorder
         released = recorder.last_sequence
         sites = correct_sites(self.world, self.faults)
-        if any([released.get(site, 0) < recorder.submitted for site in sites]):
+        if any([released.get(site, 0) < recorder.submitted for site in sites]) or self.unacknowledged():
             return False
         standings = self._standings().values()
         return len({accepted for _, accepted, _ in standings}) <= 1 and not any([sealed for _, _, sealed in standings])

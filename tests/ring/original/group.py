@@ -15,7 +15,7 @@ from isocast.ring.original.timers import Timers
 from isocast.terms.ids import Label, NodeId, is_source, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 
-__all__ = ["RING", "SOURCE", "T_A", "TIMERS", "R_n", "R_s", "R_t", "ack", "arrive", "data", "Group", "receiver"]
+__all__ = ["RING", "SOURCE", "TIMERS", "T_A", "Group", "R_n", "R_s", "R_t", "ack", "arrive", "data", "receiver"]
 
 T_A = SECOND
 R_t = 1_200 * MILLISECOND
@@ -84,7 +84,7 @@ class Group:
         """Let time pass."""
         until = self.now + span_ns
         while True:
-            machines = {**self.receivers, **self.sources}
+            machines: dict[NodeId, Receiver | Source] = {**self.receivers, **self.sources}
             due = min((machine.next_deadline() for machine in machines.values()), default=NEVER)
             if due > until:
                 break
