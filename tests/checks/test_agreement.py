@@ -4,7 +4,6 @@ from tests.checks.traces import (
     E1,
     E2,
     MS,
-    SECOND,
     SITES,
     broken,
     changed,
@@ -25,6 +24,7 @@ from tests.checks.traces import (
 )
 
 from isocast.checks.facts import Fact, Released
+from isocast.terms.instants import SECOND
 
 GOOD = quiet_run()
 ALONE = law(agreement=False)

@@ -50,7 +50,7 @@ def digest(epoch: Epoch, token_number: int, content: str = "") -> bytes:
     return digest_of(f"{epoch}/{token_number}/{content}".encode())
 
 
-def ring(  # noqa: PLR0913 - a ring has many fields, and each test changes one of them
+def ring(
     ballot: Epoch = E1,
     members: tuple[NodeId, ...] = SITES,
     *,
@@ -238,6 +238,16 @@ def judge(facts: Iterable[Fact], law: Law = LAW, end: EndOfRun | None = None) ->
 def broken(facts: Iterable[Fact], law: Law = LAW, end: EndOfRun | None = None) -> list[str]:
     """Which properties a trace breaks, each once."""
     return sorted({violation.property for violation in judge(facts, law, end).violations})
+
+
+def unsafe(facts: Iterable[Fact], law: Law = LAW) -> list[str]:
+    """The safety properties among them: a trace that stops short leaves duties undone, and is not judged by those."""
+    return [name for name in broken(facts, law) if name.startswith("S")]
+
+
+def texts(facts: Iterable[Fact], name: str, law: Law = LAW) -> list[str]:
+    """What is said about the breaches of one property."""
+    return [violation.text for violation in judge(facts, law).violations if violation.property == name]
 
 
 def faulted(site: NodeId, token_number: int, at: int | None = None) -> Faulted:

@@ -4,11 +4,10 @@ The simulator itself is replaced: its own tests are elsewhere.
 """
 
 import json
-import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,8 +16,12 @@ from isocast.checks.facts import Crashed
 from isocast.cli.keys_page import keys_page
 from isocast.cli.main import main
 from isocast.simulation.fault_keys import FAULT_KEYS, FAULT_KINDS
+from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.scenario_keys import KEYS
+from isocast.simulation.shrink import Shrunk
+from isocast.simulation.swarm import SeedResult, SwarmProgress, SwarmReport
+from isocast.simulation.transcript import describe_fact
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {
@@ -41,18 +44,6 @@ class Report:
 
 
 @dataclass
-class State:
-    done: int
-
-
-@dataclass
-class Mutant:
-    name: str
-    rule: str
-    mistake: str
-
-
-@dataclass
 class Simulator:
     """Stands in for the simulator, and remembers what it was asked."""
 
@@ -65,24 +56,22 @@ class Simulator:
             transcript(Crashed(1_500_000_000, 3))
         return Report(FIGURES | {"seed": seed, "violations": self.violations})
 
-    def swarm(self, seeds: range, jobs: int, mutant: str | None, progress: Callable[[State], None]) -> Report:
+    def swarm(
+        self, seeds: range, jobs: int, mutant: str | None, progress: Callable[[SwarmProgress], None]
+    ) -> SwarmReport:
         self.asked.append((seeds, jobs, mutant))
-        progress(State(len(seeds)))
-        return Report({"seeds": len(seeds), "violations": self.violations})
+        progress(SwarmProgress(len(seeds), len(seeds), len(self.violations)))
+        failures = [SeedResult(3, "abc", 1, 1, 1, 1, self.violations)] if self.violations else []
+        world = {"receivers": 4, "title": "Zürich", "faults": [{"kind": "crash", "at": 1, "sites": [2]}]}
+        shrunk = Shrunk(3, world, self.violations, ["1.000 crashed site2"]) if failures else None
+        return SwarmReport(seeds.start, len(seeds), mutant, 9, 8, 7, 6, failures, "S1" if failures else None, shrunk)
 
 
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> Simulator:
     simulator = Simulator()
-    modules: dict[str, dict[str, object]] = {
-        "run": {"run_scenario": simulator.run},
-        "swarm": {"run_swarm": simulator.swarm},
-        "mutants": {"MUTANTS": {"free-early": Mutant("free-early", "keep until stable", "frees at the ack")}},
-    }
-    for name, contents in modules.items():
-        module = ModuleType(f"isocast.simulation.{name}")
-        vars(module).update(contents)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("isocast.simulation.run.run_scenario", simulator.run)
+    monkeypatch.setattr("isocast.simulation.swarm.run_swarm", simulator.swarm)
     return simulator
 
 
@@ -135,7 +124,7 @@ def test_a_violation_is_exit_1_and_shown(
 def test_a_transcript_goes_to_its_file(scenario: str, tmp_path: Path) -> None:
     file = tmp_path / "run.txt"
     assert main(["sim", "run", scenario, "--transcript", str(file)]) == 0
-    assert file.read_text(encoding="utf-8") == "      1.500000  crashed       site3\n"
+    assert file.read_text(encoding="utf-8") == f"{describe_fact(Crashed(1_500_000_000, 3))}\n"
 
 
 def test_a_transcript_that_cannot_be_written_is_refused_before_the_run(
@@ -166,30 +155,46 @@ def test_swarm_passes_its_seeds_on(simulator: Simulator) -> None:
 
 
 def test_swarm_with_a_failing_seed_is_exit_1(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    simulator.violations = ["seed 3: S1"]
+    simulator.violations = ["S1: sites differ"]
     assert main(["sim", "swarm", "--seeds", "3", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["violations"] == ["seed 3: S1"]
+    assert json.loads(capsys.readouterr().out)["failures"][0]["violations"] == ["S1: sites differ"]
+
+
+def test_a_failing_seed_is_shown_with_its_smallest_world(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.violations = ["S1: sites differ"]
+    assert main(["sim", "swarm", "--seeds", "3"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 3: S1: sites differ" in out
+    assert "1.000 crashed site2" in out
+    _, _, rest = out.partition("fails so")
+    text = rest.partition(":\n")[2].partition("What happened")[0]
+    assert tomllib.loads(text)["faults"] == [{"kind": "crash", "at": 1, "sites": [2]}]
 
 
 def test_a_mutant_must_be_caught(simulator: Simulator) -> None:
-    command = ["sim", "swarm", "--seeds", "3", "--mutant", "free-early"]
+    command = ["sim", "swarm", "--seeds", "3", "--mutant", "free-at-acknowledgement"]
     assert main(command) == 1
-    simulator.violations = ["seed 2: L1"]
+    simulator.violations = ["L1: lost"]
     assert main(command) == 0
 
 
 def test_an_unknown_mutant_is_refused(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "swarm", "--mutant", "free-erly"]) == 2
-    assert 'did you mean "free-early"?' in capsys.readouterr().err
+    assert main(["sim", "swarm", "--mutant", "free-at-acknowledgment"]) == 2
+    assert 'did you mean "free-at-acknowledgement"?' in capsys.readouterr().err
     assert not simulator.asked
 
 
-@pytest.mark.usefixtures("simulator")
-def test_mutants_are_listed_with_rule_and_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutants_are_listed_with_their_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "mutants"]) == 0
-    assert "free-early  keep until stable  frees at the ack" in capsys.readouterr().out
+    out = capsys.readouterr().out
     assert main(["sim", "mutants", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["name"] == "free-early"
+    listed = json.loads(capsys.readouterr().out)
+    assert [mutant["name"] for mutant in listed] == list(MUTANTS)
+    for mutant in MUTANTS.values():
+        assert f"\n{mutant.name} " in out
+        assert mutant.rule in out
 
 
 # ---- keys

@@ -83,6 +83,11 @@ def test_messages_per_token_spread_evenly() -> None:
     assert not read(arrival_rate=3).even_arrivals
 
 
+@pytest.mark.parametrize("rate, sources", [(10, 10), (30, 20), (100, 64)])
+def test_sources_are_so_many_that_a_lost_message_holds_few_back(rate: float, sources: int) -> None:
+    assert read(arrival_rate=rate).sources == sources
+
+
 @pytest.mark.parametrize("rate, sources", [(10, 110), (0.1, 10), (10_000, 1000)])
 def test_a_trader_is_so_many_sources_that_few_have_two_orders_in_a_token(rate: float, sources: int) -> None:
     assert read(arrival_rate=rate, traders=["London", "Sydney"], token_period=2.775).sources == sources

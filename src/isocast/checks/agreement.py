@@ -10,7 +10,7 @@ every other site's stretch is compared with it. In the simulator all sites share
 comparison is a walk over pointers.
 
 Where S1 is not promised (a gate that a partition can split), each site is a reference of its own, and a site
-whose log was cut back below what it had released is held to S4 alone.
+whose log was cut back is held to S4 alone.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class Agreement:
         self._extend(fact, first, messages)
 
     def on_installed(self, fact: Installed) -> None:
-        """Where S1 is not promised, a site may lose what it has released: from then on it is on its own."""
-        if not self._agree and fact.keep < self._view.site(fact.site).released:
+        """Where S1 is not promised, a site may lose what it has released, be it an empty token, and stand alone."""
+        if not self._agree and fact.keep < self._view.site(fact.site).held:
             self._strayed[fact.site] = None
 
     def on_crashed(self, fact: Crashed) -> None:

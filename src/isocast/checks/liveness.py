@@ -76,8 +76,7 @@ class Liveness:
         return well > epoch.size // 2
 
     def _judge(self, epoch: EpochView, crash: _Crash, at: int) -> None:
-        if crash in self._crashes:
-            self._crashes.remove(crash)
+        self._crashes.remove(crash)
         site = self._view.site(crash.site)
         stayed_down = not site.up and site.down_since == crash.at
         if crash.noticed or not stayed_down or not self._alive(epoch, crash):
@@ -109,7 +108,8 @@ class Liveness:
     def on_cut(self, fact: Cut) -> None:  # noqa: ARG002
         """Those who would notice may not hear each other."""
         self._cuts += 1
-        self._crashes.clear()
+        for crash in self._crashes:
+            crash.noticed = True
 
     def on_healed(self, fact: Healed) -> None:  # noqa: ARG002
         """One cut less."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from isocast.checks.facts import Faulted, Installed, Released, Suspected, TokenSent
 from isocast.checks.law import Law, Report, milliseconds
-from isocast.checks.view import Deadlines, EpochView, SiteView, View, trim
+from isocast.checks.view import WINDOW_TOKENS, Deadlines, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Suspicion
@@ -33,7 +33,7 @@ _OWN = (Suspicion.BEHIND, Suspicion.LATE)
 class _Watch:
     """One token between its instant and the judgement."""
 
-    __slots__ = ("epoch", "excused", "held", "owned", "sent", "since", "token_number")
+    __slots__ = ("epoch", "excused", "held", "since", "token_number")
 
     def __init__(self, epoch: Epoch, token_number: int, since: int) -> None:
         self.epoch = epoch
@@ -42,9 +42,7 @@ class _Watch:
         self.held: dict[NodeId, int] = {}
         """Who takes part, and what it held at T_t."""
         self.excused: dict[NodeId, None] = {}
-        self.sent = False
-        self.owned = False
-        """The owner suspected itself."""
+        """Who has suspected since."""
 
 
 class _Fairness:
@@ -82,6 +80,8 @@ class Punctuality:
         self._fairness: dict[NodeId, _Fairness] = {}
         self._watches: dict[tuple[Epoch, int], _Watch] = {}
         self._watching: dict[Epoch, None] = {}
+        self._answered: dict[tuple[Epoch, int], None] = {}
+        """Tokens that their owner sent, or gave up; a clock that jumped may have made it do so too early."""
 
     # S12 and F1 ---------------------------------------------------------------------------------
 
@@ -105,15 +105,17 @@ class Punctuality:
         due = fact.due - self._error_ns
         fairness = self._fairness.get(fact.site)
         if fairness is not None:
-            if fairness.faulted > site.released:
+            own = fairness.faulted >= fact.token_number
+            if own or fairness.faulted > site.released:
                 # Releases keep their order: the fault of one token holds those behind it.
                 fairness.unblocked_at = fact.at
-            if fairness.faulted >= fact.token_number or fairness.unblocked_at >= due:
+            if own or fairness.unblocked_at >= due:
                 return True
         return not site.steady(due) or site.entered_at > due
 
     def _compare(self, fact: Released) -> None:
-        key = (fact.token_number, fact.first_sequence)
+        # Where S1 is not promised, two epochs may give one number to two tokens; their instants differ.
+        key = (fact.instant, fact.first_sequence)
         low, high = self._spreads.get(key, (fact.at, fact.at))
         low, high = min(low, fact.at), max(high, fact.at)
         self._spreads[key] = (low, high)
@@ -130,8 +132,9 @@ class Punctuality:
         """A recorded fault excuses a late release, if it was recorded when the release was due."""
         site = self._view.site(fact.site)
         fairness = self._fairness.setdefault(fact.site, _Fairness())
+        blocked = fairness.faulted > site.released
         epoch = self._view.epochs.get(site.accepted)
-        if epoch is not None and fact.token_number >= epoch.first_token and fairness.faulted <= site.released:
+        if epoch is not None and fact.token_number >= epoch.first_token and site.steady(fact.at) and not blocked:
             due = epoch.instant(fact.token_number) + self._delay_ns
             latest = max(due, site.steady_since, site.entered_at, fairness.unblocked_at)
             if fact.at > latest + self._error_ns + self._margin_ns:
@@ -167,9 +170,9 @@ class Punctuality:
             del self._watching[ballot]
             return
         self._watches[ballot, number] = watch
-        late = self._process_ns + 3 * self._error_ns + self._margin_ns + 3
-        self._deadlines.put(at + late, partial(self._judge_owner, epoch, watch))
-        self._deadlines.put(at + self._error_ns + self._complete_ns, partial(self._judge_sites, watch))
+        late = self._process_ns + 3 * self._error_ns + self._margin_ns + 2
+        self._deadlines.put(at + 1 + late, partial(self._judge_owner, epoch, watch))
+        self._deadlines.put(at + 1 + self._error_ns + self._complete_ns, partial(self._judge_sites, watch))
         self._follow(ballot, epoch, number + 1)
 
     def _present(self, watch: _Watch, site: SiteView) -> bool:
@@ -178,7 +181,7 @@ class Punctuality:
 
     def _judge_owner(self, epoch: EpochView, watch: _Watch, at: int) -> None:
         owner = epoch.owner(watch.token_number)
-        if watch.sent or watch.owned or not self._present(watch, self._view.site(owner)):
+        if (watch.epoch, watch.token_number) in self._answered or not self._present(watch, self._view.site(owner)):
             return
         text = (
             f"{describe(owner)} neither sent token {watch.token_number} of epoch {watch.epoch}"
@@ -203,9 +206,7 @@ class Punctuality:
 
     def on_token(self, fact: TokenSent) -> None:
         """An owner is on time, by its clock; a late one must have stayed silent."""
-        watch = self._watches.get((fact.epoch, fact.token_number))
-        if watch is not None:
-            watch.sent = True
+        self._answer(fact.epoch, fact.token_number)
         epoch = self._view.epochs.get(fact.epoch)
         if epoch is None or not self._view.site(fact.site).clock_kept:
             return
@@ -227,8 +228,12 @@ class Punctuality:
             self._report("F3", fact.at, f"{text}, and all clocks are right")
         if reason not in _GIVEN_UP:
             return
+        if fact.suspect == node and reason in _OWN:
+            self._answer(self._view.site(node).accepted, fact.token_number)
         for watch in self._watches.values():
             if fact.token_number <= watch.token_number:
                 watch.excused[node] = None
-            if fact.token_number == watch.token_number and fact.suspect == node and reason in _OWN:
-                watch.owned = True
+
+    def _answer(self, epoch: Epoch, token_number: int) -> None:
+        self._answered[epoch, token_number] = None
+        trim(self._answered, WINDOW_TOKENS)

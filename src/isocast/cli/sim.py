@@ -6,14 +6,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, figure, line, show_json, show_table, working
-from isocast.cli.transcript import Seen, fact_line
 from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.checks.facts import Fact
+    from isocast.simulation.swarm import SwarmReport
 
 __all__ = ["app"]
 
@@ -23,7 +26,7 @@ _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 _Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 
-_VIOLATIONS_SHOWN = 20
+_LINES_SHOWN = 20
 
 _FIGURES = {
     "seed": "seed",
@@ -91,29 +94,35 @@ def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, tr
 
 
 @contextmanager
-def _lines_to(path: Path) -> Iterator[Callable[[Seen], None]]:
+def _lines_to(path: Path) -> Iterator[Callable[[Fact], None]]:
     """Write facts to a file, opened before the run: a wrong path is found at once."""
+    from isocast.simulation.transcript import describe_fact
+
     try:
         out = path.open("w", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError("command line", "--transcript", f"cannot write {path}: {error.strerror}") from error
     with out:
-        yield lambda fact: print(fact_line(fact), file=out)
+        yield lambda fact: print(describe_fact(fact), file=out)
 
 
 def _show_figures(title: str, figures: Mapping[str, object]) -> None:
     """A table of all figures, then what was violated."""
     rows = [(_FIGURES.get(name, name), _shown(name, value)) for name, value in figures.items() if name != "violations"]
     show_table(title, ("", "value"), rows)
-    violations = figures.get("violations", [])
-    if not isinstance(violations, list) or not violations:
+    violations = figures.get("violations")
+    if isinstance(violations, list) and violations:
+        _show_some("VIOLATED", [str(violation) for violation in violations])
+    else:
         line("Safe: no property was violated.")
-        return
-    line(f"VIOLATED: {len(violations)}")
-    for violation in violations[:_VIOLATIONS_SHOWN]:
-        line(f"  {figure(violation)}")
-    if len(violations) > _VIOLATIONS_SHOWN:
-        line(f"  … and {len(violations) - _VIOLATIONS_SHOWN} more (--json lists all)")
+
+
+def _show_some(heading: str, lines: list[str]) -> None:
+    line(f"{heading}: {len(lines)}")
+    for text in lines[:_LINES_SHOWN]:
+        line(f"  {text}")
+    if len(lines) > _LINES_SHOWN:
+        line(f"  … and {len(lines) - _LINES_SHOWN} more (--json lists all)")
 
 
 def _shown(name: str, value: object) -> str:
@@ -165,13 +174,34 @@ def swarm(
         report = run_swarm(
             range(first_seed, first_seed + seeds), workers, mutant, lambda state: progress.reach(state.done)
         )
-    figures = report.as_json()
     if json:
-        show_json(figures)
+        show_json(report.as_json())
     else:
-        _show_figures(f"Seeds {first_seed} to {first_seed + seeds - 1}", figures)
-    failed = bool(figures["violations"])
+        _show_swarm(report)
+    failed = bool(report.failures)
     return int(failed if mutant is None else not failed)
+
+
+def _show_swarm(report: SwarmReport) -> None:
+    """Totals, the seeds that failed, and the first of them made small."""
+    from isocast.cli.scenario_text import scenario_text
+
+    totals = ("first_seed", "seeds", "tokens", "messages", "rings", "deliveries")
+    title = f"Swarm with mutant {report.mutant}" if report.mutant else "Swarm"
+    show_table(title, ("", "value"), [(name.replace("_", " "), figure(getattr(report, name))) for name in totals])
+    if not report.failures:
+        line("The mutant lives: no seed caught it." if report.mutant else "Safe: no seed failed.")
+        return
+    if report.mutant:
+        line(f"Caught by {report.caught_by} at seed {report.failures[0].seed}.")
+    lines = [f"seed {result.seed}: {violation}" for result in report.failures for violation in result.violations]
+    _show_some("VIOLATED", lines)
+    if report.shrunk is not None:
+        line(f"\nThe smallest world found that fails so (sim run --seed {report.shrunk.seed}):\n")
+        line(scenario_text(report.shrunk.scenario))
+        line("What happened in it:\n")
+        for text in report.shrunk.transcript:
+            line(text)
 
 
 def _check_mutant(name: str) -> None:
@@ -241,6 +271,6 @@ def mutants(*, json: _Flag = False) -> int:
     if json:
         show_json([{"name": mutant.name, "rule": mutant.rule, "mistake": mutant.mistake} for mutant in known])
     else:
-        rows = [(mutant.name, mutant.rule, mutant.mistake) for mutant in known]
-        show_table("Mutants", ("name", "the rule", "the mistake"), rows)
+        rows = [(mutant.name, str(mutant.mistake or ""), mutant.rule) for mutant in known]
+        show_table("Mutants; mistakes 1 to 10 are those that the design expects", ("name", "mistake", "rule"), rows)
     return 0

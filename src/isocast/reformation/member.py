@@ -112,6 +112,10 @@ class Member:
 
     def on_timer(self, now: int) -> list[Effect]:
         """JOIN again, ask again, or look for a ring."""
+        if self._next_at > now + self._timing.retry_ns:
+            # Nothing waits longer than this: the clock was set back.
+            self._next_at = now
+            self._heard = dict.fromkeys(self._heard, now)
         if self._settled or now < self._next_at:
             return []
         if self._reconciliation is not None:

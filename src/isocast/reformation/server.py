@@ -121,6 +121,7 @@ class ReformationServer:
         self._planned = _Planned()
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
         self._barred: dict[NodeId, int] = {}
+        self._last_now = -NEVER
         self._out: list[Effect] = []
         if self.ring is None:
             self._wait(0)
@@ -131,6 +132,9 @@ class ReformationServer:
 
     def step(self, event: object, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
+        if now < self._last_now:
+            self._set_back(self._last_now - now)
+        self._last_now = now
         if isinstance(event, PacketsArrived):
             for packet in event.packets:
                 self._on_packet(packet, now)
@@ -150,6 +154,17 @@ class ReformationServer:
         return ServerSnapshot(
             self.server, self._stage, self._highest, self.ring.ballot if self.ring else None, votes
         )
+
+    def _set_back(self, span_ns: int) -> None:
+        """Somebody set the clock back: everything that waits goes with it."""
+        if self._next_at < NEVER:
+            self._next_at -= span_ns
+        if self._ballot is not None and self._ballot.decide_at < NEVER:
+            self._ballot.decide_at -= span_ns
+        if self._probe is not None:
+            self._probe.since -= span_ns
+        self._planned.not_before -= span_ns
+        self._barred = {site: until - span_ns for site, until in self._barred.items()}
 
     # Packets ------------------------------------------------------------------------------------
 

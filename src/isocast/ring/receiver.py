@@ -138,6 +138,7 @@ class Receiver:
         self._told_at: dict[NodeId, int] = {}
         self._reminded: dict[NodeId, int] = {}
         self._deadline = NEVER
+        self._last_now = -NEVER
         if state.ring is not None:
             self._enter(state.ring)
 
@@ -525,9 +526,12 @@ class Receiver:
     def _settle(self, now: int) -> None:
         """Do everything that is due, then say when to wake up."""
         schedule = self.schedule
+        self._last_now, before = now, self._last_now
         if schedule is None or self._recovery is None:
             self._deadline = NEVER
             return
+        if now < before:
+            self._set_back(before - now)
         normal = self.mode is not Mode.SEALED
         if normal:
             self._settle_slot(schedule, now)
@@ -547,6 +551,14 @@ class Receiver:
                 self._audit_at(schedule),
             )
         self._deadline = max(deadline, now + 1)
+
+    def _set_back(self, span_ns: int) -> None:
+        """Somebody set the clock back: instants of the schedule stay, waiting times go with the clock."""
+        if self._recovery is not None:
+            self._recovery.restart()
+        if self._receipt_at < NEVER:
+            self._receipt_at -= span_ns
+        self._told_at.clear()
 
     def _settle_slot(self, schedule: Schedule, now: int) -> None:
         """At T_t the owner sends its token, or says why not."""

@@ -157,6 +157,11 @@ class Recovery:
         attempts.next_at = now + self._timing.retry_ns
         return actions
 
+    def restart(self) -> None:
+        """The clock was set back: what is late by the right time will be asked for anew."""
+        self._attempts.clear()
+        self._range = None
+
     def progressed(self, held: int, now: int) -> None:
         """A range was answered: go on with the next at once."""
         if self._range is not None and held >= self._range_held + RANGE_TOKENS:

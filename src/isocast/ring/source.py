@@ -170,6 +170,8 @@ class Source:
         for number, held in self._held.items():
             if held.token_number:
                 continue
+            # A clock that was set back must not make a message wait for the difference.
+            held.sent_at = min(held.sent_at, now)
             if now >= held.sent_at + self._resend_ns:
                 self._send(number, now)
             self._deadline = min(self._deadline, held.sent_at + self._resend_ns)

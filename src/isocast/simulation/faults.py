@@ -81,8 +81,8 @@ class FaultPlan:
                 world.network.set_loss(world.scenario.loss)
             case "pause":
                 for node in fault.sites:
-                    world.hosts[node].resume()
                     world.fact(Resumed(world.agenda.now, node))
+                    world.hosts[node].resume()
             case _:
                 pass
 

@@ -92,9 +92,9 @@ class Host:
         self._agenda.put(due, self._wake, self._arming)
 
     def rearm(self) -> None:
-        """After a step of the clock: what was armed no longer counts."""
+        """After a step of the clock: what was armed no longer counts, and the machine is told the time."""
         self._armed_local = NEVER
-        self.arm()
+        self.feed(_TIMER_FIRED)
 
     def pause(self) -> None:
         """Stop running, as by SIGSTOP: packets wait in the socket, timers do not fire."""

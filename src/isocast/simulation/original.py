@@ -34,7 +34,7 @@ __all__ = ["OriginalParameters", "OriginalResult", "run_original"]
 
 _RING_MIN = 2
 _PAYLOAD = b""
-_PATIENCE = 1_000
+_PATIENCE = 100
 """So many repetitions without any progress have another cause than losses."""
 
 
@@ -191,7 +191,8 @@ class _World:
         self.network.set_loss(0.0)
         self._submit()
         self._settle()
-        self.watch.closed()
+        if not self.watch.violations:
+            self.watch.closed()
 
     def _settle(self) -> None:
         """Let everything happen that must, but not for ever: a ring that never rests is a violation."""
@@ -199,12 +200,11 @@ class _World:
         slowest = max(timers.token_resend_ns, timers.source_resend_ns, timers.nack_resend_ns)
         patience = round(_PATIENCE * (slowest + self._parameters.one_way_delay_ns) / (1 - loss) ** 2)
         stable, limit = self.watch.stable, self.agenda.now + patience
-        while (instant := self.agenda.next_instant) is not None:
+        while (instant := self.agenda.next_instant) is not None and not self.watch.violations:
             if self.watch.stable > stable:
                 stable, limit = self.watch.stable, instant + patience
             if instant > limit:
                 self.watch.violations.append(f"the ring does not come to rest after {self.watch.stable}")
-                return
             self.agenda.run(instant)
 
     # ---- arrivals

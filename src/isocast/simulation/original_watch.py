@@ -137,13 +137,13 @@ class Watch:
             self._violated(f"{label} was acknowledged at {number}, after {last}")
         if label.number > self._submitted.get(label.source, 0):
             self._violated(f"{label} was acknowledged at {number}, but never submitted")
-        elif self.counting:
-            self.latency_ns += now - self._instants[label.source].popleft()
+        elif self.counting and (instants := self._instants[label.source]):
+            self.latency_ns += now - instants.popleft()
         self._acks[number] = self._last_acks[label.source] = Ack(number, label, site, self._sites[number % size])
         self._acks.pop(number - 2 * size, None)
         self._lacking[number] = size
         self.assigned = number
-        if possession_floor(number, size) > self.stable + 1:
+        if possession_floor(number, size) > self.stable:
             self._violated(f"{number} was acknowledged while all have only {self.stable}")
 
     def _acknowledged(self, node: NodeId, ack: Ack) -> None:

@@ -134,10 +134,10 @@ _ARRIVALS = (
         "sources",
         "n",
         _N,
-        "10; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
-        "How many sources take turns; half of them at each trader's city with `traders`. With some 4·λ·τ_t a source"
-        " seldom has two messages in one token, so that a lost one holds no other back. 0 (original only): each"
-        " message comes from a source of its own.",
+        "λ·τ_t/4, from 10 to 64; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
+        "How many sources take turns; half of them at each trader's city with `traders`. The fewer, the more messages"
+        " a lost one holds back; the more, the longer the token. 0 (original only): each message comes from a source"
+        " of its own.",
         "§2.1",
         maximum=MAX_NEXT_NUMBERS,
     ),
