@@ -1,15 +1,19 @@
 """S1 to S4: what is released."""
 
+from dataclasses import replace
+
 from tests.checks.traces import (
     E1,
     E2,
     MS,
     SITES,
+    TIMING,
     broken,
     changed,
     crashed,
     in_order,
     installed,
+    instant,
     judge,
     law,
     message,
@@ -20,14 +24,17 @@ from tests.checks.traces import (
     restarted,
     ring,
     submitted,
+    unsafe,
+    until,
     without,
 )
 
 from isocast.checks.facts import Fact, Released
 from isocast.terms.instants import SECOND
+from isocast.terms.timing import Gate
 
 GOOD = quiet_run()
-ALONE = law(agreement=False)
+ALONE = law(agreement=False, timing=replace(TIMING, gate=Gate.TIMED))
 
 
 def split(release: Released) -> list[Fact]:
@@ -154,17 +161,18 @@ def test_s4_the_content_is_not_what_was_submitted() -> None:
 
 def test_a_site_whose_releases_were_cut_back_is_held_to_s4_alone() -> None:
     """Protocol §4: under the timed gate a partitioned token site may release one divergent batch."""
-    second = ring(E2, cut_epoch=E1, cut_token=1, start=100 * SECOND)
-    at = release_at(2) + 50 * MS
+    second = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=2)
+    at = release_at(3) + 50 * MS
     facts: list[Fact] = [
-        *[fact for fact in GOOD if fact.at <= at],
-        installed(3, second, at=at, keep=1),
-        released(3, 2, at=at + 2 * MS),
+        *[submitted(number, SECOND) for number in (5, 6)],
+        *until(GOOD, instant(3)),
+        *[released(3, number) for number in (2, 3)],
+        installed(3, second, at=at),
+        released(3, 3, at=at + MS),
     ]
-    assert broken(facts, ALONE) == []
-    assert "S2" in broken([*facts[:-2], facts[-1]], ALONE)
-    forged = released(3, 2, [message(3, "forged")], at=at + 3 * MS)
-    assert broken([*facts, forged], ALONE) == ["S4"]
+    assert unsafe(facts, ALONE) == []
+    assert unsafe([*facts[:-2], facts[-1]], ALONE) == ["S2"]
+    assert unsafe([*facts, released(3, 3, [message(5, "forged")], at=at + MS)], ALONE) == ["S4"]
 
 
 def test_a_client_that_repeats_itself_owes_nothing_new() -> None:

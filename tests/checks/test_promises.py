@@ -170,6 +170,32 @@ def test_s9_a_majority_of_a_later_epoch_does_not_vouch_for_an_earlier_one() -> N
     assert unsafe([*facts, released(3, 3)]) == ["S9"]
 
 
+def test_s9_a_later_ring_forgets_what_a_majority_held() -> None:
+    """Protocol §12.3: a stale site with the greater number overrides the live epoch."""
+    two = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=2)
+    one = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=1)
+    assert unsafe([*BEFORE, installed(1, two, at=AT)]) == []
+    facts = [*BEFORE, installed(1, one, at=AT)]
+    assert unsafe(facts) == ["S9"]
+    assert texts(facts, "S9") == [
+        "epoch 2.1 begins after token 1 of epoch 1.1 and forgets token 2, which a majority held in epoch 1.1",
+    ]
+    minority = without(BEFORE, lambda fact: fact in (completed(1, 2), completed(3, 2)))
+    assert unsafe([*minority, installed(1, one, at=AT)]) == []
+
+
+def test_s9_a_later_ring_holds_another_token_under_that_number() -> None:
+    """Epoch 2 ended with token 3 at sites 1 and 2; epoch 3 continues token 3, or 4, of site 3 and epoch 1."""
+    facts = [*BEFORE, completed(3, 3, at=AT), completed(3, 4, at=AT)]
+    for site in (1, 2):
+        facts.extend([installed(site, SECOND_RING, at=AT), Completed(AT, site, E2, 3, digest(E2, 3), 2, 2)])
+    live = ring(E3, start=100 * SECOND, cut_epoch=E2, cut_token=3)
+    assert unsafe([*facts, installed(1, live, at=AT)]) == []
+    for cut in (3, 4):
+        stale = ring(E3, start=100 * SECOND, cut_epoch=E1, cut_token=cut)._replace(holders=(3,))
+        assert unsafe([*facts, installed(3, stale, at=AT)]) == ["S9"]
+
+
 def test_s9_is_about_the_majority_gate() -> None:
     facts = [*BEFORE, completed(1, 3), released(1, 1), released(1, 2), released(1, 3)]
     assert unsafe(facts) == ["S9"]

@@ -189,7 +189,7 @@ def test_f2_a_late_token_is_enough() -> None:
 def test_f2_a_site_that_was_away_is_not_judged() -> None:
     at = instant(5) + 50 * MS
     assert over(Promised(at, 3, E2)) == []
-    assert over(installed(3, ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=4), at=at)) == []
+    assert "F2" not in over(installed(3, ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=4), at=at))
     assert over(crashed(3, at)) == []
     assert over(crashed(3, at), restarted(3, at, 4)) == []
     assert over(Paused(at, 3)) == []
@@ -212,8 +212,20 @@ def test_f2_a_site_that_catches_up_is_given_time() -> None:
     ]
     waiting = in_order([*facts, *tokens_given_up])
     assert [text for text in texts(waiting, "F2") if "token 5" in text]
-    progress = completed(3, 2, at=instant(5) + 100 * MS)
-    assert texts(in_order([*waiting, progress]), "F2") == []
+    for at in (instant(5) + 100 * MS, instant(5) - 100 * MS):
+        assert texts(in_order([*waiting, completed(3, 2, at=at)]), "F2") == []
+
+
+def test_f2_a_site_outside_the_ring_is_given_time_as_soon_as_it_lags() -> None:
+    inner = ring(members=(1, 2))
+    facts: list[Fact] = [installed(site, inner) for site in SITES]
+    for number in (1, 2):
+        facts.extend([completed(site, number, inner) for site in (1, 2)])
+        facts.append(sent(number, inner))
+    judged = ReceiptSent(instant(3) - 2 * MS, 1, E1, 2)
+    first = suspected(3, 1, instant(1) + 522 * MS, 1, Suspicion.UNRECOVERED)
+    assert broken(in_order([*facts, first, judged])) == ["F2"]
+    assert broken(in_order([*facts, first, completed(3, 1, inner, at=instant(2) + 100 * MS), judged])) == []
 
 
 # F3 ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """`isocast sim` around the simulator: what is passed, what is printed, which code is returned.
 
-The simulator itself is replaced: its own tests are elsewhere.
+Mostly the simulator itself is replaced: its own tests are elsewhere.
 """
 
 import json
@@ -33,6 +33,27 @@ FIGURES = {
     "control_per_message": 0.0360123,
     "first_wins": {"London": 0.6, "Sydney": 0.4},
 }
+
+REPORTED = {
+    "seed",
+    "trace_digest",
+    "protocol",
+    "receivers",
+    "messages",
+    "tokens",
+    "control_per_message",
+    "nacks_per_token",
+    "repairs_per_token",
+    "receipts_per_token",
+    "nacks_per_loss_p99",
+    "false_reformations_per_token",
+    "latency_s_mean",
+    "release_skew_ns_max",
+    "fairness_faults",
+    "first_wins",
+    "violations",
+}
+"""What a program may rely on."""
 
 
 @dataclass
@@ -144,6 +165,26 @@ def test_only_the_timed_protocol_writes_a_transcript(
     assert main(["sim", "run", str(file), "--transcript", str(tmp_path / "run.txt")]) == 2
     assert "timed protocol only" in capsys.readouterr().err
     assert not simulator.asked
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quiet",
+        "lossy-world",
+        "partition",
+        "owner-crash",
+        "clock-step",
+        pytest.param("ring-of-100", marks=pytest.mark.long),
+    ],
+)
+def test_a_story_runs_as_written_and_is_safe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sim", "run", str(ROOT / "scenarios" / f"{name}.toml"), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["violations"] == []
+    assert code == 0
+    assert report.keys() >= REPORTED
+    assert report["messages"] >= 800
 
 
 # ---- swarm and mutants

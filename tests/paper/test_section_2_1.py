@@ -252,7 +252,7 @@ def test_the_token_site_services_requests_for_acknowledgements() -> None:
 def test_the_token_site_services_previous_token_sites() -> None:
     """§2.1: "acknowledgements for token passing messages that a previous token site failed to receive"."""
     assert receiver(2, A, ack(1, A)).step(arrive(ack(1, A)), 0) == (Unicast(1, TokenAck(1)),)
-    assert receiver(2, A, B, ack(1, A)).step(arrive(ack(1, A)), 0) == (Unicast(1, ack(2, B)),)
+    assert receiver(2, A, B, ack(1, A)).step(arrive(ack(1, A)), 0) == (Unicast(1, Repair(ack(2, B))),)
 
 
 def test_a_missing_message_is_requested_when_its_acknowledgement_comes() -> None:

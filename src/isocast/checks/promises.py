@@ -3,16 +3,18 @@
 S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e after prom > e; a site that lost its
     disk has forgotten its promises and never votes again under its id
 S9  a majority-gate release of t implies that a majority of U held the log up to t in one epoch, before any of them
-    promised more; and a restart never holds less than was receipted
+    promised more; what a majority held is in the log of every later ring; a restart never holds less than was
+    receipted
 """
 
 from __future__ import annotations
 
 from isocast.checks.facts import Completed, Installed, Promised, ReceiptSent, Released, Restarted, TokenSent
 from isocast.checks.law import Law, Report
-from isocast.checks.view import View
+from isocast.checks.view import View, trim
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, describe, is_site
 from isocast.terms.timing import Gate
+from isocast.wire.packets import NewRing
 
 __all__ = ["Promises"]
 
@@ -21,15 +23,20 @@ _EPOCHS_MAX = 64
 """Epochs whose holdings are remembered one by one; older ones leave only how far they were certified."""
 
 
+_DIGESTS_MAX = 64
+"""Digests of an epoch's newest tokens: what its majority holds is never far behind."""
+
+
 class _Holdings:
     """How far each site held the log while it took part in one epoch."""
 
-    __slots__ = ("certified", "held", "need", "universe")
+    __slots__ = ("certified", "digests", "held", "need", "universe")
 
     def __init__(self, universe: tuple[NodeId, ...]) -> None:
         self.universe = universe
         self.need = len(universe) // 2 + 1
         self.held: dict[NodeId, int] = {}
+        self.digests: dict[int, bytes] = {}
         self.certified = 0
 
     def covers(self, token_number: int) -> bool:
@@ -40,6 +47,11 @@ class _Holdings:
             return False
         self.certified = token_number
         return True
+
+    def level(self) -> int:
+        """The newest token that a majority of U held."""
+        held = sorted([self.held.get(site, 0) for site in self.universe], reverse=True)
+        return held[self.need - 1] if len(held) >= self.need else 0
 
 
 class Promises:
@@ -121,12 +133,31 @@ class Promises:
         """A site that entered an epoch holds the cut in it. The view knows of it already."""
         ring = fact.ring
         if ring.ballot not in self._holdings:
+            self._check_cut(fact)
             self._holdings[ring.ballot] = _Holdings(ring.universe)
             if len(self._holdings) > _EPOCHS_MAX:
                 oldest = self._holdings.pop(min(self._holdings))
-                held = sorted([oldest.held.get(site, 0) for site in oldest.universe], reverse=True)
-                self._certified = max([self._certified, *held[oldest.need - 1 : oldest.need]])
+                self._certified = max(self._certified, oldest.level())
         self._hold(fact.site, ring.ballot)
+
+    def _check_cut(self, fact: Installed) -> None:
+        """What a majority held in any earlier epoch is part of every later ring's log, released or not."""
+        ring = fact.ring
+        for epoch, holdings in self._holdings.items():
+            if epoch > ring.ballot:
+                continue
+            level = holdings.level()
+            if level > ring.cut_token or not self._continues(ring, level, holdings.digests.get(level)):
+                text = f"epoch {ring.ballot} begins after token {ring.cut_token} of epoch {ring.cut_epoch}"
+                self._report("S9", fact.at, f"{text} and forgets token {level}, which a majority held in epoch {epoch}")
+                return
+
+    def _continues(self, ring: NewRing, token_number: int, digest: bytes | None) -> bool:
+        """Whether the log of a ring's cut has this token; the chained digest of a holder tells."""
+        if token_number == ring.cut_token:
+            return digest is None or digest == ring.cut_digest
+        known = [self._view.site(holder).digests.get(token_number) for holder in ring.holders]
+        return digest is None or all(other in (None, digest) for other in known)
 
     def on_completed(self, fact: Completed) -> None:
         """A site that takes part in an epoch holds one token more. The view knows of it already."""
@@ -136,6 +167,10 @@ class Promises:
         site, holdings = self._view.site(node), self._holdings.get(epoch)
         if holdings is not None and site.takes_part(epoch) and site.real > holdings.held.get(node, 0):
             holdings.held[node] = site.real
+            digest = site.digests.get(site.real)
+            if digest is not None and site.real not in holdings.digests:
+                holdings.digests[site.real] = digest
+                trim(holdings.digests, _DIGESTS_MAX)
 
     def on_released(self, fact: Released) -> None:
         """Nothing goes out that a later ring could forget."""

@@ -25,7 +25,10 @@ __all__ = ["Punctuality"]
 _SPREADS_MAX = 1 << 15
 """Stretches whose release instants are remembered: half a minute of one a millisecond."""
 _RANGE_BEHIND = 3
-"""A site this many tokens behind was away; it fetches ranges, and suspects only when nothing comes."""
+"""A member this many tokens behind was away; it fetches ranges, and suspects only when nothing comes.
+
+A site outside the ring does so as soon as it is behind what the members hold for good.
+"""
 _GIVEN_UP = (Suspicion.UNRECOVERED, Suspicion.BEHIND, Suspicion.LATE, Suspicion.CLOCK)
 _OWN = (Suspicion.BEHIND, Suspicion.LATE)
 
@@ -172,7 +175,7 @@ class Punctuality:
         self._watches[ballot, number] = watch
         late = self._process_ns + 3 * self._error_ns + self._margin_ns + 2
         self._deadlines.put(at + 1 + late, partial(self._judge_owner, epoch, watch))
-        self._deadlines.put(at + 1 + self._error_ns + self._complete_ns, partial(self._judge_sites, watch))
+        self._deadlines.put(at + 1 + self._error_ns + self._complete_ns, partial(self._judge_sites, epoch, watch))
         self._follow(ballot, epoch, number + 1)
 
     def _present(self, watch: _Watch, site: SiteView) -> bool:
@@ -189,14 +192,15 @@ class Punctuality:
         )
         self._report("F3", at, text)
 
-    def _judge_sites(self, watch: _Watch, at: int) -> None:
+    def _judge_sites(self, epoch: EpochView, watch: _Watch, at: int) -> None:
         del self._watches[watch.epoch, watch.token_number]
         number = watch.token_number
         for node, then in watch.held.items():
             site = self._view.site(node)
             if site.real >= number or node in watch.excused or not self._present(watch, site):
                 continue
-            if then <= number - _RANGE_BEHIND and site.real > then:
+            lag = _RANGE_BEHIND if node in epoch.members else 1
+            if then <= number - lag and site.grew_at > watch.since - self._complete_ns:
                 continue
             text = (
                 f"{describe(node)} holds {site.real} and not token {number} of epoch {watch.epoch},"

@@ -79,6 +79,7 @@ class SiteView:
         "down_since",
         "entered_at",
         "forgot",
+        "grew_at",
         "held",
         "hollow",
         "paused",
@@ -104,6 +105,8 @@ class SiteView:
         """What the site thinks it holds."""
         self.hollow = NEVER
         """The first token of its log that is not really complete."""
+        self.grew_at = -NEVER
+        """When it last completed a token."""
         self.digests: dict[int, bytes] = {}
         self.released = 0
         """The newest token of which it released something."""
@@ -160,6 +163,7 @@ class View:
             if number > site.held + 1:
                 site.hollow = min(site.hollow, site.held + 1)
             site.held = number
+            site.grew_at = fact.at
         site.digests[number] = fact.digest
         trim(site.digests, _DIGESTS_MAX)
 

@@ -91,7 +91,8 @@ class Recovery:
         if self._range is not None:
             return self._range.next_at
         deadline = NEVER
-        for number in range(held + 1, held + RANGE_FROM + self._timing.nack_sets):
+        first = max(held + 1, self._schedule.first_token)
+        for number in range(first, first + RANGE_FROM + self._timing.nack_sets - 1):
             attempts = self._attempts.get(number)
             at = attempts.next_at if attempts else self.ask_from(number)
             deadline = min(deadline, at)

@@ -73,6 +73,8 @@ class Watch:
                     self._nacks[key] += 1
                 self._control("nacks", f"{now} {node} {to} nack {item}\n")
             case Repair(item):
+                if isinstance(item, Ack):
+                    self._acknowledged(node, item)
                 self._control("repairs", f"{now} {node} {to} repair {item.label}\n")
             case _:
                 assert_never(packet)

@@ -9,6 +9,7 @@ from isocast.simulation.exchange import run_exchange
 from isocast.simulation.original import OriginalParameters, run_original
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import to_seconds
+from isocast.terms.topology import delay_ns
 from isocast.wire.packets import Nack, Receipt, Repair
 
 if TYPE_CHECKING:
@@ -113,6 +114,10 @@ def _original(scenario: Scenario, seed: int) -> RunReport:
             source_resend_ns=scenario.source_resend_ns,
             nack_resend_ns=scenario.nack_resend_ns,
             retries_max=scenario.timing.retries_max,
+            sources=scenario.sources,
+            tree_branches=scenario.tree_branches,
+            duplicate=scenario.duplicate,
+            delays_ns=tuple([tuple([delay_ns(a, b) for b in scenario.ring]) for a in scenario.ring]),
         )
     )
     return RunReport(
@@ -121,13 +126,13 @@ def _original(scenario: Scenario, seed: int) -> RunReport:
         protocol=scenario.protocol,
         receivers=scenario.receivers,
         messages=result.messages,
-        tokens=result.acks,
+        tokens=result.messages,
         control_per_message=result.control_per_message,
         nacks_per_token=result.nacks_per_ack,
         repairs_per_token=result.repairs_per_ack,
         receipts_per_token=0.0,
         nacks_per_loss_p99=result.nacks_per_loss_p99,
-        false_reformations_per_token=result.false_suspicions / max(result.acks, 1),
+        false_reformations_per_token=result.false_suspicions / max(result.messages, 1),
         latency_s_mean=result.latency_s_mean,
         release_skew_ns_max=0,
         fairness_faults=0,

@@ -236,7 +236,15 @@ def test_an_idle_holder_confirms_again_when_its_predecessor_repeats() -> None:
 def test_a_site_that_has_passed_on_answers_with_its_own_acknowledgement() -> None:
     """§2.1: "acknowledgements for token passing messages that a previous token site failed to receive"."""
     second = receiver(2, A, B, ack(1, A))
-    assert second.step(arrive(ack(1, A)), R_t) == (Unicast(1, ack(2, B)),)
+    assert second.step(arrive(ack(1, A)), R_t) == (Unicast(1, Repair(ack(2, B))),)
+
+
+def test_in_a_ring_of_two_such_an_answer_is_not_answered_again() -> None:
+    """Each of two sites is the other's predecessor: answers to answers would never end."""
+    pair = (1, 2)
+    first = receiver(1, A, B, C, ack(2, B, pair), ring=pair)
+    assert first.snapshot().pending == 3
+    assert first.step(arrive(Repair(ack(2, B, pair))), 0) == ()
 
 
 def test_a_repair_is_no_repetition() -> None:

@@ -259,7 +259,8 @@ class Receiver:
         if self._holds and number == self._next_token - 1:
             effects.append(Unicast(self._predecessor, TokenAck(number)))
         elif (confirming := self._received.get(number + 1)) is not None:
-            effects.append(Unicast(self._predecessor, confirming[0]))
+            # As a repair: in a ring of two, our acknowledgement would itself look like a repeated pass.
+            effects.append(Unicast(self._predecessor, Repair(confirming[0])))
 
     def _on_token_ack(self, token_ack: TokenAck) -> None:
         """The successor has accepted, though it has nothing to acknowledge."""
