@@ -3,6 +3,7 @@
 from tests.checks.traces import (
     E1,
     E2,
+    E3,
     MS,
     R1,
     changed,
@@ -21,7 +22,7 @@ from tests.checks.traces import (
     without,
 )
 
-from isocast.checks.facts import Collected, Completed, Fact
+from isocast.checks.facts import Collected, Completed, Fact, Promised
 from isocast.terms.instants import SECOND
 
 GOOD = quiet_run()
@@ -74,6 +75,15 @@ def test_s5_an_epoch_has_one_ring() -> None:
     assert unsafe(changed(GOOD, installed(3), installed(3, ring(start=R1.start + MS)))) == ["S5"]
 
 
+def test_s5_a_site_enters_an_epoch_with_another_token_than_its_cut() -> None:
+    second = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=4)
+    at = instant(4) + 10 * MS
+    facts = [*until(GOOD, at), installed(2, second, at=at, keep=3)]
+    fetched = Completed(at, 2, E2, 4, digest(E1, 4), 2, 2)
+    assert unsafe([*facts, fetched]) == []
+    assert unsafe([*facts, fetched._replace(digest=digest(E1, 4, "stale"))]) == ["S5"]
+
+
 def test_s6_the_owner_lacks_a_token() -> None:
     """S6: "TOKEN(e,t) sent implies the sender had h = t-1"."""
     lacking = of_site(owner(5), 4)
@@ -93,7 +103,7 @@ def test_s6_the_owner_lacks_a_message() -> None:
     whole = completed(owner(5), 4)
     facts = until(changed(GOOD, whole, whole._replace(messages=1)), instant(5))
     assert unsafe(facts) == ["S6"]
-    assert "token 4 of that without all its messages" in texts(facts, "S6")[0]
+    assert "token 4 of that is not whole" in texts(facts, "S6")[0]
 
 
 def test_s6_the_owner_fetched_a_log_with_a_hole() -> None:
@@ -104,6 +114,18 @@ def test_s6_the_owner_fetched_a_log_with_a_hole() -> None:
     token: list[Fact] = [completed(2, 5, second), sent(5, second)]
     assert unsafe([*facts, *token]) == []
     assert unsafe([*facts[:-1], installed(2, second, at=at, keep=4), *token]) == ["S6"]
+
+
+def test_s6_the_owner_kept_a_token_that_is_not_in_its_rings_log() -> None:
+    """Protocol §5.4: "a stale site may hold divergent tokens *below*" the cut."""
+    second = ring(E2, start=instant(4), cut_epoch=E1, cut_token=2)
+    third = ring(E3, (3, 1, 2), start=instant(6), cut_epoch=E2, cut_token=3)._replace(holders=(1,))
+    at = instant(4) - 50 * MS
+    facts = without(until(GOOD, at), lambda fact: fact in (completed(1, 3), completed(2, 3)))
+    facts.extend([installed(1, second, at=at), completed(1, 3, second, at=at), Promised(at, 3, E3)])
+    token: list[Fact] = [completed(3, 4, third), sent(4, third)]
+    assert unsafe([*facts, installed(3, third, at=at, keep=2), *token]) == []
+    assert unsafe([*facts, installed(3, third, at=at, keep=3), *token]) == ["S6"]
 
 
 def test_s6_the_owner_is_beyond_its_own_token() -> None:

@@ -27,7 +27,7 @@ from isocast.wire.limits import (
     MAX_RING,
 )
 from isocast.wire.nacks import NACKS
-from isocast.wire.packets import Data, Holding, NextNumber, Packet, Repair, Suspicion, Token
+from isocast.wire.packets import Data, Holding, NextNumber, Packet, Range, Repair, Suspicion, Token
 from isocast.wire.traffic import TRAFFIC
 
 LAYOUTS = {layout.kind: layout for layout in (*TRAFFIC.values(), *NACKS.values(), *BALLOTS.values())}
@@ -169,7 +169,7 @@ def test_every_suspicion_has_its_number() -> None:
     assert len(set(REASONS.values())) == len(REASONS)
 
 
-@pytest.mark.parametrize("unit", [0, 3, 65_535])
+@pytest.mark.parametrize("unit", [0, len(Range) + 1, 65_535])
 def test_an_unknown_unit_of_a_range_is_refused(unit: int) -> None:
     for kind, numbers in ((Kind.RXREQ, 2), (Kind.RXREP, 3)):
         with pytest.raises(RemoteProtocolError):

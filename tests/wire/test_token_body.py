@@ -32,7 +32,7 @@ EMPTY = Token(1, Epoch(1, 2), 3, 4, 5, 6, (), (), (), NO_DIGEST, NO_DIGEST, 7, 8
 
 def with_(token: Token, **changes: Any) -> Token:  # noqa: ANN401  any field
     """The token with other content and nothing remembered."""
-    return replace(token, **changes, _body=None, _digest=None)
+    return replace(token, **changes)
 
 
 @given(token=tokens())

@@ -140,6 +140,9 @@ class Punctuality:
         if epoch is not None and fact.token_number >= epoch.first_token and site.steady(fact.at) and not blocked:
             due = epoch.instant(fact.token_number) + self._delay_ns
             latest = max(due, site.steady_since, site.entered_at, fairness.unblocked_at)
+            if site.released == fact.token_number:
+                # Paced: part of the token went out in time, and the rest is late from now on.
+                latest = fact.at
             if fact.at > latest + self._error_ns + self._margin_ns:
                 return
         fairness.faulted = max(fairness.faulted, fact.token_number)

@@ -52,7 +52,7 @@ class Tokens:
         if sender.real < fact.token_number - 1 or sender.held > fact.token_number:
             holds = f"it held {sender.held}"
             if sender.real < sender.held:
-                holds += f", and token {sender.hollow} of that without all its messages"
+                holds += f", and token {sender.hollow} of that is not whole"
             self._report("S6", fact.at, f"{what}, but {holds}")
         elif fact.epoch > sender.accepted:
             self._report("S6", fact.at, f"{what}, but its log is that of epoch {sender.accepted}")
@@ -71,8 +71,13 @@ class Tokens:
     def on_completed(self, fact: Completed) -> None:
         """Whoever completes a token must have the content that its owner gave it."""
         epoch = self._view.epochs.get(fact.epoch)
-        if epoch is not None and fact.token_number >= epoch.first_token:
+        if epoch is None:
+            return
+        if fact.token_number >= epoch.first_token:
             self._content(fact.epoch, fact.token_number, fact.digest, fact.site, fact.at)
+        elif fact.token_number == epoch.ring.cut_token and fact.digest != epoch.ring.cut_digest:
+            text = f"{describe(fact.site)} entered epoch {fact.epoch} with another token {fact.token_number} than its cut's"
+            self._report("S5", fact.at, text)
 
     def _content(self, epoch: Epoch, number: int, digest: bytes, site: NodeId, at: int) -> None:
         known = self._contents.get((epoch, number))

@@ -104,7 +104,7 @@ class SiteView:
         self.held = 0
         """What the site thinks it holds."""
         self.hollow = NEVER
-        """The first token of its log that is not really complete."""
+        """The first token of its log that lacks a message, is missing, or is not that of its ring."""
         self.grew_at = -NEVER
         """When it last completed a token."""
         self.digests: dict[int, bytes] = {}
@@ -186,7 +186,7 @@ class View:
         if fact.keep > site.held:
             site.hollow = min(site.hollow, site.held + 1)
         elif site.hollow > fact.keep:
-            site.hollow = NEVER
+            site.hollow = fact.keep if self._differs(site, ring, fact.keep) else NEVER
         for number in range(fact.keep + 1, site.held + 1):
             site.digests.pop(number, None)
         site.digests[ring.cut_token] = ring.cut_digest
@@ -194,6 +194,13 @@ class View:
         site.accepted = ring.ballot
         site.promised = max(site.promised, ring.ballot)
         site.entered_at = fact.at
+
+    def _differs(self, site: SiteView, ring: NewRing, token_number: int) -> bool:
+        """Whether what a site kept is not what a holder of the cut has under that number."""
+        mine = site.digests.get(token_number)
+        holders = [self.site(holder) for holder in ring.holders]
+        theirs = [holder.digests.get(token_number) for holder in holders if holder.accepted <= ring.ballot]
+        return mine is not None and any(other not in (None, mine) for other in theirs)
 
     def on_crashed(self, fact: Crashed) -> None:
         """Down."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.reconciliation import Reconciliation
+from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens
+from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
 from isocast.ring.receiver import Receiver
 from isocast.terms.ids import Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import MAX_NEXT_NUMBERS
-from isocast.wire.packets import Invite, Join, NewRing, Range, RangeRequest, Refuse, Repair, Suspicion
+from isocast.wire.packets import Invite, Join, Nack, NewRing, RangeRequest, Refuse, Repair, Suspicion
 
 __all__ = ["Member", "MemberSnapshot"]
 
@@ -102,8 +103,9 @@ class Member:
         """While reconciling, repairs belong to the common prefix's continuation."""
         if self._reconciliation is None:
             return []
+        before = self._reconciliation.stage
         self._reconciliation.offer(repair.item)
-        return self._reconcile(now, ask=False)
+        return self._reconcile(now, ask=self._reconciliation.stage != before)
 
     @property
     def reconciling(self) -> bool:
@@ -178,10 +180,17 @@ class Member:
         effects: list[Effect] = []
         if self._silences > self._timing.retries_max * max(len(others), 1):
             self._silences = 0
-            effects.append(RingSuspected(receiver.held, ring.ballot.server, Suspicion.SEALED))
+            effects.append(RingSuspected(receiver.held, ring.ballot.server, Suspicion.STRANDED))
         if others:
-            first, last = reconciliation.wanted()
             to = others[self._silences % len(others)]
-            request = RangeRequest(self._stripe, receiver.accepted, receiver.site, Range.TOKENS, first, last)
-            effects.append(Unicast(to, request))
+            effects.append(Unicast(to, self._request(reconciliation)))
         return effects
+
+    def _request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
+        """Addressed to the ring that we are entering: holders are there already."""
+        site, ballot = self._receiver.site, reconciliation.target.ballot
+        match reconciliation.wanted():
+            case WantedTokens(kind, first, last):
+                return RangeRequest(self._stripe, ballot, site, kind, first, last)
+            case WantedMessages(number, labels):
+                return Nack(self._stripe, ballot, site, number, has_token=True, parts_held=0, listed=holdings(labels))

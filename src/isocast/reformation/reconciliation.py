@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from isocast.ring.entries import LogEntry
 from isocast.ring.ledger import Ledger
 from isocast.ring.parts import PartStore
-from isocast.ring.recovery import RANGE_TOKENS
+from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS
 from isocast.ring.token import run_digest
 from isocast.terms.ids import NodeId
-from isocast.wire.packets import Data, NewRing, Repairable, Token, TokenPart
+from isocast.wire.packets import Data, NewRing, Range, Repairable, Token, TokenPart
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Reconciled", "Reconciliation"]
+__all__ = ["Reconciled", "Reconciliation", "WantedMessages", "WantedTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,23 @@ class Reconciled:
 
     keep: int
     suffix: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTokens:
+    """Ask for a range of tokens."""
+
+    kind: Range
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedMessages:
+    """Ask for messages of one token."""
+
+    token_number: int
+    labels: tuple[tuple[NodeId, int], ...]
 
 
 class Reconciliation:
@@ -37,12 +54,18 @@ class Reconciliation:
         self._ledger = ledger
         self._tokens: dict[int, Token] = {}
         self._messages: dict[tuple[NodeId, int], Data] = {}
+        self._distrusted: dict[NodeId, None] = {}
         self._parts = PartStore()
         self._keep: int | None = None
         self._expected = target.cut_token
         self._digest = target.cut_digest
         self._entries: list[LogEntry] = []
         self._walk()
+
+    @property
+    def stage(self) -> tuple[bool, int]:
+        """Whether the common prefix is found, and how many tokens of its continuation are complete."""
+        return self._keep is not None, len(self._entries)
 
     def offer(self, item: Repairable) -> None:
         """A packet from a holder."""
@@ -74,14 +97,30 @@ class Reconciliation:
                 return
             self._expected, self._digest = number - 1, token.prev_digest
 
-    def wanted(self) -> tuple[int, int]:
-        """The range of tokens to ask a holder for next."""
+    def wanted(self) -> WantedTokens | WantedMessages:
+        """What to ask a holder for next.
+
+        A site that is a token or two behind has most of the messages: it asks for the tokens alone, and then for
+        what it lacks of them. One that was away asks for everything.
+        """
+        near = self.target.cut_token - self._ledger.held < RANGE_FROM
+        kind = Range.HEADS if near else Range.TOKENS
         if self._keep is None:
             last = self._expected
             first = min(last, max(self._ledger.held + 1, last - RANGE_TOKENS + 1, self._ledger.collected + 1))
-            return first, last
+            return WantedTokens(kind, first, last)
         first = self._keep + 1 + len(self._entries)
-        return first, min(first + RANGE_TOKENS - 1, self.target.cut_token)
+        if near:
+            return WantedMessages(first, tuple(self._missing(self._tokens[first])))
+        return WantedTokens(kind, first, min(first + RANGE_TOKENS - 1, self.target.cut_token))
+
+    def _missing(self, token: Token) -> list[tuple[NodeId, int]]:
+        return [
+            (run.source, number)
+            for run in token.runs
+            for number in range(run.first, run.first + run.count)
+            if self._message(run.source, number) is None
+        ]
 
     def result(self) -> Reconciled | None:
         """Everything, once it is complete."""
@@ -108,14 +147,21 @@ class Reconciliation:
         for run in token.runs:
             messages = [self._message(run.source, number) for number in range(run.first, run.first + run.count)]
             whole = [message for message in messages if message is not None]
-            if len(whole) < run.count or run_digest(whole) != run.digest:
+            if len(whole) < run.count:
+                return None
+            if run_digest(whole) != run.digest:
+                # One of our own copies is not what the owner had: only holders' copies count from now on.
+                self._distrusted[run.source] = None
                 return None
             found.update({(message.sender, message.number): message for message in whole})
         return self._ledger.entry(token, found, previous_reveal)
 
     def _message(self, source: NodeId, number: int) -> Data | None:
         """From a holder, from what waits, or from our own tokens that are to be cut."""
-        found = self._messages.get((source, number)) or self._ledger.waiting.get((source, number))
+        found = self._messages.get((source, number))
+        if found is not None or source in self._distrusted:
+            return found
+        found = self._ledger.waiting.get((source, number))
         if found is not None:
             return found
         for token_number in range(self._ledger.held, self._ledger.collected, -1):

@@ -90,6 +90,8 @@ class _Ballot:
     attempts: int = 0
     votes: dict[NodeId, Join] = field(default_factory=dict)
     decide_at: int = NEVER
+    patient: bool = False
+    """Whether voters that not all others have heard were given another round of votes."""
 
 
 class ReformationServer:
@@ -189,7 +191,8 @@ class ReformationServer:
         """Judge a suspicion: tell the stale what is new, probe the accused, or go to a ballot."""
         self._highest = max(self._highest, suspect.promised, suspect.epoch)
         current = self.ring.ballot if self.ring else NO_EPOCH
-        if self.ring is not None and suspect.epoch < current and suspect.promised <= current:
+        stranded = suspect.reason is Suspicion.STRANDED and suspect.promised == current
+        if self.ring is not None and suspect.epoch < current and suspect.promised <= current and not stranded:
             self._out.append(Unicast(suspect.sender, self.ring))
             return
         if self._stage is not Stage.IDLE:
@@ -200,7 +203,7 @@ class ReformationServer:
                     self._wait(now)
             case Suspicion.CLOCK:
                 self._accuse(suspect, now)
-            case Suspicion.BEHIND | Suspicion.LATE | Suspicion.SEALED | Suspicion.LOST:
+            case Suspicion.BEHIND | Suspicion.LATE | Suspicion.SEALED | Suspicion.LOST | Suspicion.STRANDED:
                 self._wait(now)
             case Suspicion.UNRECOVERED | Suspicion.NO_RECEIPTS:
                 self._start_probe(suspect, now)
@@ -350,11 +353,15 @@ class ReformationServer:
         formation = self._formation(now)
         if formation is None:
             return
-        if len(formation.ring) == len(formation.best.universe):
+        if len(formation.ring) == len(formation.best.universe) or (ballot.patient and self._unanimous(formation, ballot)):
             self._decide(ballot, formation, now)
         elif ballot.decide_at == NEVER and not self._starting(formation, ballot):
             ballot.decide_at = now + self._timing.grace_ns
             self._next_at = min(self._next_at, ballot.decide_at)
+
+    @staticmethod
+    def _unanimous(formation: Formation, ballot: _Ballot) -> bool:
+        return len(formation.ring) == len(ballot.votes)
 
     def _starting(self, formation: Formation, ballot: _Ballot) -> bool:
         """A market that starts has time to wait for everybody; one that is down has not."""
@@ -375,7 +382,13 @@ class ReformationServer:
         formation = self._formation(now)
         last = ballot.attempts > self._timing.retries_max
         if formation is not None and (last or now >= ballot.decide_at):
-            self._decide(ballot, formation, now)
+            if ballot.patient or self._unanimous(formation, ballot):
+                self._decide(ballot, formation, now)
+                return
+            # Votes are multicast, and the next ones say who heard them: a lost packet is not a broken pair.
+            ballot.patient = True
+            ballot.decide_at = now + self._timing.retry_ns + self._timing.grace_ns
+            self._next_at = ballot.decide_at
             return
         ballot.decide_at = NEVER
         if not last:

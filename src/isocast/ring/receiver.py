@@ -448,7 +448,7 @@ class Receiver:
     def on_range_request(self, request: RangeRequest) -> None:
         """Send tokens of a range with their messages; what left memory comes from the journal."""
         last = min(request.last, self.held)
-        if request.kind is not Range.TOKENS or request.first > last:
+        if request.kind is Range.SEQUENCES or request.first > last:
             low = self.ledger.collected + 1
             self._send(
                 request.sender,
@@ -459,16 +459,20 @@ class Receiver:
         if request.first <= old:
             self.out.append(ReadJournal(request.sender, request.first, old))
         entries = [self.ledger.entries[number] for number in range(max(request.first, old + 1), last + 1)]
-        self._send_entries(request.sender, entries)
+        self._send_entries(request.sender, entries, heads_only=request.kind is Range.HEADS)
 
     def on_journal(self, read: JournalRead) -> None:
         """The journal's part of a range."""
         self._send_entries(read.to, read.entries)
 
-    def _send_entries(self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...]) -> None:
+    def _send_entries(
+        self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...], *, heads_only: bool = False
+    ) -> None:
         sent = 0
         for entry in entries:
-            items: list[Repairable] = [*as_packets(entry.token), *entry.messages]
+            items: list[Repairable] = list(as_packets(entry.token))
+            if not heads_only:
+                items.extend(entry.messages)
             sent += len(items)
             if sent > ANSWERS_MAX and sent > len(items):
                 return

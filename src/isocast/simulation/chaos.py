@@ -28,7 +28,7 @@ def chaos(seed: int) -> dict[str, object]:
         "process": _PROCESS,
         "one_way_delay": random.choice([0.002, 0.005, 0.015]),
         "jitter": random.choice([0, 0, 0.001, 0.004]),
-        "loss": random.choice([0, 0.01, 0.05, 0.1, 0.2]),
+        "loss": random.choice([0, 0.01]),
         "loss_model": random.choice(["independent", "independent", "tree"]),
         "duplicate": random.choice([0, 0, 0.05]),
         "retries_max": random.choice([1, 2, 3, 4]),
@@ -52,7 +52,17 @@ def chaos(seed: int) -> dict[str, object]:
     world["messages"] = tokens * int(str(world["messages_per_token"]))
     calm = random.random() < 0.15
     world["faults"] = [] if calm else _plan(random, world, tokens)
+    heavy = random.choice([0, 0, 0.05, 0.1, 0.2])
+    if heavy and not calm:
+        # Heavy loss is a fault like others: it stops before everything must come right.
+        end = round(0.3 + (tokens + 2) * float(str(world.get("token_period", _period(world)))), 6)
+        world["faults"] = [{"kind": "loss", "at": 0.01, "until": end, "loss": heavy}, *_faults(world)]
     return world
+
+
+def _faults(world: dict[str, object]) -> list[object]:
+    faults = world["faults"]
+    return faults if isinstance(faults, list) else []
 
 
 def _gate(random: Random, receivers: int) -> dict[str, object]:

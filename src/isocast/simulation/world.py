@@ -137,9 +137,13 @@ class World:
         host.arm()
 
     def _clock(self, node: NodeId) -> Clock:
+        """Within its bound from the start, anywhere on its wave."""
         bound = self.settings.timing.clock_error_ns
         random = stream(self.seed, node, "clock")
-        return Clock(bound, self.scenario.drift_ppm if bound else 0, random.randint(-bound, bound))
+        if not bound or not self.scenario.drift_ppm:
+            return Clock(bound, 0, random.randint(-bound, bound))
+        wave_ns = 4 * bound * 1_000_000 // self.scenario.drift_ppm
+        return Clock(bound, self.scenario.drift_ppm, random.randrange(wave_ns))
 
     def blank_disk(self, node: NodeId) -> SiteState | OutboxState | ServerState:
         """What a node starts with."""

@@ -26,3 +26,7 @@ class ConfigurationError(IsocastError):
         self.file = file
         self.key = key
         self.rule = rule
+
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, str, str]]:
+        """Pass from a worker process to its parent with all three parts."""
+        return ConfigurationError, (self.file, self.key, self.rule)

@@ -45,6 +45,7 @@ REASONS: dict[Suspicion, int] = {
     Suspicion.SEALED: 6,
     Suspicion.OUTSIDE: 7,
     Suspicion.LOST: 8,
+    Suspicion.STRANDED: 9,
 }
 """The number of each reason on the wire."""
 _SUSPICIONS = {number: reason for reason, number in REASONS.items()}

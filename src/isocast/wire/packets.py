@@ -75,7 +75,7 @@ class Data:
     number: int
     base: int
     payload: bytes
-    _digest: bytes | None = field(default=None, compare=False, repr=False)
+    _digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def digest(self) -> bytes:
@@ -142,8 +142,8 @@ class Token:
     secstable: int
     grants: tuple[Grant, ...]
     prev_digest: bytes
-    _body: bytes | None = field(default=None, compare=False, repr=False)
-    _digest: bytes | None = field(default=None, compare=False, repr=False)
+    _body: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    _digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def count(self) -> int:
@@ -249,6 +249,8 @@ class Suspicion(StrEnum):
     """The sender is healthy, complete, of U, and not on the ring."""
     LOST = "lost"
     """The sender knows no ring that is alive."""
+    STRANDED = "stranded"
+    """The sender knows the new ring, and nobody gives it what the ring begins with."""
 
 
 class Suspect(NamedTuple):
@@ -365,7 +367,11 @@ class Range(IntEnum):
     """What a range request counts in."""
 
     TOKENS = 1
+    """Tokens with all their messages."""
     SEQUENCES = 2
+    """Messages by their place in the sequence."""
+    HEADS = 3
+    """Tokens alone: whoever asks holds most of the messages already."""
 
 
 class RangeRequest(NamedTuple):

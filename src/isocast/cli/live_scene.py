@@ -1,0 +1,375 @@
+"""What the demo shows of a run: figures of each city, releases of each token, and what happened, in words.
+
+It watches from outside. Facts come from the recorder, losses from the network, requests and repairs from receivers that
+say what passes through them; nothing here changes what the machines do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
+from isocast.cli.live_releases import Releases
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.ring.effects import Effect, Unicast
+from isocast.ring.inputs import Input, PacketsArrived
+from isocast.ring.receiver import Mode
+from isocast.ring.schedule import Schedule
+from isocast.simulation.build import Build
+from isocast.simulation.network import Burst
+from isocast.simulation.scenario import Scenario
+from isocast.simulation.timed import TimedRun
+from isocast.terms.ids import Epoch, NodeId, describe, is_site
+from isocast.terms.instants import SECOND
+from isocast.terms.topology import City
+from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
+
+__all__ = ["Note", "Scene", "Site", "Tone", "watch"]
+
+_Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+
+_FLASH_NS = SECOND * 6 // 10
+"""How long a loss or a repair stays on the map, in virtual time."""
+_NOTES_MAX = 200
+
+_REASONS = {
+    Suspicion.UNRECOVERED: "its requests stayed unanswered",
+    Suspicion.NO_RECEIPTS: "no receipts for two tokens",
+    Suspicion.BEHIND: "it does not hold what came before",
+    Suspicion.LATE: "its clock is past the instant",
+    Suspicion.CLOCK: "a token came before its time",
+    Suspicion.SEALED: "the ballot went silent",
+}
+
+
+class Tone(StrEnum):
+    """How a line of the log is meant."""
+
+    TOKEN = "token"  # noqa: S105  # no secret
+    REPAIR = "repair"
+    TROUBLE = "trouble"
+    RING = "ring"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of the log."""
+
+    at: int
+    tone: Tone
+    text: str
+
+
+@dataclass(slots=True)
+class Site:
+    """One city's receiver, as an observer counts it."""
+
+    site: NodeId
+    name: str
+    place: City | None
+    up: bool = True
+    lost: int = 0
+    """DATA and TOKEN packets that did not reach it."""
+    regained: int = 0
+    """Of those, how many came later."""
+    nacks: int = 0
+    """Requests that it sent."""
+    repairs: int = 0
+    """Packets that it sent again for others."""
+    faults: int = 0
+    """Tokens that it could not release at their instant."""
+    released: int = 0
+    """The newest sequence that it released."""
+    gaps: int = 0
+    offset_ns: int | None = None
+    """Of its last release, against the instant that is common to all."""
+    flash_until: int = -1
+    lacking: dict[_Key, None] = field(default_factory=dict)
+
+
+class Scene:
+    """Everything that a frame, a line of plain text or the summary needs."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        """Nothing has happened."""
+        self.scenario = scenario
+        places: Sequence[City | None] = scenario.ring or [None] * scenario.receivers
+        self.sites = {
+            number: Site(number, place.name if place else f"site {number}", place)
+            for number, place in enumerate(places, 1)
+        }
+        self.notes: deque[Note] = deque(maxlen=_NOTES_MAX)
+        self.on_note: Callable[[Note], None] | None = None
+        self.now = 0
+        self.loss = scenario.loss
+        self.submitted = 0
+        self.holder: NodeId | None = None
+        """Who sent the newest token: it answers requests until the next."""
+        self.token: TokenSent | None = None
+        self.schedule: Schedule | None = None
+        self.epoch: Epoch | None = None
+        self.repairs: deque[tuple[int, NodeId, NodeId]] = deque(maxlen=32)
+        """Lately: when, from whom, to whom."""
+        self.releases = Releases(scenario)
+        self._tally: Counter[str] = Counter()
+        self._said: dict[object, None] = {}
+
+    # Sums over the cities -------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> int:
+        """DATA and TOKEN packets that some city did not get."""
+        return sum([site.lost for site in self.sites.values()])
+
+    @property
+    def regained(self) -> int:
+        """Of those, how many it got later."""
+        return sum([site.regained for site in self.sites.values()])
+
+    @property
+    def gaps(self) -> int:
+        """Sequences that some city skipped."""
+        return sum([site.gaps for site in self.sites.values()])
+
+    @property
+    def faults(self) -> int:
+        """Fairness faults of all cities."""
+        return sum([site.faults for site in self.sites.values()])
+
+    def recent_repairs(self) -> list[tuple[Site, Site]]:
+        """Pairs between which repairs travelled a moment ago."""
+        pairs = {(a, b): None for at, a, b in self.repairs if at >= self.now - _FLASH_NS}
+        return [(self.sites[a], self.sites[b]) for a, b in pairs]
+
+    def next_token(self) -> tuple[int, Site, int] | None:
+        """Number, owner and instant of the token that is due next; None before the first ring."""
+        if self.schedule is None:
+            return None
+        schedule = self.schedule
+        number = schedule.first_token
+        if self.token is not None and self.token.epoch == self.epoch:
+            number = max(number, self.token.token_number + 1)
+        return number, self.sites[schedule.owner(number)], schedule.instant(number)
+
+    def missing(self) -> list[Site]:
+        """Cities that are not on the present ring."""
+        ring = self.schedule.ring if self.schedule else ()
+        return [site for site in self.sites.values() if site.site not in ring]
+
+    def tick(self, now: int, loss: float) -> None:
+        """Time has passed; `loss` is what the network loses now."""
+        self.now = now
+        if loss != self.loss:
+            self.loss = loss
+            share = f"{100 * loss:g} % of all packets get lost" if loss else "no packets get lost"
+            self._note(now, Tone.TROUBLE, f"From now on {share}")
+
+    # What is told ---------------------------------------------------------------------------------
+
+    def fact(self, fact: Fact) -> None:
+        """A fact of the run."""
+        match fact:
+            case Submitted():
+                self.submitted += 1
+                self.releases.submitted(fact)
+            case Released():
+                self._on_released(fact)
+            case TokenSent():
+                self._on_token(fact)
+            case Installed():
+                self._on_installed(fact)
+            case Suspected():
+                self._on_suspected(fact)
+            case Faulted():
+                self.sites[fact.site].faults += 1
+                if self._first("faulted", fact.token_number):
+                    self._note(fact.at, Tone.TROUBLE, f"Token {fact.token_number} misses its instant: a fairness fault")
+            case Crashed():
+                self._on_crashed(fact)
+            case Restarted() if is_site(fact.node):
+                site = self.sites[fact.node]
+                site.up = True
+                disk = f"with its disk: it holds token {fact.held}" if fact.disk_kept else "without its disk"
+                self._note(fact.at, Tone.RING, f"{site.name} is back {disk}")
+            case _:
+                pass
+
+    def lost_packets(self, to: NodeId, burst: Burst) -> None:
+        """One destination of a multicast does not get these."""
+        site = self.sites.get(to)
+        if site is None:
+            return
+        for packet in burst:
+            key = _key(packet)
+            if key is not None:
+                site.lost += 1
+                site.lacking[key] = None
+                site.flash_until = self.now + _FLASH_NS
+
+    def arrived(self, to: NodeId, packets: Sequence[object]) -> None:
+        """Packets reached a city that lacks something."""
+        site = self.sites[to]
+        for packet in packets:
+            repair = packet if isinstance(packet, Repair) else None
+            key = _key(repair.item if repair else packet)
+            if key in site.lacking:
+                del site.lacking[key]
+                site.regained += 1
+                self._tally["repaired"] += 1
+                if repair and repair.sender in self.sites:
+                    self.repairs.append((self.now, repair.sender, to))
+
+    def sent(self, site: NodeId, effects: Sequence[Effect]) -> None:
+        """A city's receiver acts: requests and repairs are counted."""
+        for effect in effects:
+            match effect:
+                case Unicast(packet=Nack()):
+                    self.sites[site].nacks += 1
+                    self._tally["asked"] += 1
+                case Unicast(packet=Repair()):
+                    self.sites[site].repairs += 1
+                case _:
+                    pass
+
+    # Facts one by one -----------------------------------------------------------------------------
+
+    def _on_released(self, fact: Released) -> None:
+        site = self.sites[fact.site]
+        site.gaps += max(fact.first_sequence - site.released - 1, 0)
+        site.released = max(site.released, fact.first_sequence + len(fact.messages) - 1)
+        site.offset_ns = fact.at - fact.due
+        self.releases.released(fact, self.loss)
+
+    def _on_token(self, fact: TokenSent) -> None:
+        if self._tally["repaired"]:
+            asked = f", {self._tally['asked']} requests" if self._tally["asked"] else ""
+            self._note(fact.at, Tone.REPAIR, f"{self._tally['repaired']} lost packets repaired{asked}")
+        self._tally.clear()
+        self.token, self.holder = fact, fact.site
+        text = f"{self.sites[fact.site].name} sends token {fact.token_number}: {_counted(fact.count, 'message')}"
+        self._note(fact.at, Tone.TOKEN, text)
+
+    def _on_installed(self, fact: Installed) -> None:
+        ring = fact.ring
+        if self.epoch is None or ring.ballot > self.epoch:
+            first = self.epoch is None
+            self.epoch = ring.ballot
+            self.holder = None
+            self.schedule = Schedule(ring, self.scenario.timing.token_period_ns)
+            self.releases.ring_formed(ring)
+            self._note(fact.at, Tone.RING, self._ring_text(ring, first=first))
+        elif fact.site not in ring.ring:
+            text = f"{self.sites[fact.site].name} catches up from outside the ring of epoch {ring.ballot}"
+            self._note(fact.at, Tone.RING, text)
+
+    def _ring_text(self, ring: NewRing, *, first: bool) -> str:
+        away = " and ".join([site.name for site in self.missing()][:3])
+        who = f"{len(ring.ring)} cities without {away}" if away else f"all {len(ring.ring)} cities"
+        formed = "formed" if first else "re-formed"
+        return f"Ring {formed}: epoch {ring.ballot}, {who}, from token {ring.first_token} on"
+
+    def _on_suspected(self, fact: Suspected) -> None:
+        site = self.sites[fact.site]
+        if self.epoch is None:
+            if self._first("start"):
+                self._note(fact.at, Tone.RING, "The cities know of no ring and ask the servers for one")
+            return
+        if not self._first(fact.reason, fact.suspect, self.epoch):
+            return
+        who = self.sites[fact.suspect].name if fact.suspect in self.sites else describe(fact.suspect)
+        if fact.suspect == fact.site and fact.site not in self._members():
+            text = f"{who} is not on the ring and asks to come in"
+        elif fact.suspect == fact.site:
+            text = f"{who} reports itself: {_REASONS.get(fact.reason, fact.reason.value)}"
+        else:
+            text = f"{site.name} suspects {who}: {_REASONS.get(fact.reason, fact.reason.value)}"
+        self._note(fact.at, Tone.TROUBLE, text)
+
+    def _on_crashed(self, fact: Crashed) -> None:
+        if not is_site(fact.node):
+            self._note(fact.at, Tone.TROUBLE, f"{describe(fact.node)} crashes")
+            return
+        site = self.sites[fact.node]
+        site.up = False
+        site.lacking.clear()
+        due = self.next_token()
+        owner = f", and token {due[0]} is due from it" if due is not None and due[1] is site else ""
+        self._note(fact.at, Tone.TROUBLE, f"{site.name} crashes{owner}")
+
+    def _members(self) -> tuple[NodeId, ...]:
+        return self.schedule.ring if self.schedule else ()
+
+    def _first(self, *what: object) -> bool:
+        """Whether this is said for the first time."""
+        if what in self._said:
+            return False
+        self._said[what] = None
+        return True
+
+    def _note(self, at: int, tone: Tone, text: str) -> None:
+        note = Note(at, tone, text)
+        self.notes.append(note)
+        if self.on_note is not None:
+            self.on_note(note)
+
+
+def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
+    """A run that is about to begin, and the scene that follows it."""
+    scene = Scene(scenario)
+
+    class WatchedReceiver(PrimaryReceiver):
+        """The product's receiver; what goes in and comes out is counted."""
+
+        def step(self, event: Input, now: int) -> tuple[Effect, ...]:
+            site = self.receiver.site
+            if isinstance(event, PacketsArrived) and scene.sites[site].lacking:
+                scene.arrived(site, event.packets)
+            effects = super().step(event, now)
+            if effects:
+                scene.sent(site, effects)
+            return effects
+
+    run = TimedRun(scenario, seed, Build(receiver=WatchedReceiver), transcript=scene.fact)
+    network = run.world.network
+    told = network.lost_hook
+
+    def lost(to: NodeId, burst: Burst) -> None:
+        if told is not None:
+            told(to, burst)
+        scene.lost_packets(to, burst)
+
+    network.lost_hook = lost
+    return scene, run
+
+
+def state_of(scene: Scene, run: TimedRun, site: Site) -> str:
+    """One word on what a city does."""
+    machine = run.world.hosts[site.site].machine
+    if not isinstance(machine, PrimaryReceiver):
+        return "down"
+    receiver = machine.receiver
+    if receiver.mode is Mode.SEALED:
+        return "ballot" if scene.epoch else "start"
+    if scene.schedule is None or site.site not in scene.schedule.ring:
+        return "outside"
+    return "token" if scene.holder == site.site else "ring"
+
+
+def _key(packet: object) -> _Key | None:
+    match packet:
+        case Data():
+            return packet.sender, packet.number
+        case Token():
+            return "token", packet.token_number
+        case TokenPart():
+            return f"part {packet.part}", packet.token_number
+        case _:
+            return None
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
