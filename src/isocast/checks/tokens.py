@@ -76,8 +76,8 @@ class Tokens:
         if fact.token_number >= epoch.first_token:
             self._content(fact.epoch, fact.token_number, fact.digest, fact.site, fact.at)
         elif fact.token_number == epoch.ring.cut_token and fact.digest != epoch.ring.cut_digest:
-            text = f"{describe(fact.site)} entered epoch {fact.epoch} with another token {fact.token_number} than its cut's"
-            self._report("S5", fact.at, text)
+            who = f"{describe(fact.site)} entered epoch {fact.epoch}"
+            self._report("S5", fact.at, f"{who} with another token {fact.token_number} than its cut's")
 
     def _content(self, epoch: Epoch, number: int, digest: bytes, site: NodeId, at: int) -> None:
         known = self._contents.get((epoch, number))

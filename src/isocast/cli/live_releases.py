@@ -90,11 +90,11 @@ class Releases:
 
     def released(self, fact: Released, loss: float) -> None:
         """A city released a chunk."""
-        chunk = self._by_first.get(fact.first_sequence)
-        if chunk is None:
-            chunk = self._begin(fact, loss)
         count = len(fact.messages)
-        if abs(fact.at - fact.due) > self._punctual_ns:
+        chunk = self._by_first.get(fact.first_sequence)
+        if chunk is None and fact.first_sequence > self.messages:
+            chunk = self._begin(fact, loss)
+        if chunk is None or abs(fact.at - fact.due) > self._punctual_ns:
             self.late += count
             return
         self.punctual += count

@@ -28,9 +28,10 @@ from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
-__all__ = ["Note", "Scene", "Site", "Tone", "watch"]
+__all__ = ["Note", "Scene", "Site", "Tone", "state_of", "watch"]
 
-_Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+"""A message by its label, or a token, or a part of one."""
 
 _FLASH_NS = SECOND * 6 // 10
 """How long a loss or a repair stays on the map, in virtual time."""
@@ -88,7 +89,7 @@ class Site:
     offset_ns: int | None = None
     """Of its last release, against the instant that is common to all."""
     flash_until: int = -1
-    lacking: dict[_Key, None] = field(default_factory=dict)
+    lacking: dict[Key, None] = field(default_factory=dict)
 
 
 class Scene:
@@ -104,6 +105,8 @@ class Scene:
         }
         self.notes: deque[Note] = deque(maxlen=_NOTES_MAX)
         self.on_note: Callable[[Note], None] | None = None
+        self.needs: Callable[[NodeId, Key], bool] = lambda _site, _key: True
+        """Whether a city still lacks a packet."""
         self.now = 0
         self.loss = scenario.loss
         self.submitted = 0
@@ -163,6 +166,9 @@ class Scene:
     def tick(self, now: int, loss: float) -> None:
         """Time has passed; `loss` is what the network loses now."""
         self.now = now
+        for site in self.sites.values():
+            for key in [key for key in site.lacking if not self.needs(site.site, key)]:
+                self._regained(site, key)
         if loss != self.loss:
             self.loss = loss
             share = f"{100 * loss:g} % of all packets get lost" if loss else "no packets get lost"
@@ -205,7 +211,7 @@ class Scene:
             return
         for packet in burst:
             key = _key(packet)
-            if key is not None:
+            if key is not None and key not in site.lacking and self.needs(to, key):
                 site.lost += 1
                 site.lacking[key] = None
                 site.flash_until = self.now + _FLASH_NS
@@ -216,12 +222,16 @@ class Scene:
         for packet in packets:
             repair = packet if isinstance(packet, Repair) else None
             key = _key(repair.item if repair else packet)
-            if key in site.lacking:
-                del site.lacking[key]
-                site.regained += 1
-                self._tally["repaired"] += 1
+            if key is not None and key in site.lacking:
+                self._regained(site, key)
                 if repair and repair.sender in self.sites:
                     self.repairs.append((self.now, repair.sender, to))
+
+    def _regained(self, site: Site, key: Key) -> None:
+        """By a repair, by its source's next attempt, or by the log of another city after a ballot."""
+        del site.lacking[key]
+        site.regained += 1
+        self._tally["repaired"] += 1
 
     def sent(self, site: NodeId, effects: Sequence[Effect]) -> None:
         """A city's receiver acts: requests and repairs are counted."""
@@ -295,6 +305,7 @@ class Scene:
             return
         site = self.sites[fact.node]
         site.up = False
+        site.lost -= len(site.lacking)  # A site that is down lacks everything: that is no loss of the network.
         site.lacking.clear()
         due = self.next_token()
         owner = f", and token {due[0]} is due from it" if due is not None and due[1] is site else ""
@@ -334,7 +345,19 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
             return effects
 
     run = TimedRun(scenario, seed, Build(receiver=WatchedReceiver), transcript=scene.fact)
-    network = run.world.network
+    world, network = run.world, run.world.network
+
+    def needs(site: NodeId, key: Key) -> bool:
+        machine = world.hosts[site].machine
+        if not isinstance(machine, PrimaryReceiver):
+            return False
+        ledger = machine.receiver.ledger
+        what, number = key
+        if isinstance(what, str):
+            return number > ledger.held
+        return number >= ledger.next_number.get(what, 1) and (what, number) not in ledger.waiting
+
+    scene.needs = needs
     told = network.lost_hook
 
     def lost(to: NodeId, burst: Burst) -> None:
@@ -359,7 +382,7 @@ def state_of(scene: Scene, run: TimedRun, site: Site) -> str:
     return "token" if scene.holder == site.site else "ring"
 
 
-def _key(packet: object) -> _Key | None:
+def _key(packet: object) -> Key | None:
     match packet:
         case Data():
             return packet.sender, packet.number

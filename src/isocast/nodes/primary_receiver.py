@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from isocast.reformation.member import Member, MemberSnapshot
 from isocast.ring.effects import Effect, Multicast, RingSuspected
-from isocast.ring.inputs import ControlRequested, Input, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import ControlRequested, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import Receiver, ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -51,7 +51,7 @@ class PrimaryReceiver:
         self._stripe = settings.stripe
         self._deadline = 0
 
-    def step(self, event: Input, now: int) -> tuple[Effect, ...]:
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         match event:
@@ -113,7 +113,7 @@ class PrimaryReceiver:
 
     def _told(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """A suspicion is told to the reformation servers, and to whoever listens."""
-        if not any([isinstance(effect, RingSuspected) for effect in effects]):
+        if not any(isinstance(effect, RingSuspected) for effect in effects):
             return effects
         told: list[Effect] = []
         for effect in effects:

@@ -60,7 +60,7 @@ def form(
     able = [site for site in voters if site not in barred]
     for candidates in (able, voters):
         group = hearing_group(votes, candidates)
-        if suffices(len(group), universe) and any([site in holders for site in group]):
+        if suffices(len(group), universe) and any(site in holders for site in group):
             return Formation(best, spread(group, regions, holders), holders)
     return None
 

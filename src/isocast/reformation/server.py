@@ -153,9 +153,7 @@ class ReformationServer:
     def snapshot(self) -> ServerSnapshot:
         """For whoever watches."""
         votes = len(self._ballot.votes) if self._ballot else 0
-        return ServerSnapshot(
-            self.server, self._stage, self._highest, self.ring.ballot if self.ring else None, votes
-        )
+        return ServerSnapshot(self.server, self._stage, self._highest, self.ring.ballot if self.ring else None, votes)
 
     def _set_back(self, span_ns: int) -> None:
         """Somebody set the clock back: everything that waits goes with it."""
@@ -269,9 +267,10 @@ class ReformationServer:
         self._highest = max(self._highest, token.epoch)
         current = self.ring.ballot if self.ring else NO_EPOCH
         probe = self._probe
-        if self._stage is Stage.PROBING and probe is not None and token.epoch == current:
-            if token.sender == probe.suspect and token.token_number >= probe.token_number:
-                self._rest()
+        if self._stage is not Stage.PROBING or probe is None or token.epoch != current:
+            return
+        if token.sender == probe.suspect and token.token_number >= probe.token_number:
+            self._rest()
 
     def _accuse(self, suspect: Suspect, now: int) -> None:
         """A majority against one site, or one site against two others: that one's clock is out of its bound."""
@@ -353,7 +352,9 @@ class ReformationServer:
         formation = self._formation(now)
         if formation is None:
             return
-        if len(formation.ring) == len(formation.best.universe) or (ballot.patient and self._unanimous(formation, ballot)):
+        if len(formation.ring) == len(formation.best.universe) or (
+            ballot.patient and self._unanimous(formation, ballot)
+        ):
             self._decide(ballot, formation, now)
         elif ballot.decide_at == NEVER and not self._starting(formation, ballot):
             ballot.decide_at = now + self._timing.grace_ns

@@ -69,10 +69,11 @@ def as_packets(token: Token) -> tuple[Token | TokenPart, ...]:
 def answers_to(nack: Nack, entry: LogEntry) -> list[Repairable]:
     """What the asking site lacks of a token, one packet each."""
     named = _named(nack.listed)
+    answers: list[Repairable] = []
     if nack.has_token:
-        return [m for m in entry.messages if (m.sender, m.number) in named][:ANSWERS_MAX]
-    answers: list[Repairable] = [
-        packet for place, packet in enumerate(as_packets(entry.token)) if not nack.parts_held >> place & 1
-    ]
+        answers.extend([m for m in entry.messages if (m.sender, m.number) in named])
+        return answers[:ANSWERS_MAX]
+    parts = enumerate(as_packets(entry.token))
+    answers.extend([packet for place, packet in parts if not nack.parts_held >> place & 1])
     answers.extend([m for m in entry.messages if (m.sender, m.number) not in named])
     return answers[:ANSWERS_MAX]

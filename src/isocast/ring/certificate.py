@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from isocast.ring.ledger import universe_after
-from isocast.ring.entries import LogEntry
 from isocast.terms.ids import NodeId
 
 __all__ = ["Certificates", "majority"]

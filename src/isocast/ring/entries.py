@@ -11,7 +11,7 @@ __all__ = ["LogEntry"]
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """Token t and its messages in release order: sequences first_sequence, first_sequence+1, …"""
+    """Token t and its messages in release order, from its first sequence on."""
 
     token: Token
     messages: tuple[Data, ...]

@@ -100,7 +100,7 @@ class Ledger:
 
     @property
     def held(self) -> int:
-        """h."""
+        """H."""
         return self._head.token_number
 
     @property
@@ -150,7 +150,7 @@ class Ledger:
         return 0, universe
 
     def unstable_next_numbers(self, limit: int) -> tuple[NextNumber, ...]:
-        """nextM of the sources that appear in the log's memory: what a roll-back could concern."""
+        """NextM of the sources that appear in the log's memory: what a roll-back could concern."""
         sources = {run.source: None for entry in self.entries.values() for run in entry.token.runs}
         return tuple([NextNumber(source, self.next_number[source]) for source in sorted(sources)[:limit]])
 
@@ -213,13 +213,13 @@ class Ledger:
             token.token_number == head.token_number + 1
             and token.prev_digest == head.digest
             and token.first_sequence == head.next_sequence
-            and all([run.first == self.next_number.get(run.source, 1) for run in token.runs])
+            and all(run.first == self.next_number.get(run.source, 1) for run in token.runs)
         )
 
     # The log ------------------------------------------------------------------------------------
 
     def append(self, entry: LogEntry) -> None:
-        """h += 1."""
+        """H += 1."""
         if entry.token.token_number != self.held + 1:
             raise LocalProtocolError(f"token {entry.token.token_number} does not follow {self.held}")
         waiting = self.waiting

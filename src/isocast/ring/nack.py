@@ -14,7 +14,7 @@ def nack_sets(size: int, sets: int, owner: int = 0) -> list[list[int]]:
 
 
 def turn(size: int, sets: int, owner: int, place: int) -> int:
-    """i of the set that `place` belongs to for a token of `owner`: it may ask from T_{t+i}+δ_N+2ε on.
+    """I of the set that `place` belongs to for a token of `owner`: it may ask from T_{t+i}+δ_N+2ε on.
 
     The next owner has turn 0, so that nobody must send a token before it could ask for what it lacks.
     """

@@ -24,7 +24,7 @@ class PartStore:
     def add(self, part: TokenPart) -> Token | None:
         """Keep a part; the token once all are here."""
         parts = self._parts.setdefault(part.token_number, {})
-        if any([other.parts != part.parts or other.epoch != part.epoch for other in parts.values()]):
+        if any(other.parts != part.parts or other.epoch != part.epoch for other in parts.values()):
             parts.clear()
         parts[part.part] = part
         if len(self._parts) > TOKENS_MAX:

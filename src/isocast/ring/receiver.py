@@ -153,7 +153,7 @@ class Receiver:
 
     @property
     def held(self) -> int:
-        """h."""
+        """H."""
         return self.ledger.held
 
     def next_deadline(self) -> int:
@@ -236,7 +236,11 @@ class Receiver:
         number = token.token_number
         if number <= self.held:
             known = self.ledger.entries.get(number)
-            if known is not None and known.token.epoch == token.epoch and token_digest(known.token) != token_digest(token):
+            if (
+                known is not None
+                and known.token.epoch == token.epoch
+                and token_digest(known.token) != token_digest(token)
+            ):
                 self.conflicts += 1
             return
         if number > self.held + TOKENS_AHEAD or number in self._tokens:
@@ -260,7 +264,7 @@ class Receiver:
                 self.on_token(token, now)
 
     def accepts(self, epoch: Epoch) -> bool:
-        """e = e_acc = prom: tokens and receipts of any other epoch are fenced off."""
+        """E = e_acc = prom: tokens and receipts of any other epoch are fenced off."""
         return epoch == self.accepted == self.promised
 
     def _scheduled(self, token: Token, schedule: Schedule) -> bool:
@@ -327,7 +331,9 @@ class Receiver:
             self._send(sender, self.ring)
         elif epoch > self.accepted:
             self._told_at[sender] = now
-            nack = Nack(self.settings.stripe, self.accepted, self.site, self.held + 1, has_token=False, parts_held=0, listed=())
+            nack = Nack(
+                self.settings.stripe, self.accepted, self.site, self.held + 1, has_token=False, parts_held=0, listed=()
+            )
             self._send(sender, nack)
 
     # Receipts -----------------------------------------------------------------------------------
@@ -397,10 +403,7 @@ class Receiver:
     def _ask(self, number: int, to: NodeId) -> None:
         """One aggregated request for a token and its messages."""
         token = self._tokens.get(number)
-        if token is not None:
-            labels = self.ledger.missing(token)
-        else:
-            labels = list(self.ledger.waiting)
+        labels = self.ledger.missing(token) if token is not None else list(self.ledger.waiting)
         nack = Nack(
             self.settings.stripe,
             self.accepted,
@@ -538,7 +541,7 @@ class Receiver:
             self._set_back(before - now)
         normal = self.mode is not Mode.SEALED
         if normal:
-            self._settle_slot(schedule, now)
+            self._settle_slot(now)
             self._settle_recovery(now)
             self._settle_audit(schedule, now)
             if now >= self._receipt_at:
@@ -564,7 +567,7 @@ class Receiver:
             self._receipt_at -= span_ns
         self._told_at.clear()
 
-    def _settle_slot(self, schedule: Schedule, now: int) -> None:
+    def _settle_slot(self, now: int) -> None:
         """At T_t the owner sends its token, or says why not."""
         issued = self.issuer.due(self, now)
         if isinstance(issued, RingSuspected):

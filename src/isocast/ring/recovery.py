@@ -139,7 +139,9 @@ class Recovery:
     def _due_range(self, held: int, last_late: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
         attempts = self._range
         if attempts is None:
-            attempts = self._range = _Attempts(0, now)
+            # What was asked for token by token counts: k_r silences are k_r silences.
+            attempts = self._range = self._attempts.pop(held + 1, None) or _Attempts(0, now)
+            self._range_held = held
         if held > self._range_held:
             attempts.made = 0
         if now < attempts.next_at:

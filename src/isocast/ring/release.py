@@ -88,9 +88,7 @@ class Releaser:
         backlog = self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns
         return backlog or now > self.due(entry, self.offset, schedule) + self._process_ns
 
-    def _release(
-        self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]
-    ) -> bool:
+    def _release(self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]) -> bool:
         """Release what is due of one token; whether all of it is out."""
         total = len(entry.messages)
         while self.offset < total:

@@ -140,7 +140,9 @@ class Source:
             self._out.append(PublishAccepted(key, Label(self.source, known)))
             return
         if len(payload) > MAX_PAYLOAD:
-            self._out.append(PublishRejected(key, f"payload of {len(payload)} bytes: at most {MAX_PAYLOAD} fit a packet"))
+            self._out.append(
+                PublishRejected(key, f"payload of {len(payload)} bytes: at most {MAX_PAYLOAD} fit a packet")
+            )
             return
         if self._unacknowledged >= self._window:
             rule = f"{self._unacknowledged} messages wait for a token and the window is {self._window}: try again later"

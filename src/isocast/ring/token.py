@@ -16,9 +16,7 @@ from isocast.wire.packets import Data, Grant, Run, Token, digest_of
 __all__ = ["choose", "fair_shares", "grants", "label_order", "nonce", "run_digest", "runs_of", "shuffle_key"]
 
 
-def choose(
-    waiting: Mapping[tuple[NodeId, int], Data], next_number: Mapping[NodeId, int], batch_max: int
-) -> list[Data]:
+def choose(waiting: Mapping[tuple[NodeId, int], Data], next_number: Mapping[NodeId, int], batch_max: int) -> list[Data]:
     """Each source's contiguous prefix from its next number, at most `batch_max` in all, in order of arrival.
 
     A message that overtook its predecessor takes its place right behind it. If there is too much, every
@@ -75,7 +73,9 @@ def grants(demand: Mapping[NodeId, int], batch_max: int) -> tuple[Grant, ...]:
     if sum(demand.values()) <= batch_max:
         return ()
     shares = fair_shares(demand, batch_max)
-    return tuple([Grant(source, max(shares[source], 1)) for source in sorted(shares) if shares[source] < demand[source]])
+    return tuple(
+        [Grant(source, max(shares[source], 1)) for source in sorted(shares) if shares[source] < demand[source]]
+    )
 
 
 def run_digest(messages: Sequence[Data]) -> bytes:

@@ -19,8 +19,7 @@ class Agenda:
 
     def put(self, instant: int, action: Callable[..., None], argument: object) -> None:
         """Call action(argument) at `instant`; an instant already past means now."""
-        if instant < self.now:
-            instant = self.now
+        instant = max(instant, self.now)
         actions = self._actions.get(instant)
         if actions is None:
             self._actions[instant] = [(action, argument)]

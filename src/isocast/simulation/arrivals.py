@@ -83,7 +83,7 @@ class PairCounter:
         self._open: dict[int, None] = {}
 
     def sequenced(self, message: Data, _: int) -> None:
-        """The payload's key tells the pair: 1 and 2, 3 and 4, …"""
+        """The payload's key tells the pair: 1 and 2, 3 and 4, and so on."""
         key = int.from_bytes(message.payload[:8]) - 1
         pair, trader = divmod(key, 2)
         if pair in self._open:
@@ -96,4 +96,3 @@ class PairCounter:
         """Share of the pairs won, by trader's city."""
         total = sum(self.wins.values())
         return {city: wins / total if total else 0.0 for city, wins in self.wins.items()}
-

@@ -15,6 +15,13 @@ __all__ = ["chaos"]
 _DETECT = 0.02
 _PROCESS = 0.004
 
+# Shares of worlds, and of faults in a plan.
+_TAKE_TURNS = 0.15
+_SLOW_TOKENS = 0.2
+_CALM = 0.15
+_PLOTS = 0.35
+_LOST_DISKS = 0.3
+
 
 def chaos(seed: int) -> dict[str, object]:
     """The scenario of a seed, as keys of a scenario file."""
@@ -44,13 +51,13 @@ def chaos(seed: int) -> dict[str, object]:
         "servers": random.choice([1, 2, 2, 3]),
     }
     world |= _gate(random, receivers)
-    if random.random() < 0.15:
+    if random.random() < _TAKE_TURNS:
         world["nack_sets"] = random.randint(2, receivers - 1)
-    if random.random() < 0.2:
+    if random.random() < _SLOW_TOKENS:
         world["token_period"] = _period(world) * 1.5
     tokens = random.randint(20, 30)
     world["messages"] = tokens * int(str(world["messages_per_token"]))
-    calm = random.random() < 0.15
+    calm = random.random() < _CALM
     world["faults"] = [] if calm else _plan(random, world, tokens)
     heavy = random.choice([0, 0, 0.05, 0.1, 0.2])
     if heavy and not calm:
@@ -89,7 +96,7 @@ def _plan(random: Random, world: dict[str, object], tokens: int) -> list[dict[st
     for _ in range(random.randint(1, 4)):
         at = round(random.uniform(begin, end), 6)
         span = random.choice([0.3, 1, 3, 6]) * period
-        if random.random() < 0.35:
+        if random.random() < _PLOTS:
             faults, lost = _plot(random, world, at, period, may_lose)
         else:
             faults, lost = _fault(random, world, at, span, may_lose)
@@ -110,7 +117,7 @@ def _fault(
     match random.choice(kinds):
         case "crash":
             who: list[object] = random.choice([list[object](some), ["server1"], ["source1"], list[object](sites)])
-            if may_lose and random.random() < 0.3:
+            if may_lose and random.random() < _LOST_DISKS:
                 return [{"kind": "crash", "at": at, "until": until, "sites": [some[0]], "disk": "lost"}], 1
             return [{"kind": "crash", "at": at, "until": until, "sites": who}], 0
         case "partition":

@@ -45,9 +45,7 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def _site(
-    receiver: type[Receiver] = Receiver, member: type[Member] = Member
-) -> type[PrimaryReceiver]:
+def _site(receiver: type[Receiver] = Receiver, member: type[Member] = Member) -> type[PrimaryReceiver]:
     """A site made of the given halves."""
     return type("MutantReceiver", (PrimaryReceiver,), {"receiver_class": receiver, "member_class": member})
 

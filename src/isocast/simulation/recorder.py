@@ -15,6 +15,10 @@ from isocast.wire.packets import Data, Nack, NewRing, Packet, Repair, Suspicion
 __all__ = ["Judge", "Recorder"]
 
 
+_REMEMBERED = 1_024
+"""Tokens that some receiver gave up on: each is counted once, within this many."""
+
+
 class Judge(Protocol):
     """Whoever watches facts for violations."""
 
@@ -25,7 +29,9 @@ class Judge(Protocol):
 class Recorder:
     """Counts, sums and hashes; everything it remembers is bounded."""
 
-    def __init__(self, judge: Judge | None, receivers: int, *, transcript: Callable[[Fact], None] | None = None) -> None:
+    def __init__(
+        self, judge: Judge | None, receivers: int, *, transcript: Callable[[Fact], None] | None = None
+    ) -> None:
         """`transcript` gets every fact too, for a person to read."""
         self.judge = judge
         self.receivers = receivers
@@ -157,7 +163,7 @@ class Recorder:
         if token_number <= self._newest_token and token_number not in self._unrecovered:
             self._unrecovered[token_number] = None
             self.false_reformations += 1
-            if len(self._unrecovered) > 1_024:
+            if len(self._unrecovered) > _REMEMBERED:
                 del self._unrecovered[next(iter(self._unrecovered))]
 
     # Figures ------------------------------------------------------------------------------------

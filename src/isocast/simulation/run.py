@@ -36,7 +36,7 @@ class RunReport:
     nacks_per_token: float
     repairs_per_token: float
     receipts_per_token: float
-    nacks_per_loss_p99: int
+    nacks_per_loss_p99: float
     """NACKs of all receivers per lost multicast packet."""
     false_reformations_per_token: float
     """Tokens that some live receiver gave up on although nothing had failed."""

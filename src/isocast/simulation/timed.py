@@ -17,6 +17,7 @@ from isocast.simulation.faults import FaultPlan, correct_sites
 from isocast.simulation.recorder import Recorder
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import World
+from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.timing import Gate
 
 __all__ = ["Figures", "TimedRun"]
@@ -122,10 +123,10 @@ class TimedRun:
         recorder = self.recorder
         released = recorder.last_sequence
         sites = correct_sites(self.world, self.faults)
-        if any([released.get(site, 0) < recorder.submitted for site in sites]) or self.unacknowledged():
+        if any(released.get(site, 0) < recorder.submitted for site in sites) or self.unacknowledged():
             return False
         standings = self._standings().values()
-        return len({accepted for _, accepted, _ in standings}) <= 1 and not any([sealed for _, _, sealed in standings])
+        return len({accepted for _, accepted, _ in standings}) <= 1 and not any(sealed for _, _, sealed in standings)
 
     def finish(self) -> None:
         """The verdict on liveness."""
@@ -141,8 +142,8 @@ class TimedRun:
             )
         )
 
-    def _standings(self) -> dict[int, tuple[object, object, bool]]:
-        standings = {}
+    def _standings(self) -> dict[NodeId, tuple[Epoch, Epoch, bool]]:
+        standings: dict[NodeId, tuple[Epoch, Epoch, bool]] = {}
         for site in correct_sites(self.world, self.faults):
             machine = self.world.hosts[site].machine
             if isinstance(machine, PrimaryReceiver):

@@ -33,22 +33,26 @@ def describe_fact(fact: Fact) -> str:
     return f"{fact.at / 1e9:10.4f}  {who:<9}{what}"
 
 
-def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0911, PLR0912 (one case per fact)
+def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per fact)
     match fact:
         case Submitted():
             return describe(fact.source), f"takes message {fact.number}"
         case TokenSent():
             return describe(fact.site), (
-                f"sends token {fact.token_number} of epoch {fact.epoch}: {fact.count} messages, T = {fact.instant / 1e9:.4f}"
+                f"sends token {fact.token_number} of epoch {fact.epoch}: {fact.count} messages,"
+                f" T = {fact.instant / 1e9:.4f}"
             )
         case ReceiptSent():
             return describe(fact.site), f"says that it holds everything up to token {fact.held} in epoch {fact.epoch}"
         case Completed():
-            return describe(fact.site), f"completes token {fact.token_number} ({fact.messages} of {fact.expected} messages)"
+            return describe(
+                fact.site
+            ), f"completes token {fact.token_number} ({fact.messages} of {fact.expected} messages)"
         case Released():
             last = fact.first_sequence + len(fact.messages) - 1
             return describe(fact.site), (
-                f"releases {fact.first_sequence}..{last} of token {fact.token_number}, {(fact.at - fact.due) / 1e6:+.3f} ms"
+                f"releases {fact.first_sequence}..{last} of token {fact.token_number},"
+                f" {(fact.at - fact.due) / 1e6:+.3f} ms"
             )
         case Promised():
             return describe(fact.site), f"promises ballot {fact.ballot}"
@@ -62,7 +66,9 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0911, PLR0912 (one c
         case Collected():
             return describe(fact.site), f"drops everything up to token {fact.token_number} from memory"
         case Suspected():
-            return describe(fact.site), f"suspects {describe(fact.suspect)} over token {fact.token_number}: {fact.reason}"
+            return describe(
+                fact.site
+            ), f"suspects {describe(fact.suspect)} over token {fact.token_number}: {fact.reason}"
         case Faulted():
             return describe(fact.site), f"cannot release token {fact.token_number} at its instant"
         case Crashed():

@@ -21,6 +21,7 @@ from isocast.checks.facts import (
     Suspected,
     TokenSent,
 )
+from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
 from isocast.nodes.reformation_server import ServerState
 from isocast.ring.effects import (
@@ -197,7 +198,7 @@ class World:
     # Effects ------------------------------------------------------------------------------------
 
     def _perform(self, host: Host, effect: object) -> None:
-        self._performers[type(effect)](host, effect)  # type: ignore[operator,index]
+        self._performers[type(effect)](host, effect)  # type: ignore[operator]
 
     def _multicast(self, host: Host, effect: Multicast) -> None:
         packet = effect.packet
@@ -213,15 +214,18 @@ class World:
 
     def _token_sent(self, host: Host, packet: Packet) -> None:
         """A token of the site's own; of one in parts the first part speaks for all."""
-        number = packet.token_number  # type: ignore[union-attr]
-        entry = self.disks[host.node].entries.get(number)  # type: ignore[union-attr]
-        token = entry.token if entry is not None else packet
+        if isinstance(packet, Token):
+            token = packet
+        elif isinstance(packet, TokenPart) and isinstance(host.machine, PrimaryReceiver):
+            token = host.machine.receiver.ledger.entries[packet.token_number].token
+        else:
+            return
         self.recorder.fact(
             TokenSent(
                 self.agenda.now,
                 host.node,
                 token.epoch,
-                number,
+                token.token_number,
                 token.instant,
                 token_digest(token),
                 token.count,
