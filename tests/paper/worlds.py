@@ -39,7 +39,8 @@ def world(
     run = TimedRun(scenario_from_mapping(keys), seed, transcript=facts.append)
     before(run)
     run.run()
-    assert run.violations() == []
+    violations = run.violations()
+    assert violations == []
     return Seen(run, facts)
 
 

@@ -33,15 +33,16 @@ __all__ = ["Note", "Scene", "Site", "Tone", "state_of", "watch"]
 Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 """A message by its label, or a token, or a part of one."""
 
-_FLASH_NS = SECOND * 6 // 10
+_LOSS_SHOWN_NS = SECOND // 4
+_REPAIR_SHOWN_NS = SECOND * 6 // 10
 """How long a loss or a repair stays on the map, in virtual time."""
 _NOTES_MAX = 200
 
 _REASONS = {
-    Suspicion.UNRECOVERED: "its requests stayed unanswered",
+    Suspicion.UNRECOVERED: "no answer to its requests",
     Suspicion.NO_RECEIPTS: "no receipts for two tokens",
-    Suspicion.BEHIND: "it does not hold what came before",
-    Suspicion.LATE: "its clock is past the instant",
+    Suspicion.BEHIND: "it lacks what came before",
+    Suspicion.LATE: "the instant is past",
     Suspicion.CLOCK: "a token came before its time",
     Suspicion.SEALED: "the ballot went silent",
 }
@@ -145,7 +146,7 @@ class Scene:
 
     def recent_repairs(self) -> list[tuple[Site, Site]]:
         """Pairs between which repairs travelled a moment ago."""
-        pairs = {(a, b): None for at, a, b in self.repairs if at >= self.now - _FLASH_NS}
+        pairs = {(a, b): None for at, a, b in self.repairs if at >= self.now - _REPAIR_SHOWN_NS}
         return [(self.sites[a], self.sites[b]) for a, b in pairs]
 
     def next_token(self) -> tuple[int, Site, int] | None:
@@ -191,9 +192,7 @@ class Scene:
             case Suspected():
                 self._on_suspected(fact)
             case Faulted():
-                self.sites[fact.site].faults += 1
-                if self._first("faulted", fact.token_number):
-                    self._note(fact.at, Tone.TROUBLE, f"Token {fact.token_number} misses its instant: a fairness fault")
+                self._on_faulted(fact)
             case Crashed():
                 self._on_crashed(fact)
             case Restarted() if is_site(fact.node):
@@ -214,7 +213,7 @@ class Scene:
             if key is not None and key not in site.lacking and self.needs(to, key):
                 site.lost += 1
                 site.lacking[key] = None
-                site.flash_until = self.now + _FLASH_NS
+                site.flash_until = self.now + _LOSS_SHOWN_NS
 
     def arrived(self, to: NodeId, packets: Sequence[object]) -> None:
         """Packets reached a city that lacks something."""
@@ -278,9 +277,9 @@ class Scene:
 
     def _ring_text(self, ring: NewRing, *, first: bool) -> str:
         away = " and ".join([site.name for site in self.missing()][:3])
-        who = f"{len(ring.ring)} cities without {away}" if away else f"all {len(ring.ring)} cities"
-        formed = "formed" if first else "re-formed"
-        return f"Ring {formed}: epoch {ring.ballot}, {who}, from token {ring.first_token} on"
+        who = f"{len(ring.ring)} without {away}" if away else f"all {len(ring.ring)} cities"
+        formed = "forms" if first else "re-forms"
+        return f"The ring {formed}, epoch {ring.ballot}: {who}"
 
     def _on_suspected(self, fact: Suspected) -> None:
         site = self.sites[fact.site]
@@ -294,10 +293,20 @@ class Scene:
         if fact.suspect == fact.site and fact.site not in self._members():
             text = f"{who} is not on the ring and asks to come in"
         elif fact.suspect == fact.site:
-            text = f"{who} reports itself: {_REASONS.get(fact.reason, fact.reason.value)}"
+            text = f"{who} sends no token {fact.token_number}: {_REASONS.get(fact.reason, fact.reason.value)}"
         else:
             text = f"{site.name} suspects {who}: {_REASONS.get(fact.reason, fact.reason.value)}"
         self._note(fact.at, Tone.TROUBLE, text)
+
+    def _on_faulted(self, fact: Faulted) -> None:
+        site = self.sites[fact.site]
+        site.faults += 1
+        if site.site not in self._members():
+            if self._first("away", site.site, self.epoch):
+                self._note(fact.at, Tone.TROUBLE, f"{site.name} was away: what it releases now is late")
+        elif self._first("faulted", fact.token_number):
+            text = f"Token {fact.token_number} misses its instant: a fairness fault"
+            self._note(fact.at, Tone.TROUBLE, text)
 
     def _on_crashed(self, fact: Crashed) -> None:
         if not is_site(fact.node):

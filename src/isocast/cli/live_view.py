@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
+from rich.align import Align
 from rich.console import Group, RenderableType
 from rich.layout import Layout
 from rich.panel import Panel
@@ -21,7 +22,11 @@ __all__ = ["frame", "phase"]
 
 _ROOMY = (96, 34)
 """Columns and rows from which on there are borders and curves."""
+_NAMES_MOST = 2
+_ROWS_LEAST = 10
+"""Of cities, before the map gets more room."""
 _BARS = "▁▂▃▄▅▆▇█"
+_MOTTO = "one sequence, one instant"
 
 _TONES = {Tone.TOKEN: "color(245)", Tone.REPAIR: "green", Tone.TROUBLE: "bold red", Tone.RING: "bold cyan"}
 _STATES = {
@@ -42,25 +47,24 @@ def frame(scene: Scene, run: TimedRun, width: int, height: int) -> RenderableTyp
 
 
 def _roomy(scene: Scene, run: TimedRun, width: int, height: int) -> Layout:
-    side = 27
-    rows = len(scene.sites)
-    lower = 9
-    columns = min(width - side - 2, 108)
-    upper = min(height_for(columns), max(height - 1 - (rows + 3) - lower - 2, 6))
-    shown = max(min(rows, height - 1 - (upper + 2) - lower - 3), 1)
+    side, curves, lower = 30, 36, 9
+    columns, rows = width - side - 2, len(scene.sites)
+    upper = min(height_for(columns), max(height - (1 + 2 + min(rows, _ROWS_LEAST) + 3 + lower), 6))
+    shown = min(rows, height - (1 + upper + 2 + 3 + lower))
+    title = "The ring" if shown == rows else f"The ring, {shown} of {rows} cities"
     layout = Layout()
     layout.split_column(
-        Layout(_header(scene), size=1),
+        Layout(_header(scene, width), size=1),
         Layout(name="upper", size=upper + 2),
-        Layout(_panel(_sites(scene, run, shown, wide=True), "The ring"), size=shown + 3),
+        Layout(_panel(_sites(scene, run, shown, wide=True), title), size=shown + 3),
         Layout(name="lower"),
     )
     layout["upper"].split_row(
-        Layout(_panel(_map(scene, run, width - side - 2, upper), "The world"), name="map"),
+        Layout(_panel(_map(scene, run, columns, upper), "The world"), name="map"),
         Layout(_panel(_counters(scene, run, roomy=True), "The sequence"), size=side),
     )
     layout["lower"].split_row(
-        Layout(_panel(_curves(scene, 42), "Releases (§5)"), size=44),
+        Layout(_panel(_curves(scene, curves - 2), "Releases (§5)"), size=curves),
         Layout(_panel(_log(scene, height), "What happens")),
     )
     return layout
@@ -72,7 +76,7 @@ def _compact(scene: Scene, run: TimedRun, width: int, height: int) -> Layout:
     upper = max(min(height - 1 - (rows + 1) - 2, 10), 1)
     layout = Layout()
     layout.split_column(
-        Layout(_header(scene), size=1),
+        Layout(_header(scene, width), size=1),
         Layout(name="upper", size=upper),
         Layout(_sites(scene, run, rows, wide=False), size=rows + 1),
         Layout(_log(scene, height)),
@@ -107,24 +111,30 @@ def phase(scene: Scene) -> tuple[str, str]:
         return "the first ring forms", "cyan"
     overdue = scene.now > due[2] + scene.scenario.timing.late_ns
     if overdue and due[2] > 0:
-        lost = f", {' and '.join(down)} is down" if down else ""
+        lost = f", {_and(down)} down" if down else ""
         return f"token {due[0]} is missing{lost}: the ring re-forms", "bold red"
     if down:
-        return f"{' and '.join(down)} is down, the others go on", "bold yellow"
+        return f"{_and(down)} down, the others go on", "bold yellow"
     if outside:
-        return f"{' and '.join(outside)} catches up and asks to come in", "bold magenta"
+        return f"{_and(outside)} outside the ring, catching up", "bold magenta"
     if scene.loss:
         return f"{100 * scene.loss:g} % of all packets get lost", "yellow"
     return "quiet", "green"
 
 
-def _header(scene: Scene) -> Text:
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) <= _NAMES_MOST else f"{len(names)} cities"
+
+
+def _header(scene: Scene, width: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(" Isocast ", style="bold black on yellow")
-    text.append(" one sequence, released everywhere at one instant ", style="bold")
-    text.append(f" {to_seconds(scene.now):5.1f} s ", style="reverse")
+    text.append(f" {to_seconds(scene.now):5.1f} s  ", style="bold")
     words, style = phase(scene)
-    text.append(f" {words}", style=style)
+    text.append(words, style=style)
+    room = width - text.cell_len - len(_MOTTO) - 1
+    if room > 0:
+        text.append(" " * room + _MOTTO, style="color(245)")
     return text
 
 
@@ -132,11 +142,11 @@ def _header(scene: Scene) -> Text:
 
 
 def _map(scene: Scene, run: TimedRun, columns: int, rows: int) -> RenderableType:
-    wide = min(columns, round(rows * columns / max(height_for(columns), 1) * 1.15))
+    """As wide as its height allows, and a little wider: better a stretched world than an empty sea."""
+    wide = min(columns, round(1.3 * rows * columns / height_for(columns)))
     marks = [_mark(scene, run, site) for site in scene.sites.values()]
     drawn = draw_map(max(wide, 20), rows, [mark for mark in marks if mark], _lines(scene))
-    drawn.justify = "left"
-    return drawn
+    return Align.center(drawn)
 
 
 def _mark(scene: Scene, run: TimedRun, site: Site) -> Mark | None:
@@ -170,7 +180,7 @@ def _lines(scene: Scene) -> list[Line]:
 
 def _counters(scene: Scene, run: TimedRun, *, roomy: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1), pad_edge=True)
-    table.add_column(style="color(245)", no_wrap=True)
+    table.add_column(style="color(245)", no_wrap=True, min_width=10)
     table.add_column(no_wrap=True, overflow="ellipsis")
     for name, value, style in _counted(scene, run, roomy=roomy):
         table.add_row(name, Text(value, style=style))
@@ -185,13 +195,14 @@ def _counted(scene: Scene, run: TimedRun, *, roomy: bool) -> list[tuple[str, str
         rows.append(("next", "no ring yet", "color(245)"))
     else:
         wait = to_seconds(due[2] - scene.now)
-        said = f"in {wait:.1f} s" if wait >= 0 else f"{-wait:.1f} s late"
-        rows.append(("next", f"{due[1].name} {said}", "yellow" if wait > -0.1 else "bold red"))  # noqa: PLR2004
+        on_time = scene.now <= due[2] + scene.scenario.timing.late_ns
+        said = f"{due[1].name} {max(wait, 0.0):.1f} s" if on_time else f"{due[1].name} +{-wait:.1f} s"
+        rows.append(("next", said, "yellow" if on_time else "bold red"))
     last = releases.chunks[-1] if releases.chunks else None
     if not roomy:
         rows.append(("skew", f"{_microseconds(last.skew_ns if last else 0)} ≤ {_bound(scene)} µs", ""))
         latency = to_seconds(last.latency_ns) if last else 0
-        rows.append(("latency", f"{latency:.2f} s, formula {to_seconds(round(releases.formula_ns(scene.loss))):.2f}", ""))
+        rows.append(("latency", f"{latency:.2f} s of {to_seconds(round(releases.formula_ns(scene.loss))):.2f}", ""))
     else:
         rows += [("submitted", f"{scene.submitted:,}", ""), ("released", f"{releases.messages:,}", "")]
     if roomy:
@@ -200,7 +211,7 @@ def _counted(scene: Scene, run: TimedRun, *, roomy: bool) -> list[tuple[str, str
         ("lost", f"{scene.lost:,} packets", "red" if scene.loss else ""),
         ("repaired", f"{scene.regained:,}", "green"),
         ("gaps", f"{scene.gaps:,}" if scene.gaps else "none", "bold red" if scene.gaps else "green"),
-        ("late", f"{scene.faults} fairness faults", "yellow" if scene.faults else ""),
+        ("late", f"{scene.faults:,} releases" if scene.faults else "none", "yellow" if scene.faults else "green"),
     ]
     if run.pairs is not None and any(run.pairs.wins.values()):
         city, share = next(iter(run.pairs.shares().items()))
@@ -225,9 +236,9 @@ def _sites(scene: Scene, run: TimedRun, shown: int, *, wide: bool) -> Renderable
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=wide, header_style="color(245)")
     table.add_column(" city", no_wrap=True)
     table.add_column("state", no_wrap=True, min_width=9)
-    names = ("h", "released", "waiting", "lost", "repaired", "NACKs", "repairs", "clock µs", "release µs")
+    names = ("h", "released", "waiting", "lost", "repaired", "NACKs", "repairs", "clock µs", "off µs")
     if not wide:
-        names = ("h", "released", "wait", "lost", "back", "NACK", "sent", "clock", "release")
+        names = ("h", "released", "wait", "lost", "back", "NACK", "sent", "clock", "off")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for site in list(scene.sites.values())[:shown]:
@@ -273,33 +284,33 @@ def _offset(scene: Scene, offset_ns: int | None) -> Text:
 def _curves(scene: Scene, width: int) -> RenderableType:
     """Skew against its bound, latency against its formula, one bar for each token."""
     releases, timing = scene.releases, scene.scenario.timing
-    chunks = [chunk for chunk in releases.chunks if chunk.sites > 1 or not chunk.unbroken][-(width - 2) :]
+    chunks = [chunk for chunk in releases.chunks if chunk.sites > 0][-(width - 2) :]
     formula_ns = releases.formula_ns(scene.loss)
-    top_ns = max([2 * formula_ns, *[chunk.latency_ns for chunk in chunks]])
+    top_ns = max([1.5 * formula_ns, *[chunk.latency_ns for chunk in chunks]])
     last = chunks[-1] if chunks else None
-    skews = Text(" ").append(_bars([chunk.skew_ns for chunk in chunks], timing.skew_bound_ns), style="cyan")
-    waits = Text(" ")
-    for chunk in chunks:
-        waits.append(_bars([chunk.latency_ns], top_ns), style="green" if chunk.unbroken else "bold yellow")
-    bound = f"bound 2ε = {_bound(scene)}"
+    calm = ["cyan"] * len(chunks)
+    waits = ["green" if chunk.unbroken else "bold yellow" for chunk in chunks]
+    skew = f"{_microseconds(last.skew_ns if last else 0)} µs"
+    latency = f"{to_seconds(last.latency_ns) if last else 0:.2f} s"
     return Group(
-        Text.assemble(" skew ", (f"{_microseconds(last.skew_ns if last else 0)} µs", "bold"), f" of {bound} µs"),
-        skews,
+        Text.assemble(" skew ", (skew, "bold"), f", 2ε = {_bound(scene)} µs"),
+        *_bars([chunk.skew_ns for chunk in chunks], timing.skew_bound_ns, calm),
         Text(""),
-        Text.assemble(
-            " latency ",
-            (f"{to_seconds(last.latency_ns) if last else 0:.2f} s", "bold"),
-            f", formula {to_seconds(round(formula_ns)):.2f} s",
-        ),
-        waits,
-        Text(" d+τ_t/2+τ_t·p/(1-p)+Δ_A", style="color(245)"),
+        Text.assemble(" latency ", (latency, "bold"), f", formula {to_seconds(round(formula_ns)):.2f} s"),
+        *_bars([chunk.latency_ns for chunk in chunks], top_ns, waits),
+        Text(" = d+τ_t/2+τ_t·p/(1-p)+Δ_A", style="color(245)"),
     )
 
 
-def _bars(values: Sequence[float], top: float) -> str:
-    """Eighths of a character; the full block stands for `top`."""
-    steps = len(_BARS) - 1
-    return "".join([_BARS[min(max(round(value / max(top, 1) * steps), 0), steps)] for value in values])
+def _bars(values: Sequence[float], top: float, styles: Sequence[str]) -> tuple[Text, Text]:
+    """Two rows of eighths of a character; both full stand for `top`."""
+    steps = len(_BARS)
+    upper, lower = Text(" "), Text(" ")
+    for value, style in zip(values, styles, strict=True):
+        eighths = min(max(round(value / max(top, 1) * 2 * steps), 1), 2 * steps)
+        upper.append(_BARS[eighths - steps - 1] if eighths > steps else " ", style=style)
+        lower.append(_BARS[min(eighths, steps) - 1], style=style)
+    return upper, lower
 
 
 def _log(scene: Scene, most: int) -> RenderableType:

@@ -73,7 +73,8 @@ class Reconciliation:
             case Data():
                 self._messages[item.sender, item.number] = item
             case Token():
-                if self._ledger.collected < item.token_number <= self.target.cut_token:
+                # Above the point that the walk has reached the chain is proven: nothing replaces it.
+                if self._ledger.collected < item.token_number <= self._expected:
                     self._tokens[item.token_number] = item
                     self._walk()
             case TokenPart():

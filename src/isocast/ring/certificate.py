@@ -38,11 +38,6 @@ class Certificates:
         held = sorted([self.receipts.get(site, 0) for site in universe], reverse=True)
         return held[need - 1] if len(held) >= need else 0
 
-    def certify(self, universe_before: tuple[NodeId, ...], changed_at: int, universe: tuple[NodeId, ...]) -> None:
-        """Raise `certified`. A change of U at token c counts for what follows, once the old U has certified c."""
-        level = self.level(universe_before)
-        if changed_at:
-            level = min(level, changed_at)
-            if level >= changed_at:
-                level = max(level, self.level(universe))
-        self.certified = max(self.certified, level)
+    def certify(self, universe: tuple[NodeId, ...], limit: int) -> None:
+        """Raise `certified` to what a majority of this universe holds, at most to `limit`."""
+        self.certified = max(self.certified, min(self.level(universe), limit))

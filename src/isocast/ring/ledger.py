@@ -166,9 +166,10 @@ class Ledger:
             self.dropped += 1
             return Stored.OUTSIDE_WINDOW
         label = (source, number)
-        if label in self.waiting:
+        if label not in self.waiting:
+            self.waiting[label] = message
+        elif message.base <= expected:
             return Stored.DUPLICATE
-        self.waiting[label] = message
         return Stored.BEHIND if message.base > expected else Stored.KEPT
 
     def missing(self, token: Token) -> list[tuple[NodeId, int]]:

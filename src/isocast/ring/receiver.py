@@ -363,9 +363,13 @@ class Receiver:
             self._certify()
 
     def _certify(self) -> None:
+        """Raise `certified`: each change of U counts for what follows it, once the U before has certified it."""
         certificates = self.certificates
-        changed_at, before = self.ledger.uncertified_change(certificates.certified)
-        certificates.certify(before, changed_at, self.ledger.universe)
+        while True:
+            changed_at, universe = self.ledger.uncertified_change(certificates.certified)
+            certificates.certify(universe, changed_at or self.held)
+            if not changed_at or certificates.certified < changed_at:
+                return
 
     # Release and stability ----------------------------------------------------------------------
 

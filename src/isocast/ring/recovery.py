@@ -56,6 +56,12 @@ class _Attempts:
     next_at: int
     rounds: int = 0
 
+    def wait(self, now: int, retry_ns: int) -> None:
+        """Until τ_r after this attempt was due: late wake-ups do not add up."""
+        self.next_at += retry_ns
+        if self.next_at <= now:
+            self.next_at = now + retry_ns
+
 
 class Recovery:
     """The request timers of one receiver in one epoch."""
@@ -115,7 +121,9 @@ class Recovery:
         return actions
 
     def _due_token(self, number: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
-        attempts = self._attempts.setdefault(number, _Attempts(0, now))
+        attempts = self._attempts.get(number)
+        if attempts is None:
+            attempts = self._attempts[number] = _Attempts(0, self.ask_from(number))
         if now < attempts.next_at:
             return []
         owner = self._schedule.owner(number)
@@ -128,7 +136,7 @@ class Recovery:
         if target != self._site:
             actions.append(AskForToken(number, target))
         attempts.made += 1
-        attempts.next_at = now + self._timing.retry_ns
+        attempts.wait(now, self._timing.retry_ns)
         return actions
 
     def _target(self, owner: NodeId, rounds: int) -> NodeId:
@@ -157,7 +165,7 @@ class Recovery:
         if target != self._site:
             actions.append(AskForRange(held + 1, min(held + RANGE_TOKENS, last_late), target))
         attempts.made += 1
-        attempts.next_at = now + self._timing.retry_ns
+        attempts.wait(now, self._timing.retry_ns)
         return actions
 
     def restart(self) -> None:

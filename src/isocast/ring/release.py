@@ -31,6 +31,8 @@ class Releaser:
         self._entries = entries
         self._gate = gate
         self._faulted = 0
+        self._not_before = 0
+        """While the site is late, the next step's instant."""
 
     def restore(self, released: int, offset: int) -> None:
         """Go on where a restart left off, or where another site's log begins."""
@@ -60,7 +62,8 @@ class Releaser:
             return NEVER if self._faulted >= number or number < schedule.first_token else at
         if self._faulted >= number and not self._gate(number):
             return NEVER
-        return self.due(entry, self.offset, schedule)
+        due = self.due(entry, self.offset, schedule)
+        return due if self._faulted < number else max(due, self._not_before)
 
     def poll(self, schedule: Schedule, epoch: Epoch, now: int) -> list[Effect]:
         """Everything that may go out at `now`, and the faults of what may not."""
@@ -75,7 +78,7 @@ class Releaser:
                 return effects
             if now < self.due(entry, self.offset, schedule):
                 return effects
-            if not self._gate(number):
+            if now < self._not_before or not self._gate(number):
                 self._fault(number, effects)
                 return effects
             if self._is_late(entry, schedule, now):
@@ -93,13 +96,15 @@ class Releaser:
         total = len(entry.messages)
         while self.offset < total:
             due = self.due(entry, self.offset, schedule)
-            if due > now:
+            if now < max(due, self._not_before):
                 return False
             step = min(self._rate or total, total - self.offset)
             first = entry.token.first_sequence + self.offset
             messages = entry.messages[self.offset : self.offset + step]
             effects.append(Release(epoch, entry, first, messages, due))
             self.offset += step
+            # A site that is late keeps the pace too: what it owes goes out step after step from now on.
+            self._not_before = now + MILLISECOND if self._rate and now > due + self._process_ns else 0
         self.released, self.offset = entry.token.token_number, 0
         return True
 

@@ -63,5 +63,5 @@ class SiteState:
 
     def _append(self, entry: LogEntry) -> None:
         self.entries[entry.token.token_number] = entry
-        if len(self.entries) > self.retain:
+        if len(self.entries) > self.retain and self.checkpoint.token_number < self.released:
             self.checkpoint.advance(self.entries.pop(self.checkpoint.token_number + 1))

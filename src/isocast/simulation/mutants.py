@@ -218,6 +218,10 @@ class _StubbornLedger(Ledger):
         super().truncate(keep)
         self.next_number.update(before)
 
+    def follows(self, token: Token) -> bool:
+        # The product refuses a token that skips a number; whoever forgets the roll-back forgets that too.
+        return token.token_number == self.held + 1 and token.prev_digest == self.digest
+
 
 _mutant(
     "no-roll-back",

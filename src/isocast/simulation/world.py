@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["World"]
 
-RETAIN_TOKENS = 2_048
+RETAIN_TOKENS = 256
 """Entries that a simulated disk keeps; a site that was away for longer cannot catch up from its peers."""
 
 
