@@ -206,14 +206,12 @@ def receiver(
     site: NodeId, chain: Chain | None = None, rules: RingSettings = SETTINGS, ring: NewRing | None = None
 ) -> Receiver:
     """A receiver on the first ring that holds a chain already, its receipts told."""
-    machine = Receiver(site, rules, secret(site), blank((ring or founding()).universe))
-    machine.install(ring or (chain.ring if chain else founding()), 0, (), START // 2)
-    for entry in chain.entries if chain else ():
-        machine.take(entry.token.instant)
-        for held in entry.messages:
-            machine.on_data(held, entry.token.instant)
-        machine.on_token(entry.token, entry.token.instant)
-    machine.take(chain.entries[-1].token.instant if chain and chain.entries else START // 2)
+    ring = ring or (chain.ring if chain else founding())
+    machine = Receiver(site, rules, secret(site), blank(ring.universe))
+    entries = tuple(chain.entries) if chain else ()
+    now = entries[-1].token.instant if entries else START // 2
+    machine.install(ring, 0, entries, now)
+    machine.take(now)
     return machine
 
 

@@ -194,7 +194,7 @@ def test_a_clock_that_was_set_back_does_not_make_a_message_wait() -> None:
 
 def test_a_message_is_held_until_it_is_stable_and_not_until_it_is_acknowledged() -> None:
     """Protocol §3; §12, mistake 5: the owner dies with the only copy."""
-    machine, chain = source(2), Chain()
+    machine, chain = source(2, now=T(2)), Chain()
     assert hear(machine, chain.add(message(1)).token, chain.add(message(2)).token) == ()
     assert machine.snapshot().unstable == 2
     assert hear(machine, chain.add().token) == (Persist(OutboxFreed(2)),)
@@ -257,7 +257,7 @@ def test_what_is_in_the_cut_stays_held_until_it_is_stable_in_the_new_ring() -> N
     hear(machine, ring)
     later = short.enter(ring)
     tokens = [later.add().token for _ in range(4)]
-    assert hear(machine, *tokens[:2]) == ()
+    assert Persist(OutboxFreed(2)) not in hear(machine, *tokens[:2])
     assert Persist(OutboxFreed(2)) in hear(machine, *tokens[2:])
 
 
@@ -265,10 +265,8 @@ def test_a_token_of_a_later_ring_rolls_back_too_if_its_ring_was_never_heard_of()
     machine, chain = acknowledged()
     short = cut_after(chain, 1)
     later = short.enter(following(short))
-    hear(machine, later.add().token, now=START)
+    assert sent(hear(machine, later.add().token, now=2 * START)) == [1, 2, 3]
     assert machine.snapshot().unacknowledged == 3
-    assert machine.next_deadline() <= START
-    assert sent(machine.step(TimerFired(), START)) == [1, 2, 3]
 
 
 def test_a_token_of_an_earlier_ring_is_ignored() -> None:

@@ -24,7 +24,7 @@ demo = App(name="demo", help_epilogue=_EXAMPLES)
 
 
 @demo.default
-def _demo(  # noqa: PLR0913  # one for each option
+def _demo(
     *,
     seconds: Annotated[float | None, Parameter(validator=Number(gte=5, lte=3600))] = None,
     speed: Annotated[float | None, Parameter(validator=Number(gt=0, lte=1000))] = None,

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from isocast.cli.live_scene import Note, Scene, Tone, watch
+from isocast.cli.live_scene import Note, Scene, Tone
 from isocast.cli.live_story import demo_scenario
 from isocast.cli.live_summary import next_steps, summary
+from isocast.cli.live_watch import watch
 from isocast.cli.render import line
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import SECOND, to_seconds

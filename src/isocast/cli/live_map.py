@@ -1,22 +1,21 @@
-"""A small world map in braille dots: land, markers with labels, and lines between cities.
-
-The coasts are drawn by hand, a few dozen corners to a continent: enough to know where London is.
-"""
+"""A small world map in braille dots: land, markers with labels, and lines between cities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TypeAlias
 
 from rich.text import Text
 
+from isocast.cli.live_coasts import COASTS, LAKES, Corner
 from isocast.terms.topology import City
 
 __all__ = ["Line", "Mark", "draw_map", "height_for"]
 
-_Corner: TypeAlias = tuple[float, float]
 _Cell: TypeAlias = tuple[int, int]
 
 _NORTH, _SOUTH = 78.0, -57.0
@@ -27,75 +26,6 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 _SEA = "default"
 _LAND = "color(240)"
-
-
-def _corners(text: str) -> tuple[_Corner, ...]:
-    """Longitude and latitude in whole degrees, east and north positive."""
-    numbers = list(map(float, text.split()))
-    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-_COASTS = tuple(
-    map(
-        _corners,
-        (
-            # North and Central America.
-            "-168 66 -162 60 -158 57 -152 59 -146 61 -139 59 -134 57 -130 53 -124 48 -124 40 -120 34 -117 32 -113 27"
-            " -110 23 -112 29 -109 26 -105 20 -97 16 -92 14 -87 12 -83 8 -78 8 -77 9 -82 10 -83 15 -88 16 -87 21 -90 21"
-            " -92 18 -96 19 -97 25 -95 29 -90 29 -84 30 -82 27 -80 25 -80 31 -76 35 -74 40 -70 42 -67 45 -60 46 -65 49"
-            " -60 50 -56 52 -61 57 -65 60 -70 61 -77 62 -78 58 -79 54 -81 52 -83 55 -90 57 -94 59 -94 62 -88 64 -83 68"
-            " -88 69 -95 70 -108 68 -116 69 -126 70 -136 69 -145 70 -156 71 -163 68",
-            "-65 62 -72 64 -74 67 -85 70 -88 73 -80 73 -72 71 -63 67",  # Baffin Island
-            "-117 69 -105 69 -102 72 -112 73 -118 72",
-            "-95 75 -80 75 -65 82 -95 82",
-            "-54 66 -50 62 -44 60 -41 64 -33 68 -22 70 -20 75 -18 80 -60 80 -70 77 -60 75 -54 71",  # Greenland
-            "-24 65 -22 63 -18 63 -13 65 -16 67 -22 66",  # Iceland
-            "-85 22 -80 24 -74 20 -78 20",
-            "-74 20 -68 19 -71 17",
-            # South America.
-            "-77 8 -75 11 -72 12 -68 11 -62 10 -57 6 -51 4 -50 0 -44 -3 -38 -4 -35 -7 -37 -12 -39 -17 -41 -22 -47 -25"
-            " -49 -28 -53 -33 -57 -36 -58 -38 -62 -39 -65 -42 -66 -47 -69 -51 -68 -55 -73 -53 -75 -48 -73 -40 -71 -30"
-            " -70 -20 -76 -14 -80 -6 -81 -4 -80 0 -78 3",
-            # Africa.
-            "-6 36 0 36 10 37 11 33 20 31 23 33 32 31 34 28 37 21 39 16 43 12 51 12 48 5 41 -2 39 -7 40 -14 35 -20"
-            " 35 -24 32 -28 27 -34 19 -35 17 -29 12 -18 13 -9 9 -1 9 4 4 6 -4 5 -8 4 -13 8 -17 13 -17 21 -13 27 -9 31",
-            "44 -16 49 -12 50 -16 47 -25 44 -24",  # Madagascar
-            # Europe and Asia.
-            "-9 37 -9 43 -2 43 -1 46 -4 48 1 50 4 52 8 54 8 57 10 57 10 55 14 54 19 54 21 57 24 57 24 59 30 60 22 60"
-            " 21 63 25 65 22 66 17 61 18 60 16 57 13 55 11 59 5 58 5 62 12 66 18 69 26 71 33 69 41 67 34 66 35 64 40 64"
-            " 44 66 46 68 55 68 61 69 68 68 67 72 73 72 80 73 87 75 100 76 106 77 113 74 127 73 140 72 152 71 160 70"
-            " 170 70 180 69 180 65 177 62 170 60 163 58 162 55 157 51 156 57 163 61 155 59 143 59 135 54 141 52 140 48"
-            " 135 43 130 42 127 39 129 37 129 35 126 34 126 37 125 39 121 39 121 41 118 39 119 37 122 37 119 35 122 31"
-            " 120 26 116 23 110 21 108 21 106 19 109 13 107 10 105 9 103 11 100 13 100 9 103 4 104 1 101 3 98 8 98 16"
-            " 95 16 94 19 91 22 87 21 82 16 80 13 80 10 77 8 76 11 73 17 72 21 70 21 67 25 61 25 57 26 51 28 48 30"
-            " 50 27 51 25 54 24 56 26 59 22 55 17 45 13 43 13 39 21 35 28 34 31 36 36 30 36 27 37 26 40 30 41 36 41"
-            " 41 41 37 45 39 47 35 46 33 44 31 46 28 44 28 41 24 41 22 37 19 40 19 42 14 45 12 44 16 41 18 40 16 38"
-            " 15 40 12 42 8 44 3 43 0 40 0 38 -2 37 -5 36",
-            "-6 50 1 51 0 53 -2 56 -3 59 -6 58 -5 54 -3 53 -5 52",  # Britain
-            "-10 52 -6 52 -6 55 -8 55",
-            "52 71 57 71 68 77 60 76",  # Novaya Zemlya
-            "130 31 132 34 136 34 140 35 142 39 141 41 140 40 138 37 133 35 130 34",  # Japan
-            "140 42 145 43 142 46",
-            "142 46 144 49 143 54",
-            "120 23 121 22 122 25",
-            "120 18 122 18 122 14 124 13 120 14",
-            "122 7 126 6 126 10 123 8",
-            "79 9 82 7 80 6",
-            "95 6 98 4 103 -1 106 -6 102 -4",  # Sumatra
-            "105 -6 114 -7 114 -9 106 -8",
-            "109 1 113 3 117 7 119 5 117 0 116 -4 110 -3",  # Borneo
-            "119 -5 119 -3 120 1 125 1 121 -1 123 -4 121 -4",
-            "131 -1 135 -3 141 -3 147 -6 150 -10 144 -8 138 -8 133 -4",  # New Guinea
-            # Australia and New Zealand.
-            "114 -22 114 -27 115 -34 118 -35 124 -33 131 -31 135 -35 138 -35 141 -38 147 -39 150 -37 153 -31 153 -25"
-            " 146 -19 145 -15 142 -11 141 -16 139 -17 136 -15 137 -12 131 -12 129 -15 125 -14 122 -18",
-            "144 -41 148 -41 147 -44",
-            "173 -34 179 -37 175 -42 174 -39 175 -37",
-            "173 -40 174 -42 170 -46 167 -46 168 -44",
-        ),
-    )
-)
-_LAKES = (_corners("47 45 51 47 53 45 52 41 54 37 49 37 49 40"),)  # The Caspian Sea.
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +67,9 @@ def draw_map(columns: int, rows: int, marks: Sequence[Mark], lines: Iterable[Lin
         shown[cell] = (mark.symbol, mark.style)
     text = Text(no_wrap=True, overflow="crop")
     for row in range(rows):
-        for column in range(columns):
-            text.append(*_character((column, row), dots, styles, shown))
+        cells = [_character((column, row), dots, styles, shown) for column in range(columns)]
+        for style, run in groupby(cells, key=itemgetter(1)):
+            text.append("".join([letter for letter, _ in run]), style)
         if row < rows - 1:
             text.append("\n")
     return text
@@ -163,19 +94,17 @@ def _land(columns: int, rows: int) -> dict[_Cell, int]:
     cells: dict[_Cell, int] = {}
     for y in range(high):
         latitude = _NORTH - (y + 0.5) * (_NORTH - _SOUTH) / high
-        crossings = [_crossings(coast, latitude) for coast in _COASTS]
-        lakes = [_crossings(lake, latitude) for lake in _LAKES]
+        crossings = [_crossings(coast, latitude) for coast in COASTS]
+        lakes = [_crossings(lake, latitude) for lake in LAKES]
         for x in range(wide):
             longitude = (x + 0.5) * 360 / wide - 180
-            if any([_inside(cut, longitude) for cut in crossings]) and not any(
-                [_inside(cut, longitude) for cut in lakes]
-            ):
+            if _inside_any(crossings, longitude) and not _inside_any(lakes, longitude):
                 cell = (x // _DOTS_ACROSS, y // _DOTS_DOWN)
                 cells[cell] = cells.get(cell, 0) | _BITS[y % _DOTS_DOWN][x % _DOTS_ACROSS]
     return cells
 
 
-def _crossings(coast: tuple[_Corner, ...], latitude: float) -> list[float]:
+def _crossings(coast: tuple[Corner, ...], latitude: float) -> list[float]:
     """Longitudes at which a coast crosses a parallel."""
     cuts = []
     for (x1, y1), (x2, y2) in zip(coast, (*coast[1:], coast[0]), strict=True):
@@ -184,8 +113,9 @@ def _crossings(coast: tuple[_Corner, ...], latitude: float) -> list[float]:
     return cuts
 
 
-def _inside(cuts: list[float], longitude: float) -> bool:
-    return len([cut for cut in cuts if cut > longitude]) % 2 == 1
+def _inside_any(outlines: list[list[float]], longitude: float) -> bool:
+    """Inside a line whoever crosses it an odd number of times on the way east."""
+    return any(len([cut for cut in cuts if cut > longitude]) % 2 for cuts in outlines)
 
 
 # Lines --------------------------------------------------------------------------------------------
@@ -233,7 +163,8 @@ def _letters(places: tuple[City, ...], columns: int, rows: int) -> list[tuple[_C
 def _free_cell(cell: _Cell, taken: Mapping[_Cell, None], columns: int, rows: int) -> _Cell:
     """The cell itself, or the nearest one that no other city has."""
     near = sorted(
-        [(dx, dy) for dx in range(-3, 4) for dy in range(-1, 2)], key=lambda step: (abs(step[0]) + 2 * abs(step[1]), step)
+        [(dx, dy) for dx in range(-3, 4) for dy in range(-1, 2)],
+        key=lambda step: (abs(step[0]) + 2 * abs(step[1]), step),
     )
     for dx, dy in near:
         column, row = min(max(cell[0] + dx, 0), columns - 1), min(max(cell[1] + dy, 0), rows - 1)
@@ -255,6 +186,6 @@ def _label(code: str, cell: _Cell, taken: Mapping[_Cell, None], columns: int, ro
         (column - size + 1, row - 1),
     ):
         wanted = {(first + place, line): letter for place, letter in enumerate(code)}
-        if all([0 <= x < columns and 0 <= y < rows and (x, y) not in taken for x, y in wanted]):
+        if all(0 <= x < columns and 0 <= y < rows and (x, y) not in taken for x, y in wanted):
             return wanted
     return {}

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from isocast.cli.live import beats
-from isocast.cli.live_scene import watch
 from isocast.cli.live_story import demo_scenario
 from isocast.cli.live_view import frame
+from isocast.cli.live_watch import watch
 from isocast.terms.instants import SECOND
 
 __all__ = ["main", "picture"]
@@ -25,11 +25,15 @@ __all__ = ["main", "picture"]
 _SIZE = (100, 40)
 _AT_NS = 23 * SECOND + 350 * SECOND // 1000
 """London is back and catches up; repairs are under way."""
+_BLANK = "&#160;"
+_CELL = 12.2
+"""Width of a character in the picture."""
 _FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
-_ANSI = [
-    (20, 22, 28), (224, 82, 82), (88, 190, 120), (226, 190, 80), (92, 140, 230), (186, 120, 220), (86, 190, 210), (214, 218, 226),
-]  # fmt: skip
-_THEME = TerminalTheme((20, 22, 28), (214, 218, 226), _ANSI, _ANSI)
+_DARK, _LIGHT = (20, 22, 28), (214, 218, 226)
+_RED, _GREEN, _YELLOW = (224, 82, 82), (88, 190, 120), (226, 190, 80)
+_BLUE, _MAGENTA, _CYAN = (92, 140, 230), (186, 120, 220), (86, 190, 210)
+_COLOURS = [_DARK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _LIGHT]
+_THEME = TerminalTheme(_DARK, _LIGHT, _COLOURS, _COLOURS)
 
 
 def picture(at_ns: int = _AT_NS) -> str:
@@ -42,7 +46,10 @@ def picture(at_ns: int = _AT_NS) -> str:
     width, height = _SIZE
     console = Console(width=width, height=height, record=True, file=io.StringIO(), force_terminal=True)
     console.print(frame(scene, run, width, height))
-    return console.export_svg(title="isocast demo", theme=_THEME, code_format=_format(), unique_id="isocast")
+    drawn = console.export_svg(title="isocast demo", theme=_THEME, code_format=_format(), unique_id="isocast")
+    return re.sub(
+        r'(<text [^>]*?)x="([^"]+)"([^>]*?)textLength="([^"]+)"([^>]*>)([^<]*)</text>', _without_blanks, drawn
+    )
 
 
 def _format() -> str:
@@ -51,6 +58,23 @@ def _format() -> str:
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"font-family: [^;]+;", f"font-family: {_FONTS};", text)
     return re.sub(r"\n\s*\n+", "\n", text)
+
+
+def _without_blanks(found: re.Match[str]) -> str:
+    """Blanks at the ends of a text become its place and length: not every program draws them."""
+    before, x, between, length, after, text = found.groups()
+    inner = text
+    while inner.startswith(_BLANK):
+        inner = inner[len(_BLANK) :]
+    left = (len(text) - len(inner)) // len(_BLANK)
+    shown = inner
+    while shown.endswith(_BLANK):
+        shown = shown[: -len(_BLANK)]
+    right = (len(inner) - len(shown)) // len(_BLANK)
+    if not shown.strip():
+        return ""
+    place, width = float(x) + left * _CELL, float(length) - (left + right) * _CELL
+    return f'{before}x="{place:.1f}"{between}textLength="{width:.1f}"{after}{shown}</text>'
 
 
 def main(path: str) -> None:

@@ -14,21 +14,16 @@ from typing import TypeAlias
 
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
 from isocast.cli.live_releases import Releases
-from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.ring.effects import Effect, Unicast
-from isocast.ring.inputs import Input, PacketsArrived
-from isocast.ring.receiver import Mode
 from isocast.ring.schedule import Schedule
-from isocast.simulation.build import Build
 from isocast.simulation.network import Burst
 from isocast.simulation.scenario import Scenario
-from isocast.simulation.timed import TimedRun
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
-__all__ = ["Note", "Scene", "Site", "Tone", "state_of", "watch"]
+__all__ = ["Key", "Note", "Scene", "Site", "Tone"]
 
 Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 """A message by its label, or a token, or a part of one."""
@@ -287,16 +282,15 @@ class Scene:
             if self._first("start"):
                 self._note(fact.at, Tone.RING, "The cities know of no ring and ask the servers for one")
             return
-        if not self._first(fact.reason, fact.suspect, self.epoch):
-            return
         who = self.sites[fact.suspect].name if fact.suspect in self.sites else describe(fact.suspect)
+        why = _REASONS.get(fact.reason, fact.reason.value)
         if fact.suspect == fact.site and fact.site not in self._members():
-            text = f"{who} is not on the ring and asks to come in"
-        elif fact.suspect == fact.site:
-            text = f"{who} sends no token {fact.token_number}: {_REASONS.get(fact.reason, fact.reason.value)}"
-        else:
-            text = f"{site.name} suspects {who}: {_REASONS.get(fact.reason, fact.reason.value)}"
-        self._note(fact.at, Tone.TROUBLE, text)
+            if self._first("outside", fact.site, self.epoch):
+                self._note(fact.at, Tone.RING, f"{who} is not on the ring and asks to come in")
+        elif self._first(fact.reason, fact.suspect, self.epoch):
+            alone = fact.suspect == fact.site
+            text = f"{who} sends no token {fact.token_number}: {why}" if alone else f"{site.name} suspects {who}: {why}"
+            self._note(fact.at, Tone.TROUBLE, text)
 
     def _on_faulted(self, fact: Faulted) -> None:
         site = self.sites[fact.site]
@@ -335,60 +329,6 @@ class Scene:
         self.notes.append(note)
         if self.on_note is not None:
             self.on_note(note)
-
-
-def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
-    """A run that is about to begin, and the scene that follows it."""
-    scene = Scene(scenario)
-
-    class WatchedReceiver(PrimaryReceiver):
-        """The product's receiver; what goes in and comes out is counted."""
-
-        def step(self, event: Input, now: int) -> tuple[Effect, ...]:
-            site = self.receiver.site
-            if isinstance(event, PacketsArrived) and scene.sites[site].lacking:
-                scene.arrived(site, event.packets)
-            effects = super().step(event, now)
-            if effects:
-                scene.sent(site, effects)
-            return effects
-
-    run = TimedRun(scenario, seed, Build(receiver=WatchedReceiver), transcript=scene.fact)
-    world, network = run.world, run.world.network
-
-    def needs(site: NodeId, key: Key) -> bool:
-        machine = world.hosts[site].machine
-        if not isinstance(machine, PrimaryReceiver):
-            return False
-        ledger = machine.receiver.ledger
-        what, number = key
-        if isinstance(what, str):
-            return number > ledger.held
-        return number >= ledger.next_number.get(what, 1) and (what, number) not in ledger.waiting
-
-    scene.needs = needs
-    told = network.lost_hook
-
-    def lost(to: NodeId, burst: Burst) -> None:
-        if told is not None:
-            told(to, burst)
-        scene.lost_packets(to, burst)
-
-    network.lost_hook = lost
-    return scene, run
-
-
-def state_of(scene: Scene, run: TimedRun, site: Site) -> str:
-    """One word on what a city does."""
-    machine = run.world.hosts[site.site].machine
-    if not isinstance(machine, PrimaryReceiver):
-        return "down"
-    receiver = machine.receiver
-    if receiver.mode is Mode.SEALED:
-        return "ballot" if scene.epoch else "start"
-    if scene.schedule is None or site.site not in scene.schedule.ring:
-        return "outside"
-    return "token" if scene.holder == site.site else "ring"
 
 
 def _key(packet: object) -> Key | None:

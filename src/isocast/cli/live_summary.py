@@ -37,8 +37,7 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
     )
     yield from _entry(
         "skew",
-        f"{releases.skew_ns / 1e6:.3f} ms at most between cities, bound 2ε ="
-        f" {run.timing.skew_bound_ns / 1e6:g} ms",
+        f"{releases.skew_ns / 1e6:.3f} ms at most between cities, bound 2ε = {run.timing.skew_bound_ns / 1e6:g} ms",
         f"over {releases.punctual:,} releases; {releases.late:,} more were late, of a city that was away",
     )
     missing = scene.lost - scene.regained

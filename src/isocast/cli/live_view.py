@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isocast.cli.live_map import Line, Mark, draw_map, height_for
-from isocast.cli.live_scene import Note, Scene, Site, Tone, state_of
+from isocast.cli.live_scene import Note, Scene, Site, Tone
+from isocast.cli.live_watch import state_of
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import MILLISECOND, to_seconds
@@ -91,7 +92,7 @@ def _compact(scene: Scene, run: TimedRun, width: int, height: int) -> Layout:
 def _panel(content: RenderableType, title: str) -> Panel:
     return Panel(
         content,
-        title=Text(title, style="bold"),
+        title=Text(title, style="bold color(252)"),
         title_align="left",
         box=box.ROUNDED,
         border_style="color(239)",

@@ -19,7 +19,7 @@ _PROCESS = 0.004
 _TAKE_TURNS = 0.15
 _SLOW_TOKENS = 0.2
 _CALM = 0.15
-_PLOTS = 0.35
+_PLOTS = 0.5
 _LOST_DISKS = 0.3
 
 
@@ -153,7 +153,7 @@ def _plot(
     sources: list[object] = [f"source{number}" for number in range(1, int(str(world["sources"])) + 1)]
     servers: list[object] = [f"server{number}" for number in range(1, int(str(world["servers"])) + 1)]
     span = round(random.uniform(0.8, 2) * receivers * period, 6)
-    match random.randint(1, 4):
+    match random.choice([1, 2, 2, 3, 4, 5, 5, 5]):
         case 1 if may_lose:
             # Only the victim hears the sources, acknowledges what they say, and dies with the only copy.
             groups: list[list[object]] = [[victim, *sources], [*others, *servers]]
@@ -177,6 +177,17 @@ def _plot(
                 {"kind": "partition", "at": round(at + span + period / 2, 6), "until": round(at + 2 * span + period, 6),
                  "groups": [[*again, *servers], [*[site for site in sites if site not in again], *sources]]},
             ], 0  # fmt: skip
+        case 5:
+            # Neighbours go on alone and get ahead; the others start again, lose one of theirs before they have
+            # overtaken, and need the stale ones to vote.
+            few = [(victim + place - 1) % receivers + 1 for place in range((receivers - 1) // 2)]
+            many = [site for site in sites if site not in few]
+            down = at + random.uniform(3, 9) * period
+            heal = round(down + random.uniform(1, 4) * period, 6)
+            return [
+                {"kind": "partition", "at": at, "until": heal, "groups": [[*few, *sources[:1]], [*many, *servers]]},
+                {"kind": "crash", "at": round(down, 6), "until": round(heal + 8 * period, 6), "sites": [many[-1]]},
+            ], 0
         case _:
             # Everybody restarts, one after the other, while tokens go round.
             return [

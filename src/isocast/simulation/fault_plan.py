@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.ids import NodeId, server_id, source_id
+from isocast.terms.ids import NodeId, is_source, server_id, source_id
 from isocast.terms.instants import NEVER
 from isocast.terms.topology import City, city
 
@@ -142,6 +142,8 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
         raise values.error("sites", "must name at least one")
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
+    if values.text("disk", "kept") == "lost" and any(is_source(node) for node in nodes):
+        raise values.error("disk", "a source's outbox is its promise to its clients: it can crash, not lose its disk")
     return nodes
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.ring.storage import SiteState
-from isocast.terms.ids import NO_EPOCH, NodeId, is_site
+from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from isocast.simulation.world import World
 
 __all__ = ["FaultPlan", "correct_sites"]
+
+_NEXT_LIFE = 256
+"""Between a server's id and the id under which it comes back without its disk."""
 
 
 class FaultPlan:
@@ -100,6 +103,10 @@ class FaultPlan:
             world.disks[node] = world.blank_disk(node)
         self._down[node] = self._down.get(node, 1) - 1
         if self._down[node] > 0:
+            return
+        if is_server(node) and not disk_kept:
+            # It may have used ballots that it forgot: it comes back as somebody else.
+            world.add(node + _NEXT_LIFE)
             return
         forgot = node in self.lost_disks and not world.build.remembers_nothing
         machine = world.machine(node, forgot=forgot)

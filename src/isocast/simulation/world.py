@@ -110,15 +110,16 @@ class World:
             ReadJournal: self._read_journal,
         }
         for site in self.sites:
-            self._add(site)
+            self.add(site)
         for number in range(1, scenario.servers + 1):
-            self._add(server_id(number))
+            self.add(server_id(number))
         for number in range(1, scenario.sources + 1):
-            self._add(source_id(number))
+            self.add(source_id(number))
 
     # Nodes --------------------------------------------------------------------------------------
 
-    def _add(self, node: NodeId) -> None:
+    def add(self, node: NodeId) -> None:
+        """Let a node come to life, with a blank disk."""
         clock = self._clock(node)
         self.disks[node] = self.blank_disk(node)
         host = Host(node, self.machine(node), self.agenda, clock, self._perform)

@@ -1,0 +1,182 @@
+"""The demo as a user meets it: it runs, says what it saw, and draws on any terminal."""
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from isocast.cli.live import beats
+from isocast.cli.live_map import Line, Mark, draw_map, height_for
+from isocast.cli.live_picture import picture
+from isocast.cli.live_scene import Scene
+from isocast.cli.live_story import demo_scenario
+from isocast.cli.live_view import frame
+from isocast.cli.live_watch import watch
+from isocast.cli.main import main
+from isocast.simulation.run import run_scenario
+from isocast.simulation.scenario import load_scenario
+from isocast.simulation.timed import TimedRun
+from isocast.terms.instants import SECOND
+from isocast.terms.topology import CITIES
+
+ROOT = Path(__file__).parents[2]
+FIRST = "first       London before Sydney in "
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(command.split()) == 0
+    return capsys.readouterr().out
+
+
+def played(seconds: float, sites: int | None = None) -> tuple[Scene, TimedRun]:
+    """The story up to an instant."""
+    scene, run = watch(demo_scenario(sites=sites), seed=7)
+    for _ in beats(scene, run):
+        if scene.now >= seconds * SECOND:
+            break
+    return scene, run
+
+
+def drawn(scene: Scene, run: TimedRun, width: int, height: int) -> list[str]:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, height=height, color_system=None, force_terminal=True, legacy_windows=False
+    )
+    console.print(frame(scene, run, width, height))
+    return out.getvalue().splitlines()
+
+
+# ---- without a terminal
+
+
+def test_a_short_demo_tells_its_story_and_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("demo --headless --seconds 10 --seed 3 --sites 5", capsys)
+    for said in ("seed 3", "London crashes", "The ring re-forms", "London is back", "no violation of safety", "Next:"):
+        assert said in out, said
+    assert re.search(r"losses +(\d+) packets lost, \1 repaired, none missing", out)
+    assert re.search(r"gaps +none", out)
+    assert re.search(r"digest of the trace [0-9a-f]{32}\n", out)
+
+
+def test_the_demo_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("demo", capsys)  # Not a terminal: lines.
+    skew = re.search(r"skew +([\d.]+) ms at most between cities, bound 2ε = ([\d.]+) ms", out)
+    latency = re.search(r"latency +([\d.]+) s on an unbroken ring, formula ([\d.]+) s", out)
+    share = re.search(FIRST + r"([\d.]+) % of 1,000 pairs", out)
+    assert skew
+    assert 0 < float(skew[1]) <= float(skew[2])
+    assert latency
+    assert float(latency[1]) == pytest.approx(float(latency[2]), rel=0.05)
+    assert share
+    assert 44 < float(share[1]) < 57, "four standard deviations of a thousand pairs round 50.8 %"
+    assert "London crashes, and token 15 is due from it" in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
+def test_watching_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    report = run_scenario(load_scenario(ROOT / "scenarios" / "demo.toml"), 7)
+    assert f"digest of the trace {report.trace_digest}\n" in printed("demo --headless --seed 7", capsys)
+
+
+@pytest.mark.parametrize("option", ["--sites 2", "--sites 25", "--loss 0.5", "--seconds 1", "--speed 0", "--seed -1"])
+def test_a_bad_option_is_one_line_and_exit_2(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *option.split()]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+
+
+def test_an_interrupted_demo_still_sums_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    assert main(["demo", "--headless", "--speed", "0.001"]) == 0
+    out = capsys.readouterr().out
+    assert "interrupted" in out
+    assert "no violation so far" in out
+
+
+def test_the_story_comes_with_the_package(tmp_path: Path) -> None:
+    command = (
+        "import sys; from isocast.cli.main import main; sys.exit(main(['demo', '--seconds', '5', '--sites', '3']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, encoding="utf-8", check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "scenarios/" not in done.stdout, "no command that would not work here"
+    assert "isocast plan timing" in done.stdout
+
+
+# ---- on a terminal
+
+
+@pytest.mark.parametrize("seconds", [0.1, 3.0, 9.0, 16.5, 23.3, 40.0])
+@pytest.mark.parametrize("width, height", [(100, 40), (80, 24)])
+def test_a_frame_shows_every_city_the_token_and_the_verdict(seconds: float, width: int, height: int) -> None:
+    lines = drawn(*played(seconds), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for place in CITIES[:10]:
+        assert f" {place.name} " in text
+        assert place.code in text
+    assert re.search(r"token +\d+, epoch ", text)
+    assert re.search(r"violations +0", text)
+    assert re.search(r"gaps +none", text)
+    cut = [line for line in lines[:-2] if "…" in line]
+    assert not cut, "nothing but the log may be cut"
+
+
+@pytest.mark.parametrize("sites", [3, 24])
+@pytest.mark.parametrize("width, height", [(200, 60), (96, 34), (120, 20), (60, 15), (40, 10), (20, 5), (8, 2)])
+def test_any_size_of_terminal_and_ring_is_drawn(sites: int, width: int, height: int) -> None:
+    lines = drawn(*played(16.5, sites), width, height)
+    assert len(lines) <= max(height, 2)
+    assert max(map(len, lines)) <= width
+
+
+def test_the_frame_follows_the_story() -> None:
+    crashed = "\n".join(drawn(*played(16.5), 100, 40))
+    assert "token 15 is missing, London down: the ring re-forms" in crashed
+    assert "✖ down" in crashed
+    back = "\n".join(drawn(*played(23.3), 100, 40))
+    assert "London outside the ring, catching up" in back
+    assert "epoch 2.1" in back
+
+
+def test_the_map_has_land_where_there_is_land() -> None:
+    text = draw_map(72, height_for(72), [Mark(CITIES[0], "◆", "bold")], [Line(CITIES[0], CITIES[2], "green")]).plain
+    rows = text.split("\n")
+    assert (len(rows), {len(row) for row in rows}) == (14, {72})
+
+    def at(latitude: float, longitude: float) -> str:
+        return rows[int((78 - latitude) / 135 * 14)][int((longitude + 180) / 5)]
+
+    for latitude, longitude in ((60, 100), (-10, -55), (10, 20), (-25, 135), (40, -100)):
+        assert at(latitude, longitude) == "⣿"
+    for latitude, longitude in ((0, -140), (-40, -20), (-30, 80)):
+        assert at(latitude, longitude) == " "
+    assert "◆NYC" in text
+
+
+# ---- the picture
+
+
+def test_the_picture_asks_no_other_server() -> None:
+    for text in (picture(), (ROOT / "docs" / "assets" / "demo.svg").read_text(encoding="utf-8")):
+        assert set(re.findall(r"\w+://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}, "a namespace, not an address"
+        assert "@font-face" not in text
+        assert "url(#" in text
+        assert "url(h" not in text
+
+
+def test_the_readme_shows_the_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](docs/assets/demo.svg)" in text
+    assert "<!--" not in text
