@@ -1,9 +1,13 @@
 """The demo as a user meets it: it runs, says what it saw, and draws on any terminal."""
 
 import io
+import os
+import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,13 +36,14 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def played(seconds: float, sites: int | None = None) -> tuple[Scene, TimedRun]:
-    """The story up to an instant."""
+def played(*seconds: float, sites: int | None = None) -> Iterator[tuple[Scene, TimedRun]]:
+    """The story at some instants, the last of them perhaps beyond its end."""
     scene, run = watch(demo_scenario(sites=sites), seed=7)
-    for _ in beats(scene, run):
-        if scene.now >= seconds * SECOND:
-            break
-    return scene, run
+    life = beats(scene, run)
+    for instant in seconds:
+        while scene.now < instant * SECOND and next(life, True) is None:
+            pass
+        yield scene, run
 
 
 def drawn(scene: Scene, run: TimedRun, width: int, height: int) -> list[str]:
@@ -116,38 +121,57 @@ def test_the_story_comes_with_the_package(tmp_path: Path) -> None:
 # ---- on a terminal
 
 
-@pytest.mark.parametrize("seconds", [0.1, 3.0, 9.0, 16.5, 23.3, 40.0])
 @pytest.mark.parametrize("width, height", [(100, 40), (80, 24)])
-def test_a_frame_shows_every_city_the_token_and_the_verdict(seconds: float, width: int, height: int) -> None:
-    lines = drawn(*played(seconds), width, height)
-    assert len(lines) <= height
-    assert max(map(len, lines)) <= width
-    text = "\n".join(lines)
-    for place in CITIES[:10]:
-        assert f" {place.name} " in text
-        assert place.code in text
-    assert re.search(r"token +\d+, epoch ", text)
-    assert re.search(r"violations +0", text)
-    assert re.search(r"gaps +none", text)
-    cut = [line for line in lines[:-2] if "…" in line]
-    assert not cut, "nothing but the log may be cut"
+def test_a_frame_shows_every_city_the_token_and_the_verdict(width: int, height: int) -> None:
+    for scene, run in played(0.1, 3.0, 9.0, 16.5, 23.3, 40.0):
+        lines = drawn(scene, run, width, height)
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        for place in CITIES[:10]:
+            assert f" {place.name} " in text
+            assert place.code in text
+        assert re.search(r"token +\d+, epoch ", text)
+        assert re.search(r"violations +0", text)
+        assert re.search(r"gaps +none", text)
+        assert not [line for line in lines[:-2] if "…" in line], "nothing but the log may be cut"
 
 
 @pytest.mark.parametrize("sites", [3, 24])
-@pytest.mark.parametrize("width, height", [(200, 60), (96, 34), (120, 20), (60, 15), (40, 10), (20, 5), (8, 2)])
-def test_any_size_of_terminal_and_ring_is_drawn(sites: int, width: int, height: int) -> None:
-    lines = drawn(*played(16.5, sites), width, height)
-    assert len(lines) <= max(height, 2)
-    assert max(map(len, lines)) <= width
+def test_any_size_of_terminal_and_ring_is_drawn(sites: int) -> None:
+    for scene, run in played(0.1, 16.5, 23.3, sites=sites):
+        for width, height in ((200, 60), (96, 34), (120, 20), (60, 15), (40, 10), (20, 5), (8, 2)):
+            lines = drawn(scene, run, width, height)
+            assert len(lines) <= height
+            assert max(map(len, lines)) <= width
 
 
 def test_the_frame_follows_the_story() -> None:
-    crashed = "\n".join(drawn(*played(16.5), 100, 40))
+    crashed, back = ["\n".join(drawn(scene, run, 100, 40)) for scene, run in played(16.5, 23.3)]
     assert "token 15 is missing, London down: the ring re-forms" in crashed
     assert "✖ down" in crashed
-    back = "\n".join(drawn(*played(23.3), 100, 40))
     assert "London outside the ring, catching up" in back
     assert "epoch 2.1" in back
+
+
+def test_a_terminal_gets_frames_and_then_the_summary() -> None:
+    command = "import sys; from isocast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONIOENCODING": "utf-8"}
+    arguments = ["demo", "--seconds", "6", "--speed", "50", "--sites", "3"]
+    with subprocess.Popen([sys.executable, "-c", command, *arguments], stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        chunks = []
+        with suppress(OSError):  # Linux says so when the other end has closed.
+            while chunk := os.read(ours, 65536):
+                chunks.append(chunk)
+    os.close(ours)
+    text = b"".join(chunks).decode()
+    shown, _, after = text.partition("\x1b[?1049l")
+    assert process.returncode == 0
+    assert "\x1b[?1049h" in shown, "the other screen, so that nothing of the user's is lost"
+    assert "The world" in shown
+    assert "no violation of safety" in after
 
 
 def test_the_map_has_land_where_there_is_land() -> None:

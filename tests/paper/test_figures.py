@@ -34,7 +34,7 @@ EAST_AND_WEST = (
 """Eight of ten nearer to New York than to Tokyo."""
 
 
-def figure(name: str, messages: int = 0, **changes: object) -> RunReport:
+def figure(name: str, messages: int = 0) -> RunReport:
     """Run a file of scenarios/paper, as it is or with fewer messages; nothing may be violated."""
     scenario = load_scenario(SCENARIOS / f"{name}.toml")
     if messages:
@@ -44,9 +44,10 @@ def figure(name: str, messages: int = 0, **changes: object) -> RunReport:
     return report
 
 
-def run(seed: int = 1, **keys: object) -> RunReport:
+def run(**keys: object) -> RunReport:
     """Run a scenario of a few keys."""
-    report = run_scenario(scenario_from_mapping(keys), seed)
+    scenario = scenario_from_mapping(keys)
+    report = run_scenario(scenario, scenario.seed)
     assert report.violations == []
     return report
 
@@ -93,7 +94,7 @@ def test_requests_and_repairs() -> None:
 def test_false_reformations_of_a_small_ring() -> None:
     report = figure("false-reformation-small", messages=160_000)
     expected = closed_forms.false_reformation(10, 20, 0.01, 1)
-    assert expected == pytest.approx(0.0353, rel=0.02)
+    assert expected == pytest.approx(0.0353, rel=0.005)
     events = expected * report.tokens
     assert report.false_reformations_per_token == pytest.approx(expected, rel=SIGMAS / sqrt(events))
 
@@ -139,11 +140,11 @@ def test_nack_reduction_on_a_tree() -> None:
 
 def test_the_command_reports_the_same_figures() -> None:
     """`isocast sim run FILE --json`, in another process."""
-    command = [sys.executable, "-m", "isocast.cli.main", "sim", "run", str(SCENARIOS / "exchange-london.toml"), "--json"]
-    if not (Path(sys.executable).parent / "isocast").exists():
-        pytest.skip("isocast is not installed beside this interpreter")
-    command[:3] = [str(Path(sys.executable).parent / "isocast")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "7"})
+    program = Path(sys.executable).parent / "isocast"
+    command = [str(program), "sim", "run", str(SCENARIOS / "exchange-london.toml"), "--json"]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "7"}
+    )
     got = json.loads(done.stdout)
     assert got == figure("exchange-london").as_json()
     assert got["first_wins"]["London"] == pytest.approx(0.993, abs=0.005)
@@ -171,11 +172,13 @@ def test_timed_without_loss_at_other_rates(rate: float, period: float) -> None:
     report = run(receivers=3, messages=messages, arrival_rate=rate, token_period=period)
     expected = 1 / (rate * period)
     # The run is as long as the last of Poisson arrivals takes, and at most two tokens are cut off or idle.
-    assert report.control_per_message == pytest.approx(expected, rel=SIGMAS / sqrt(messages) + 2 / (messages * expected))
+    assert report.control_per_message == pytest.approx(
+        expected, rel=SIGMAS / sqrt(messages) + 2 / (messages * expected)
+    )
 
 
 @pytest.mark.parametrize(
-    "m, p, k, retries, tokens", [(5, 0.05, 10, 6, 2_500), (20, 0.01, 15, 5, 1_200), (3, 0.1, 5, 8, 4_000)]
+    "m, p, k, retries, tokens", [(5, 0.05, 10, 6, 2_500), (20, 0.01, 15, 5, 1_200), (3, 0.05, 5, 6, 4_000)]
 )
 def test_requests_and_repairs_of_other_rings(m: int, p: float, k: int, retries: int, tokens: int) -> None:
     """(m-1)·E[attempts] and (m-1)·(lacking items)/(1-p), the recursion done exactly."""
@@ -247,7 +250,9 @@ def test_latency(loss: float, delay: float, gate: str) -> None:
     expected = timing.latency_ns(round(delay * 1e9), loss) / 1e9
     # A message that the owner lacks also holds back those that follow it: a second-order share of the period.
     slack = loss**2 * timing.token_period_ns / 1e9
-    assert report.latency_s_mean == pytest.approx(expected, abs=SIGMAS * wait * sqrt(1 + 12 * loss) / sqrt(3_000) + slack)
+    assert report.latency_s_mean == pytest.approx(
+        expected, abs=SIGMAS * wait * sqrt(1 + 12 * loss) / sqrt(3_000) + slack
+    )
 
 
 # ---- full size
@@ -294,9 +299,9 @@ def false_reformations(seed: int) -> tuple[int, int]:
 
 @pytest.mark.soak
 def test_false_reformations_of_a_ring_of_100(capsys: pytest.CaptureFixture[str]) -> None:
-    """7.5e-4 for each token (10 %). Seeds side by side until 900 events are seen; the estimate is printed as it grows."""
+    """7.5e-4 for each token (10 %): seeds side by side until 900 events are seen, the estimate printed as it grows."""
     expected = closed_forms.false_reformation(100, 100, 0.01, 3)
-    assert expected == pytest.approx(7.5e-4, rel=0.05)
+    assert expected == pytest.approx(7.5e-4, rel=0.01)
     workers = os.cpu_count() or 1
     tokens = events = 0
     with ProcessPoolExecutor(workers) as pool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.paper.timed_ring import PAPER, START, TimedRing
 from tests.paper.worlds import world
@@ -49,7 +51,9 @@ def ring_from(held: dict[NodeId, int]) -> NewRing:
     server, ballot, at = inviting_server()
     effects = server.step(PacketsArrived([vote(site, h, ballot=ballot) for site, h in held.items()]), at)
     for _ in range(20):
-        rings = [effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, NewRing)]
+        rings = [
+            effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, NewRing)
+        ]
         if rings:
             return rings[0]
         at = server.next_deadline()
@@ -103,9 +107,10 @@ def test_the_server_multicasts_several_invitations() -> None:
     while len(instants) < PAPER.retries_max:
         at = server.next_deadline()
         effects = server.step(TimerFired(), at)
-        assert [e.packet.ballot for e in effects if isinstance(e, Multicast) and isinstance(e.packet, Invite)] == [ballot]
+        invites = [e.packet for e in effects if isinstance(e, Multicast) and isinstance(e.packet, Invite)]
+        assert [invite.ballot for invite in invites] == [ballot]
         instants.append(at)
-    assert [b - a for a, b in zip(instants, instants[1:], strict=False)] == [RETRY] * (PAPER.retries_max - 1)
+    assert [b - a for a, b in pairwise(instants)] == [RETRY] * (PAPER.retries_max - 1)
 
 
 def test_an_operable_receiver_answers_and_repeats_its_answer() -> None:
@@ -155,9 +160,7 @@ def test_a_sealed_receiver_takes_no_token_of_the_old_ring() -> None:
 # ---- the new ring
 
 
-@pytest.mark.parametrize(
-    "held", [{1: 7, 2: 6, 3: 7, 4: 5, 5: 7}, {1: 4, 2: 9, 3: 4, 4: 4, 5: 4}, {3: 2, 4: 2, 5: 3}]
-)
+@pytest.mark.parametrize("held", [{1: 7, 2: 6, 3: 7, 4: 5, 5: 7}, {1: 4, 2: 9, 3: 4, 4: 4, 5: 4}, {3: 2, 4: 2, 5: 3}])
 def test_the_ring_starts_after_the_last_token_that_anybody_holds(held: dict[NodeId, int]) -> None:
     """§4.3: "the token can start at t = t_{r,max}+1" and "appoints a receiver with t_r ≥ t as the token site".
 

@@ -1,4 +1,4 @@
-"""§5 of the paper, the modified protocol: its introduction, sentence by sentence (5.1 and 5.2 have files of their own)."""
+"""§5 of the paper, the modified protocol: its introduction, sentence by sentence (5.1 and 5.2 have their own files)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_receivers_wait_between_the_acknowledgement_and_the_release() -> None:
     assert len(ring.tokens()) == 1
     assert ring.releases() == []
     ring.run(START + PAPER.release_delay_ns)
-    assert [(at, site) for at, site, _ in ring.releases()] == [(START + PAPER.release_delay_ns, n) for n in (1, 2, 3, 4)]
+    assert [(at, site) for at, site, _ in ring.releases()] == [
+        (START + PAPER.release_delay_ns, n) for n in (1, 2, 3, 4)
+    ]
 
 
 @pytest.mark.parametrize("error_ms", [0, 1, 5])
@@ -81,13 +83,13 @@ def test_a_message_is_released_a_fixed_time_after_its_timestamp() -> None:
 @pytest.mark.parametrize("kind", [Token, Data])
 def test_the_delay_compensates_for_distance_and_recovery(kind: type[Token | Data]) -> None:
     """§5: "compensates for the difference in reception times ... and the time to detect and recover"."""
-    ring = TimedRing(
-        4, hears=first_copy_lost(kind, 3), delay=lambda a, b: (10 + 40 * ((a + b) % 4)) * MILLISECOND
-    )
+    ring = TimedRing(4, hears=first_copy_lost(kind, 3), delay=lambda a, b: (10 + 40 * ((a + b) % 4)) * MILLISECOND)
     ring.submit(START - SECOND)
     ring.run(START + 2 * PERIOD)
     assert len(ring.requests()) == 1
-    assert [(at, site) for at, site, _ in ring.releases()] == [(START + PAPER.release_delay_ns, n) for n in (1, 2, 3, 4)]
+    assert [(at, site) for at, site, _ in ring.releases()] == [
+        (START + PAPER.release_delay_ns, n) for n in (1, 2, 3, 4)
+    ]
 
 
 def test_a_system_is_fair_when_all_release_at_once() -> None:
@@ -194,7 +196,9 @@ def test_one_token_period_makes_a_ring_fair() -> None:
     Corrected: Δ_A = δ_N+2ε+k_r·τ_r, which is τ_t at its shortest; clocks and other layers add to it.
     """
     assert PAPER.release_delay_ns == PAPER.token_period_ns == PAPER.recovery_ns
-    slow = Timing(PAPER.detect_ns, process_ns=PAPER.process_ns, retries_max=3, token_period_ns=5 * SECOND, gate=PAPER.gate)
+    slow = Timing(
+        PAPER.detect_ns, process_ns=PAPER.process_ns, retries_max=3, token_period_ns=5 * SECOND, gate=PAPER.gate
+    )
     assert slow.release_delay_ns == PAPER.release_delay_ns
 
 

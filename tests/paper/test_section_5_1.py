@@ -230,12 +230,11 @@ def test_the_interval_between_requests_covers_a_request_and_its_answer(
     detect: float, transmit: float, process: float
 ) -> None:
     """§5.1: "The interval between requests is at least 2δ_N+X+P"."""
-    times = {"detect_ns": from_seconds(detect), "transmit_ns": from_seconds(transmit)}
-    timing = Timing(**times, process_ns=from_seconds(process))
+    timing = Timing(from_seconds(detect), from_seconds(transmit), from_seconds(process))
     assert timing.retry_ns == from_seconds(2 * detect + transmit + process)
     assert retry(timing).value == pytest.approx(2 * detect + transmit + process)
     with pytest.raises(LocalProtocolError, match="τ_r"):
-        Timing(**times, process_ns=from_seconds(process), retry_ns=timing.retry_ns - 1)
+        replace(timing, retry_ns=timing.retry_ns - 1)
 
 
 def test_token_sites_transmit_on_time_even_after_the_last_attempt() -> None:

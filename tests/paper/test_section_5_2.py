@@ -194,7 +194,8 @@ def test_the_average_number_of_requests_is_reduced() -> None:
     """§5.2: "the average number of requests for retransmission is clearly reduced"."""
     keys = {"receivers": 12, "messages": 600, "arrival_rate": 10, "loss": 0.02, "loss_model": "tree"}
     counts = [
-        world(tree_branches=3, retries_max=6, servers=1, nack_sets=sets, **keys).run.figures.sent[Nack] for sets in (1, 3)
+        world(tree_branches=3, retries_max=6, servers=1, nack_sets=sets, **keys).run.figures.sent[Nack]
+        for sets in (1, 3)
     ]
     assert counts[1] < 0.8 * counts[0]
 
@@ -220,8 +221,9 @@ def test_the_last_set_still_completes_before_release() -> None:
     # Site 4 asks last, and its first two requests are lost.
     ring = reduced(4, 3, first_copy_lost(Token, 4))
     lose = ring.hears
-    ring.hears = lambda sent, to: lose(sent, to) and not (
-        isinstance(sent.packet, Nack) and sent.at < START + 2 * PERIOD + DETECT + 2 * PAPER.retry_ns
+    ring.hears = lambda sent, to: (
+        lose(sent, to)
+        and not (isinstance(sent.packet, Nack) and sent.at < START + 2 * PERIOD + DETECT + 2 * PAPER.retry_ns)
     )
     ring.submit(START - SECOND)
     ring.run(START + 3 * PERIOD)

@@ -17,7 +17,7 @@ from isocast.ring.storage import SiteState
 from isocast.terms.ids import Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.timing import Gate, Timing
-from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, Nack, NewRing, Packet, Repair, Token
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Nack, NewRing, Packet, Repair, Token
 
 __all__ = ["DELAY", "PAPER", "START", "Sent", "TimedRing", "everyone", "first_copy_lost"]
 
@@ -179,7 +179,7 @@ class TimedRing:
         machine = self.machines.get(node)
         if machine is None:
             return
-        for effect in machine.step(event, self.now + self._errors.get(node, 0)):  # type: ignore[arg-type]
+        for effect in machine.step(event, self.now + self._errors.get(node, 0)):
             self.effects.append((self.now, node, effect))
             match effect:
                 case Multicast(packet):

@@ -31,12 +31,11 @@ class Seen:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
 
-def world(
-    seed: int = 1, before: Callable[[TimedRun], None] = lambda _run: None, **keys: object
-) -> Seen:
+def world(before: Callable[[TimedRun], None] = lambda _run: None, /, **keys: object) -> Seen:
     """Run a scenario of the timed protocol to its end; nothing may be violated."""
     facts: list[Fact] = []
-    run = TimedRun(scenario_from_mapping(keys), seed, transcript=facts.append)
+    scenario = scenario_from_mapping(keys)
+    run = TimedRun(scenario, scenario.seed, transcript=facts.append)
     before(run)
     run.run()
     violations = run.violations()

@@ -27,7 +27,7 @@ from isocast.wire.packets import Data
 
 __all__ = ["Agreement"]
 
-WINDOW_MESSAGES = 1 << 20
+WINDOW_MESSAGES = 1 << 16
 """Messages of the reference that are kept for a site that lags."""
 _PRUNE_EVERY = 64
 _SUBMISSIONS_MAX = 1 << 16

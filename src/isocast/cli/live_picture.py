@@ -26,6 +26,7 @@ _SIZE = (100, 40)
 _AT_NS = 23 * SECOND + 350 * SECOND // 1000
 """London is back and catches up; repairs are under way."""
 _BLANK = "&#160;"
+_DOTS = re.compile("[\u2800-\u28ff]")
 _CELL = 12.2
 """Width of a character in the picture."""
 _FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
@@ -74,6 +75,15 @@ def _without_blanks(found: re.Match[str]) -> str:
     if not shown.strip():
         return ""
     place, width = float(x) + left * _CELL, float(length) - (left + right) * _CELL
+    if _DOTS.search(shown):  # Another font's, perhaps of another width: each at its own place.
+        letters = enumerate(shown.replace(_BLANK, " "))
+        return "".join(
+            [
+                f'{before}x="{place + n * _CELL:.1f}"{between}{after.lstrip()}{dots}</text>'
+                for n, dots in letters
+                if dots != " "
+            ]
+        )
     return f'{before}x="{place:.1f}"{between}textLength="{width:.1f}"{after}{shown}</text>'
 
 

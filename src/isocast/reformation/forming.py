@@ -10,7 +10,11 @@ from isocast.ring.certificate import majority
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Join
 
-__all__ = ["Formation", "cut_key", "enough", "form", "hearing_group", "spread"]
+__all__ = ["EXACT_MAX", "Formation", "cut_key", "enough", "form", "hearing_group", "spread"]
+
+
+EXACT_MAX = 16
+"""Voters up to which the largest group is searched exactly: at worst 2^16 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,40 +56,94 @@ def form(
     if not votes:
         return None
     best = max(votes.values(), key=key)
-    universe = best.universe
-    voters = [site for site in universe if site in votes]
-    if not suffices(len(voters), universe):
+    for candidates in _candidates(votes, best, barred):
+        found = _form_from(votes, candidates, best, suffices)
+        if found is not None:
+            return Formation(best, spread(found, regions, _holders(votes, best)), _holders(votes, best))
+    # Any majority of votes is a quorum of its own: whom the others do not hear need not hold them up.
+    group = hearing_group(votes, sorted(votes))
+    if not group:
         return None
-    holders = tuple([site for site in sorted(votes) if _same_log(votes[site], best)])
-    able = [site for site in voters if site not in barred]
-    for candidates in (able, voters):
-        group = hearing_group(votes, candidates)
-        if suffices(len(group), universe) and any(site in holders for site in group):
-            return Formation(best, spread(group, regions, holders), holders)
-    return None
+    best = max([votes[site] for site in group], key=key)
+    group = [site for site in group if site in best.universe]
+    if not suffices(len(group), best.universe) or best.sender not in group:
+        return None
+    return Formation(best, spread(group, regions, _holders(votes, best)), _holders(votes, best))
+
+
+def _candidates(votes: Mapping[NodeId, Join], best: Join, barred: Mapping[NodeId, int]) -> list[list[NodeId]]:
+    """Voters of U as of the cut, first without those barred."""
+    voters = [site for site in best.universe if site in votes]
+    return [[site for site in voters if site not in barred], voters]
+
+
+def _form_from(
+    votes: Mapping[NodeId, Join],
+    candidates: list[NodeId],
+    best: Join,
+    suffices: Callable[[int, tuple[NodeId, ...]], bool],
+) -> list[NodeId] | None:
+    """A group that hears itself, is large enough and has a holder of the cut."""
+    if not suffices(len(candidates), best.universe):
+        return None
+    holders = _holders(votes, best)
+    group = hearing_group(votes, candidates, holders)
+    if not suffices(len(group), best.universe) or not any(site in holders for site in group):
+        return None
+    return group
+
+
+def _holders(votes: Mapping[NodeId, Join], best: Join) -> tuple[NodeId, ...]:
+    return tuple([site for site in sorted(votes) if _same_log(votes[site], best)])
 
 
 def _same_log(vote: Join, best: Join) -> bool:
     return (vote.epoch, vote.held, vote.digest) == (best.epoch, best.held, best.digest)
 
 
-def hearing_group(votes: Mapping[NodeId, Join], candidates: list[NodeId]) -> list[NodeId]:
-    """A large group of voters that all hear one another.
+def hearing_group(
+    votes: Mapping[NodeId, Join], candidates: list[NodeId], wanted: tuple[NodeId, ...] = ()
+) -> list[NodeId]:
+    """The largest group of voters that all hear one another, one of `wanted` among them if there are any.
 
-    Starting from everybody, the site with the most broken pairs leaves until none is broken. For the few broken
-    pairs of real networks that is the largest such group; finding it in general is the clique problem.
+    That is the clique problem: up to `EXACT_MAX` sites it is searched exactly. Beyond, the site with the most
+    broken pairs leaves until none is broken, which for the few broken pairs of real networks is the same.
     """
+    hears = {
+        site: frozenset([other for other in candidates if other in votes[site].heard and site in votes[other].heard])
+        for site in candidates
+    }
+    if len(candidates) <= EXACT_MAX:
+        return _largest(candidates, hears, wanted)
     group = list(candidates)
-    heard = {site: frozenset(votes[site].heard) for site in group}
     while True:
-        broken = {
-            site: sum([other not in heard[site] or site not in heard[other] for other in group if other != site])
-            for site in group
-        }
-        worst = max(group, key=lambda site: (broken[site], site), default=None)
+        broken = {site: len(group) - 1 - sum([other in hears[site] for other in group]) for site in group}
+        worst = max(group, key=lambda site: (broken[site], site not in wanted, site), default=None)
         if worst is None or not broken[worst]:
             return group
         group.remove(worst)
+
+
+def _largest(
+    candidates: list[NodeId], hears: Mapping[NodeId, frozenset[NodeId]], wanted: tuple[NodeId, ...]
+) -> list[NodeId]:
+    """Exact search, branch and bound: each site is in or out, the larger group wins, the first found on a tie."""
+    best: list[NodeId] = []
+
+    def search(group: list[NodeId], rest: list[NodeId]) -> None:
+        nonlocal best
+        if len(group) + len(rest) <= len(best):
+            return
+        if not rest:
+            if not wanted or any(site in wanted for site in group):
+                best = list(group)
+            return
+        site, *others = rest
+        search([*group, site], [other for other in others if other in hears[site]])
+        search(group, others)
+
+    search([], list(candidates))
+    return best
 
 
 def spread(group: list[NodeId], regions: Mapping[NodeId, str], holders: tuple[NodeId, ...]) -> tuple[NodeId, ...]:

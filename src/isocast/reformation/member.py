@@ -77,6 +77,7 @@ class Member:
             self._reconciliation = None
             return self._join(ballot, now)
         if ballot == receiver.promised > receiver.accepted:
+            self._silences = 0
             return [] if self._reconciliation else self._join(ballot, now)
         refuse = Refuse(self._stripe, receiver.accepted, receiver.site, ballot, receiver.promised, receiver.held)
         return [Unicast(invite.sender, refuse)]
@@ -105,7 +106,12 @@ class Member:
             return []
         before = self._reconciliation.stage
         self._reconciliation.offer(repair.item)
-        return self._reconcile(now, ask=self._reconciliation.stage != before)
+        effects = self._reconcile(now, ask=False)
+        if self._reconciliation is not None and self._reconciliation.stage != before:
+            # Answered: the next question at once, and nobody was silent.
+            self._silences = 0
+            effects = self._reconcile(now)
+        return effects
 
     @property
     def reconciling(self) -> bool:

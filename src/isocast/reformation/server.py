@@ -25,6 +25,8 @@ __all__ = ["ReformationServer", "ServerSnapshot", "ServerState"]
 
 CLOCK_BAR_CYCLES = 4
 """Cycles for which a site accused of a bad clock by a majority stays off the ring."""
+COMPLAINT_CYCLES = 3
+"""Cycles within which a second complaint of the same site about the same other counts."""
 PLANNED_CYCLES = 2
 """Cycles between two planned ballots, doubled each time that a ballot changes nothing."""
 
@@ -71,9 +73,8 @@ class ServerSnapshot:
 class _Probe:
     suspect: NodeId
     token_number: int
+    accuser: NodeId
     attempts: int = 0
-    excused: bool = False
-    since: int = 0
 
 
 @dataclass(slots=True)
@@ -121,6 +122,8 @@ class ReformationServer:
         self._probe: _Probe | None = None
         self._ballot: _Ballot | None = None
         self._planned = _Planned()
+        self._excused: dict[tuple[NodeId, NodeId], int] = {}
+        self._alive: dict[NodeId, int] = {}
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
         self._barred: dict[NodeId, int] = {}
         self._last_now = -NEVER
@@ -161,8 +164,7 @@ class ReformationServer:
             self._next_at -= span_ns
         if self._ballot is not None and self._ballot.decide_at < NEVER:
             self._ballot.decide_at -= span_ns
-        if self._probe is not None:
-            self._probe.since -= span_ns
+        self._excused = {pair: at - span_ns for pair, at in self._excused.items()}
         self._planned.not_before -= span_ns
         self._barred = {site: until - span_ns for site, until in self._barred.items()}
 
@@ -207,17 +209,18 @@ class ReformationServer:
                 self._start_probe(suspect, now)
 
     def _start_probe(self, suspect: Suspect, now: int) -> None:
-        known = self._probe
-        if known is not None and known.excused and known.suspect == suspect.suspect:
-            if suspect.token_number == known.token_number and now >= known.since + self._timing.retry_ns:
-                # Alive, and yet the same complaint again: some pair of sites does not hear each other.
-                self._wait(now)
-                return
-            if suspect.token_number == known.token_number:
-                return
-        self._probe = _Probe(suspect.suspect, suspect.token_number)
-        self._stage = Stage.PROBING
-        self._send_probe(now)
+        """Ask the accused itself; a second complaint about a site that answered means a broken pair."""
+        pair = (suspect.sender, suspect.suspect)
+        answered_at = self._excused.get(pair)
+        if answered_at is not None and now >= answered_at + self._timing.retry_ns:
+            self._wait(now)
+            return
+        if answered_at is None and self._alive.get(suspect.suspect, 0) >= suspect.token_number:
+            self._excused[pair] = now
+        elif answered_at is None:
+            self._probe = _Probe(suspect.suspect, suspect.token_number, suspect.sender)
+            self._stage = Stage.PROBING
+            self._send_probe(now)
 
     def _send_probe(self, now: int) -> None:
         probe = self._probe
@@ -243,7 +246,11 @@ class ReformationServer:
             if refuse.held < probe.token_number:
                 self._wait(now)
                 return
-            probe.excused, probe.since = True, now
+            cycles = COMPLAINT_CYCLES * (len(self.ring.ring) if self.ring else 1)
+            since = now - cycles * self._timing.token_period_ns
+            self._excused = {pair: at for pair, at in self._excused.items() if at >= since}
+            self._excused[probe.accuser, probe.suspect] = now
+            self._alive[probe.suspect] = refuse.held
             self._rest()
 
     def _on_rival(self, invite: Invite, now: int) -> None:
@@ -432,5 +439,7 @@ class ReformationServer:
         self.ring = ring
         self._ballot = None
         self._probe = None
+        self._excused.clear()
+        self._alive.clear()
         self._accused.clear()
         self._rest()

@@ -80,7 +80,8 @@ class Issuer:
             return self._entry(receiver, slot, schedule, now)
         if not late:
             return None
-        self.slot = schedule.next_slot(self.site, slot + 1)
+        # A site that was away has missed more slots than this one: say so once.
+        self.slot = schedule.next_slot(self.site, max(slot + 1, schedule.last_due(now - self._timing.process_ns)))
         reason = Suspicion.BEHIND if receiver.held != slot - 1 else Suspicion.LATE
         return RingSuspected(slot, self.site, reason)
 

@@ -28,7 +28,8 @@ class PartStore:
             parts.clear()
         parts[part.part] = part
         if len(self._parts) > TOKENS_MAX:
-            del self._parts[min(self._parts)]
+            # The oldest is needed first; a later one can be asked for again.
+            del self._parts[max(self._parts)]
         if len(parts) < part.parts:
             return None
         self._parts.pop(part.token_number, None)

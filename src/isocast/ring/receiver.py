@@ -120,6 +120,8 @@ class Receiver:
         for number in sorted(state.entries):
             self.ledger.append(state.entries[number])
         self.certificates = Certificates()
+        # What was released had passed its gate: nobody needs to certify it again.
+        self.certificates.certified = state.released
         self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
         self.releaser.restore(state.released, state.offset)
         self.issuer = self.issuer_class(site, settings, secret)

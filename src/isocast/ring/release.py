@@ -103,8 +103,9 @@ class Releaser:
             messages = entry.messages[self.offset : self.offset + step]
             effects.append(Release(epoch, entry, first, messages, due))
             self.offset += step
-            # A site that is late keeps the pace too: what it owes goes out step after step from now on.
-            self._not_before = now + MILLISECOND if self._rate and now > due + self._process_ns else 0
+            # What is owed, from an earlier ring or by a site that is late, goes out step after step from now on.
+            owed = now > due + self._process_ns or entry.token.token_number < schedule.first_token
+            self._not_before = now + MILLISECOND if owed and self._rate else 0
         self.released, self.offset = entry.token.token_number, 0
         return True
 

@@ -42,6 +42,8 @@ class OutboxState:
     messages: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """number → (client's key, payload)."""
     keys: dict[bytes, int] = field(default_factory=dict)
+    keys_max: int = KEYS_MAX
+    """How many keys are remembered."""
 
     def apply(self, record: Record) -> None:
         """Take one record."""
@@ -50,7 +52,7 @@ class OutboxState:
                 self.messages[number] = (key, payload)
                 self.keys[key] = number
                 self.next_number = number + 1
-                if len(self.keys) > KEYS_MAX:
+                if len(self.keys) > self.keys_max:
                     del self.keys[next(iter(self.keys))]
             case OutboxFreed(base):
                 for number in [number for number in self.messages if number < base]:
@@ -97,6 +99,7 @@ class Source:
         state = state or OutboxState()
         self._next_number = state.next_number
         self._keys = dict(state.keys)
+        self._keys_max = state.keys_max
         self._held = {number: _Held(payload, -NEVER) for number, (_, payload) in sorted(state.messages.items())}
         self._unacknowledged = len(self._held)
         self._freed = min(self._held, default=self._next_number)
@@ -151,7 +154,7 @@ class Source:
         number = self._next_number
         self._next_number += 1
         self._keys[key] = number
-        if len(self._keys) > KEYS_MAX:
+        if len(self._keys) > self._keys_max:
             del self._keys[next(iter(self._keys))]
         self._held[number] = _Held(payload, now)
         self._unacknowledged += 1

@@ -61,7 +61,9 @@ if TYPE_CHECKING:
 
 __all__ = ["World"]
 
-RETAIN_TOKENS = 256
+RETAIN_KEYS = 1_024
+"""Client keys that a simulated source remembers: nobody here retries after minutes."""
+RETAIN_TOKENS = 128
 """Entries that a simulated disk keeps; a site that was away for longer cannot catch up from its peers."""
 
 
@@ -151,7 +153,7 @@ class World:
         """What a node starts with."""
         if is_site(node):
             return SiteState(Checkpoint(universe=self.sites), retain=RETAIN_TOKENS)
-        return OutboxState() if is_source(node) else ServerState()
+        return OutboxState(keys_max=RETAIN_KEYS) if is_source(node) else ServerState()
 
     def machine(self, node: NodeId, *, forgot: bool = False) -> Machine:
         """A machine made from what the node's disk says."""

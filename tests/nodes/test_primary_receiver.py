@@ -1,0 +1,128 @@
+"""A primary receiver, R_P (§4.1): receiver and member in one site."""
+
+from __future__ import annotations
+
+from tests.reformation.ballots import invite
+from tests.ring.makers import (
+    EPOCH,
+    MS,
+    NEXT_EPOCH,
+    PERIOD,
+    RETRY,
+    Chain,
+    T,
+    arrive,
+    blank,
+    completed,
+    following,
+    founding,
+    message,
+    packets,
+    receipt,
+    secret,
+    settings,
+    told,
+)
+
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.ring.effects import Multicast, Persist, PromiseMade, RingInstalled, RingSuspected
+from isocast.ring.inputs import ControlRequested, JournalRead, TimerFired
+from isocast.ring.receiver import Mode
+from isocast.terms.ids import NO_EPOCH
+from isocast.wire.packets import ControlEntry, ControlKind, Join, Receipt, Repair, Suspect, Suspicion, Token
+
+
+def site(number: int = 2, chain: Chain | None = None) -> PrimaryReceiver:
+    return PrimaryReceiver(number, settings(), secret(number), chain.state() if chain else Chain().state())
+
+
+def test_a_fresh_site_wants_to_be_woken_at_once_and_asks_for_a_ring() -> None:
+    machine = PrimaryReceiver(2, settings(), secret(2), blank())
+    assert machine.next_deadline() == 0
+    suspicion, told_all = machine.step(TimerFired(), MS)
+    assert suspicion == RingSuspected(0, 2, Suspicion.LOST)
+    assert told_all == Multicast(Suspect(0, NO_EPOCH, 2, 0, 2, Suspicion.LOST, NO_EPOCH))
+
+
+def test_a_burst_of_messages_is_stored_in_silence() -> None:
+    machine = site()
+    assert machine.step(arrive(message(1), message(2)), T(1) - MS) == ()
+    assert machine.snapshot().receiver.waiting == 2
+
+
+def test_a_burst_is_taken_in_its_order() -> None:
+    entry = Chain().add(message(1))
+    effects = site().step(arrive(entry.token, message(1)), T(1) + MS)
+    assert effects == (*completed(entry), told(2, entry))
+
+
+def test_a_vote_in_the_same_burst_reports_what_came_before_it() -> None:
+    """S7 no RECEIPT(e) after prom > e: the receipt goes out first, and the promise covers it."""
+    entry = Chain().add()
+    effects = site().step(arrive(entry.token, invite()), T(1) + MS)
+    kinds = [type(packet) for packet in packets(effects)]
+    assert kinds == [Receipt, Join]
+    assert effects.index(Persist(PromiseMade(NEXT_EPOCH))) > effects.index(told(2, entry))
+    assert [packet.held for packet in packets(effects) if isinstance(packet, Join)] == [1]
+
+
+def test_after_the_promise_the_rest_of_the_burst_is_fenced_off() -> None:
+    entry = Chain().add()
+    machine = site()
+    machine.step(arrive(invite(), entry.token, receipt(1, Chain().grow(1))), T(1) + MS)
+    assert (machine.snapshot().receiver.held, machine.snapshot().receiver.mode) == (0, Mode.SEALED)
+
+
+def test_a_suspicion_is_told_to_everybody_with_the_promise() -> None:
+    """Protocol §2: SUSPECT{t, reason} to the reformation servers and multicast."""
+    machine = site(1)
+    effects = machine.step(TimerFired(), T(1) + PERIOD)
+    late = RingSuspected(1, 1, Suspicion.LATE)
+    assert effects[effects.index(late) + 1] == Multicast(Suspect(0, EPOCH, 1, 1, 1, Suspicion.LATE, EPOCH))
+
+
+def test_repairs_belong_to_the_reconciliation_while_there_is_one() -> None:
+    chain = Chain().grow(1)
+    machine = site(2, chain)
+    entry = chain.fork().add()
+    ring = following(Chain())
+    alive = chain.fork()
+    wanted = alive.add(message(1))
+    ring = following(alive, holders=(1, 3))
+    machine.step(arrive(ring), T(2))
+    assert machine.snapshot().member.reconciling == NEXT_EPOCH
+    repairs = [Repair(0, NEXT_EPOCH, 1, item) for item in (entry.token, wanted.token, message(1))]
+    effects = machine.step(arrive(*repairs), T(2) + MS)
+    assert Persist(RingInstalled(ring, 1, (wanted,))) in effects
+
+
+def test_who_was_heard_is_in_the_vote() -> None:
+    machine = site(2)
+    machine.step(arrive(receipt(3, Chain())), T(1))
+    [vote] = [packet for packet in packets(machine.step(arrive(invite()), T(1) + MS)) if isinstance(packet, Join)]
+    assert vote.heard == (3,)
+
+
+def test_the_site_is_woken_for_its_receiver_and_for_its_member() -> None:
+    machine = site(3)
+    machine.step(TimerFired(), T(1))
+    assert machine.next_deadline() == T(1) + 22 * MS
+    machine.step(arrive(invite()), T(1) + MS)
+    assert machine.next_deadline() == T(1) + MS + RETRY
+
+
+def test_an_operators_entry_and_the_journals_answer_reach_the_receiver() -> None:
+    mark = ControlEntry(ControlKind.MARK, 1, b"open")
+    machine = site(1)
+    machine.step(ControlRequested(mark), T(1) - MS)
+    [token] = [packet for packet in packets(machine.step(TimerFired(), T(1))) if isinstance(packet, Token)]
+    assert token.control == (mark,)
+    entry = Chain().add()
+    [repair] = packets(machine.step(JournalRead(3, (entry,)), T(1) + 1))
+    assert repair == Repair(0, EPOCH, 1, entry.token)
+
+
+def test_a_lost_disk_is_never_forgotten() -> None:
+    machine = PrimaryReceiver(2, settings(), secret(2), blank(), forgot=True)
+    assert machine.step(arrive(founding(), invite()), T(1)) == ()
+    assert machine.snapshot().receiver.promised == NO_EPOCH

@@ -1,0 +1,39 @@
+"""Figure 2: the roles that simulator and real network drive alike."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ring.makers import S1, SERVER, blank, secret, settings
+
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_source import OutboxState, PrimarySource
+from isocast.nodes.reformation_server import ReformationServer, ServerState
+from isocast.ring.inputs import TimerFired
+from isocast.simulation.host import Machine
+
+
+def machines() -> list[Machine]:
+    rules = settings()
+    return [
+        PrimaryReceiver(1, rules, secret(1), blank()),
+        PrimarySource(S1, rules, OutboxState()),
+        ReformationServer(SERVER, rules, 0, {}, ServerState()),
+    ]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_every_role_keeps_the_contract_of_a_machine(place: int) -> None:
+    """step(event, now) -> effects; next_deadline(); a frozen snapshot()."""
+    machine = machines()[place]
+    assert isinstance(machine.step(TimerFired(), 0), tuple)
+    assert isinstance(machine.next_deadline(), int)
+    snapshot = machine.snapshot()  # type: ignore[attr-defined]
+    assert type(snapshot).__dataclass_params__.frozen
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_same_inputs_give_the_same_effects(place: int) -> None:
+    one, other = machines()[place], machines()[place]
+    for now in (0, 5, 10**9):
+        assert one.step(TimerFired(), now) == other.step(TimerFired(), now)
+        assert one.next_deadline() == other.next_deadline()

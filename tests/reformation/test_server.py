@@ -1,0 +1,350 @@
+"""A reformation server, X_R (§4.3; protocol §5): probes suspects, runs ballots, forms rings."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reformation.ballots import join, refuse, suspect
+from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, PERIOD, RETRY, SERVER, Chain, T, arrive, following, founding, settings
+
+from isocast.reformation.server import CLOCK_BAR_CYCLES, ReformationServer, ServerState, Stage
+from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
+from isocast.ring.inputs import TimerFired
+from isocast.terms.ids import NO_EPOCH, Epoch, server_id
+from isocast.terms.instants import NEVER
+from isocast.wire.packets import Invite, NewRing, Packet, Suspicion
+
+TIMING = settings().timing
+GRACE = TIMING.grace_ns
+PROBE = Invite(0, EPOCH, SERVER, EPOCH)
+CALL = Invite(0, EPOCH, SERVER, NEXT_EPOCH)
+RIVAL = server_id(2)
+
+
+class Server:
+    """A server that knows the first ring, woken exactly at its deadlines."""
+
+    def __init__(self, rank: int = 0, state: ServerState | None = None, *, server: int = SERVER) -> None:
+        state = ServerState(EPOCH, founding()) if state is None else state
+        self.machine = ReformationServer(server, settings(), rank, {}, state)
+        self.now = T(6)
+
+    def hear(self, *burst: Packet) -> list[Effect]:
+        return list(self.machine.step(arrive(*burst), self.now))
+
+    def wake(self) -> list[Effect]:
+        """Let time pass to the deadline."""
+        self.now = max(self.now, self.machine.next_deadline())
+        return list(self.machine.step(TimerFired(), self.now))
+
+    def call(self) -> list[Effect]:
+        """Go to a ballot, as after a crash of the owner."""
+        self.hear(suspect(Suspicion.BEHIND))
+        return self.wake()
+
+    @property
+    def stage(self) -> Stage:
+        return self.machine.snapshot().stage
+
+
+def ring_in(effects: list[Effect]) -> NewRing:
+    [ring] = [effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, NewRing)]
+    return ring
+
+
+# Suspicion and probes
+
+
+@pytest.mark.parametrize("reason", [Suspicion.UNRECOVERED, Suspicion.NO_RECEIPTS])
+def test_a_suspect_is_probed_k_r_times_before_a_ballot(reason: Suspicion) -> None:
+    """Protocol §5, step 1: X_R probes the suspect k_r times, then picks b."""
+    server = Server()
+    assert server.hear(suspect(reason)) == [Unicast(1, PROBE)]
+    assert server.machine.next_deadline() == server.now + RETRY
+    assert server.wake() == [Unicast(1, PROBE)]
+    assert server.wake() == []
+    assert (server.stage, server.wake()) == (Stage.WAITING, [Persist(BallotChosen(NEXT_EPOCH)), Multicast(CALL)])
+
+
+def test_a_suspect_that_is_alive_and_ahead_is_excused() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    assert server.hear(refuse(1, EPOCH, EPOCH, held=5)) == []
+    assert (server.stage, server.machine.next_deadline()) == (Stage.IDLE, NEVER)
+
+
+def test_a_token_of_the_suspects_own_excuses_it_too() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=4))
+    server.hear(Chain().grow(3).add().token)
+    assert server.stage is Stage.IDLE
+
+
+def test_a_suspect_that_is_alive_and_stuck_leads_to_a_ballot() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    server.hear(refuse(1, EPOCH, EPOCH, held=4))
+    assert server.stage is Stage.WAITING
+
+
+def test_the_same_complaint_about_a_live_site_again_leads_to_a_ballot() -> None:
+    """Some pair of sites does not hear each other: only a new ring can part them."""
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    server.hear(refuse(1, EPOCH, EPOCH, held=5))
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5, by=3))
+    assert server.stage is Stage.IDLE, "a second complainer at the same time says nothing new"
+    server.now += RETRY
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    assert server.stage is Stage.WAITING
+
+
+@pytest.mark.xfail(strict=True, reason="a complaint about a later token counts as a new one: a broken pair is never parted")
+@pytest.mark.parametrize("reason, step", [(Suspicion.NO_RECEIPTS, 1), (Suspicion.UNRECOVERED, 3)])
+def test_a_pair_that_does_not_hear_each_other_is_parted(reason: Suspicion, step: int) -> None:
+    """Protocol §5, step 3. Of one site's receipts another hears nothing, nor of its tokens: a complaint per token."""
+    server = Server()
+    for token in range(5, 5 + 8 * step, step):
+        server.hear(suspect(reason, token=token))
+        server.hear(refuse(1, EPOCH, EPOCH, held=token))
+        server.now += step * PERIOD
+    assert server.stage is not Stage.IDLE
+
+
+@pytest.mark.parametrize("reason", [Suspicion.BEHIND, Suspicion.LATE, Suspicion.SEALED, Suspicion.LOST])
+def test_who_says_that_it_cannot_go_on_needs_no_probe(reason: Suspicion) -> None:
+    server = Server()
+    server.hear(suspect(reason))
+    assert server.wake()[-1] == Multicast(CALL)
+
+
+def test_whoever_is_stale_gets_the_ring_and_no_ballot() -> None:
+    server = Server()
+    assert server.hear(suspect(Suspicion.UNRECOVERED, epoch=NO_EPOCH)) == [Unicast(2, founding())]
+    assert server.stage is Stage.IDLE
+
+
+# Ballots
+
+
+def test_a_ballot_is_on_disk_before_anybody_hears_of_it() -> None:
+    assert Server().call() == [Persist(BallotChosen(NEXT_EPOCH)), Multicast(CALL)]
+
+
+def test_invitations_are_repeated_and_then_a_higher_ballot_follows() -> None:
+    """Protocol §5, step 1: sends INVITE k_r times."""
+    server = Server()
+    calls = [server.call()]
+    while server.stage is Stage.INVITING:
+        calls.append(server.wake())
+    assert len([step for step in calls if Multicast(CALL) in step]) >= TIMING.retries_max
+    assert server.wake()[0] == Persist(BallotChosen(Epoch(3, SERVER)))
+
+
+def test_a_refusal_teaches_what_was_promised() -> None:
+    """Protocol §5, step 1: picks b above all it has seen (REFUSE teaches it)."""
+    server = Server()
+    server.call()
+    server.hear(refuse(3, NEXT_EPOCH, Epoch(7, RIVAL)))
+    assert server.wake()[0] == Persist(BallotChosen(Epoch(8, SERVER)))
+
+
+def test_a_restart_never_uses_a_ballot_again() -> None:
+    server = Server(state=ServerState(Epoch(6, SERVER), founding()))
+    server.hear(suspect(Suspicion.BEHIND))
+    assert server.wake()[0] == Persist(BallotChosen(Epoch(7, SERVER)))
+
+
+def test_the_disk_says_the_highest_ballot_and_the_newest_ring() -> None:
+    state, ring = ServerState(), following(Chain())
+    state.apply(BallotChosen(NEXT_EPOCH))
+    state.apply(RingDecided(ring))
+    assert (state.ballot, state.ring) == (NEXT_EPOCH, ring)
+
+
+def test_a_server_of_higher_rank_waits_longer() -> None:
+    waits = []
+    for rank in (0, 1, 2):
+        server = Server(rank)
+        server.hear(suspect(Suspicion.BEHIND))
+        waits.append(server.machine.next_deadline() - server.now)
+    assert waits[0] < TIMING.detect_ns
+    assert [later - waits[0] for later in waits[1:]] == [TIMING.reformation_ns, 2 * TIMING.reformation_ns]
+
+
+def test_a_server_stands_back_for_a_higher_rival() -> None:
+    """L2 ballot races end."""
+    server = Server()
+    server.call()
+    server.hear(Invite(0, EPOCH, RIVAL, Epoch(2, RIVAL)))
+    assert server.stage is Stage.WAITING
+    assert server.machine.next_deadline() >= server.now + 2 * TIMING.reformation_ns
+    assert server.hear(*[join(site, 5) for site in (1, 2, 3)]) == []
+    assert server.wake()[0] == Persist(BallotChosen(Epoch(3, SERVER)))
+
+
+def test_a_rival_with_a_lower_ballot_changes_nothing() -> None:
+    server = Server(server=RIVAL)
+    server.call()
+    server.hear(Invite(0, EPOCH, SERVER, Epoch(2, SERVER)))
+    assert server.stage is Stage.INVITING
+
+
+def test_a_rivals_ring_ends_the_race() -> None:
+    server = Server()
+    server.call()
+    server.hear(following(Chain(), epoch=Epoch(2, RIVAL)))
+    assert (server.stage, server.machine.next_deadline()) == (Stage.IDLE, NEVER)
+
+
+def test_a_server_without_a_ring_starts_one_by_itself() -> None:
+    server = Server(state=ServerState())
+    assert server.wake() == [Persist(BallotChosen(EPOCH)), Multicast(Invite(0, NO_EPOCH, SERVER, EPOCH))]
+
+
+# Decisions
+
+
+def test_with_everybody_on_the_ring_the_decision_is_at_once_and_on_disk_first() -> None:
+    server = Server()
+    server.call()
+    effects = server.hear(*[join(site, 5) for site in (1, 2, 3)])
+    ring = ring_in(effects)
+    assert effects == [Persist(RingDecided(ring)), Multicast(ring)]
+    assert (ring.ballot, ring.first_token, ring.first_sequence) == (NEXT_EPOCH, 6, 6)
+    assert (ring.cut_epoch, ring.cut_token, ring.holders) == (EPOCH, 5, (1, 2, 3))
+    assert server.stage is Stage.IDLE
+
+
+def test_a_majority_is_given_a_grace() -> None:
+    """Protocol §5, step 3: on JOINs from a majority of U, +δ_N grace."""
+    server = Server()
+    server.call()
+    assert server.hear(join(1, 5, heard=(2,)), join(2, 5, heard=(1,))) == []
+    assert server.machine.next_deadline() == server.now + GRACE
+    assert sorted(ring_in(server.wake()).ring) == [1, 2]
+
+
+def test_a_minority_decides_nothing() -> None:
+    server = Server()
+    server.call()
+    server.hear(join(1, 5))
+    while server.stage is Stage.INVITING:
+        assert not [effect for effect in server.wake() if isinstance(effect, Persist)]
+
+
+def test_votes_for_another_ballot_do_not_count() -> None:
+    server = Server()
+    server.call()
+    server.hear(*[join(site, 5, ballot=Epoch(2, RIVAL)) for site in (1, 2, 3)])
+    assert server.machine.snapshot().votes == 0
+
+
+def test_one_ring_per_ballot() -> None:
+    """Protocol §5, step 3: one NEWRING per b; resend to any JOINer."""
+    server = Server()
+    server.call()
+    ring = ring_in(server.hear(*[join(site, 5) for site in (1, 2, 3)]))
+    assert server.hear(join(3, 9)) == [Unicast(3, ring)]
+
+
+def test_a_restarted_server_sends_its_decision_again_and_no_other() -> None:
+    ring = following(Chain().grow(5))
+    server = Server(state=ServerState(NEXT_EPOCH, ring))
+    assert server.hear(join(3, 5)) == [Unicast(3, ring)]
+
+
+def test_the_new_ring_starts_after_everybody_can_know_of_it() -> None:
+    """Protocol §5, step 3: T0 ≥ max(T_h+τ_t, now+τ_t+2ε)."""
+    server = Server()
+    server.call()
+    assert ring_in(server.hear(*[join(site, 5) for site in (1, 2, 3)])).start == server.now + PERIOD + 2 * MS
+
+
+def test_instants_increase_across_epochs_even_if_the_servers_clock_lags() -> None:
+    """S11 T increases across epochs."""
+    server = Server()
+    server.call()
+    assert ring_in(server.hear(*[join(site, 50) for site in (1, 2, 3)])).start == T(51)
+
+
+def test_the_rings_nonces_are_those_of_the_votes() -> None:
+    server = Server()
+    server.call()
+    ring = ring_in(server.hear(*[join(site, 5) for site in (3, 1, 2)]))
+    assert ring.commits == tuple([join(site, 5).commit for site in ring.ring])
+
+
+def test_a_market_that_starts_waits_for_everybody() -> None:
+    server = Server(state=ServerState())
+    server.wake()
+    server.hear(*[join(site, 0, ballot=EPOCH, heard=tuple({1, 2} - {site})) for site in (1, 2)])
+    assert server.machine.next_deadline() > server.now + GRACE
+
+
+# Planned ballots
+
+
+def outsider(now: int, server: Server) -> Stage:
+    server.now = now
+    server.hear(suspect(Suspicion.OUTSIDE, 3, by=3, epoch=server.machine.ring.ballot if server.machine.ring else NO_EPOCH))
+    return server.stage
+
+
+def test_a_healthy_site_off_the_ring_is_let_in_by_a_planned_ballot() -> None:
+    """Protocol §5: follow tokens passively, then a planned ballot. L6."""
+    assert outsider(T(6), Server()) is Stage.WAITING
+
+
+def test_planned_ballots_that_change_nothing_become_rare() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.BEHIND))
+    pauses = []
+    for _ in range(4):
+        server.wake()
+        ballot = server.machine.snapshot().ballot
+        ring = ring_in(server.hear(*[join(site, 5, ballot=ballot) for site in (1, 2, 3)]))
+        cycle = 3 * PERIOD
+        pauses.append(next(count for count in range(99) if outsider(ring.start + count * cycle, server) is Stage.WAITING))
+    assert pauses == [4, 8, 16, 32]
+
+
+# Clocks
+
+
+def test_a_clock_that_a_majority_complains_about_keeps_its_site_off_the_ring() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.CLOCK, 1, by=2))
+    assert server.stage is Stage.IDLE
+    server.hear(suspect(Suspicion.CLOCK, 1, by=3))
+    assert server.stage is Stage.WAITING
+    server.wake()
+    server.hear(*[join(site, 5) for site in (1, 2, 3)])
+    while server.stage is Stage.INVITING:
+        effects = server.wake()
+    assert sorted(ring_in(effects).ring) == [2, 3]
+
+
+def test_one_site_against_all_others_is_itself_the_one_that_errs() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.CLOCK, 1, by=2), suspect(Suspicion.CLOCK, 3, by=2))
+    server.wake()
+    server.hear(*[join(site, 5) for site in (1, 2, 3)])
+    while server.stage is Stage.INVITING:
+        effects = server.wake()
+    assert sorted(ring_in(effects).ring) == [1, 3]
+
+
+def test_a_site_is_barred_for_some_cycles_only() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.CLOCK, 1, by=2), suspect(Suspicion.CLOCK, 1, by=3))
+    server.now += CLOCK_BAR_CYCLES * 3 * PERIOD + 1
+    server.machine.step(TimerFired(), server.now)
+    assert sorted(ring_in(server.hear(*[join(site, 5) for site in (1, 2, 3)])).ring) == [1, 2, 3]
+
+
+def test_a_clock_that_was_set_back_takes_the_deadline_with_it() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED))
+    server.now -= PERIOD
+    server.hear()
+    assert server.machine.next_deadline() == server.now + RETRY
