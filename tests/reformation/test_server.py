@@ -98,7 +98,6 @@ def test_the_same_complaint_about_a_live_site_again_leads_to_a_ballot() -> None:
     assert server.stage is Stage.WAITING
 
 
-@pytest.mark.xfail(strict=True, reason="a complaint about a later token counts as a new one: a broken pair is never parted")
 @pytest.mark.parametrize("reason, step", [(Suspicion.NO_RECEIPTS, 1), (Suspicion.UNRECOVERED, 3)])
 def test_a_pair_that_does_not_hear_each_other_is_parted(reason: Suspicion, step: int) -> None:
     """Protocol §5, step 3. Of one site's receipts another hears nothing, nor of its tokens: a complaint per token."""

@@ -100,7 +100,6 @@ def test_receipts_for_tokens_that_are_not_here_yet_certify_nothing_of_them() -> 
     assert machine.certificates.certified < 5
 
 
-@pytest.mark.xfail(strict=True, reason="a restarted site asks the dead majority of an old U for a change long released")
 def test_a_restart_needs_no_receipts_from_sites_that_have_left_u() -> None:
     """L1: what this site has released was certified; and a change is certified before the next one is issued."""
     steps = [

@@ -62,7 +62,6 @@ def test_the_store_is_bounded() -> None:
     assert sum(store.held(number) for number in range(1, TOKENS_MAX + 5)) == TOKENS_MAX
 
 
-@pytest.mark.xfail(strict=True, reason="the store makes room by dropping the very token that is needed first")
 def test_many_tokens_under_way_do_not_keep_the_oldest_from_completing() -> None:
     """Protocol §3: h+1 is what a receiver needs; nothing after it can be used before."""
     store, token = PartStore(), large_token()

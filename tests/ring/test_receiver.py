@@ -517,7 +517,6 @@ def test_a_restart_resumes_where_the_disk_says() -> None:
     assert (state.promised, state.accepted) == (EPOCH, EPOCH)
 
 
-@pytest.mark.xfail(strict=True, reason="a site that was away suspects itself once for every slot that it missed")
 def test_a_site_that_was_away_suspects_itself_once() -> None:
     """One SUSPECT says it; one for each missed slot is a flood that grows with the absence."""
     machine = Receiver(2, settings(), secret(2), Chain().grow(1).state())

@@ -139,7 +139,6 @@ def test_what_is_due_after_the_new_start_keeps_its_own_instant() -> None:
     assert Site(*chain.entries).poll(T(1) + DELAY, second) == [(1, 1, T(1) + DELAY)]
 
 
-@pytest.mark.xfail(strict=True, reason="each token of the backlog is paced from T0, so all but the first go out at once")
 def test_a_backlog_of_several_tokens_is_paced_one_after_the_other() -> None:
     """Protocol §5, step 4: paced, token after token from T0 on. A burst would flood every receive buffer (§4)."""
     both = entries(4, 4)

@@ -134,7 +134,7 @@ def _shown(name: str, value: object) -> str:
 
     isocast sim swarm --seeds 500
 
-    isocast sim swarm --seeds 500 --mutant collect-early
+    isocast sim swarm --seeds 500 --mutant collect-one-early
 
 Exit code: 0 no seed failed, 1 one did. With --mutant the other way round: 0 the mutant was caught, 1 it lives.
 """

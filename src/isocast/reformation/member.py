@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens
+from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, moved_on
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
 from isocast.ring.receiver import Receiver
@@ -46,6 +46,7 @@ class Member:
         self._silences = 0
         self._next_at = 0
         self._reconciliation: Reconciliation | None = None
+        self._asked: WantedTokens | WantedMessages | None = None
         if receiver.ring is None or receiver.promised > receiver.accepted:
             self._joining = receiver.promised if receiver.promised > receiver.accepted else None
 
@@ -104,13 +105,13 @@ class Member:
         """While reconciling, repairs belong to the common prefix's continuation."""
         if self._reconciliation is None:
             return []
-        before = self._reconciliation.stage
+        before = self._reconciliation.progress
         self._reconciliation.offer(repair.item)
         effects = self._reconcile(now, ask=False)
-        if self._reconciliation is not None and self._reconciliation.stage != before:
-            # Answered: the next question at once, and nobody was silent.
+        if self._reconciliation is not None and self._reconciliation.progress > before:
             self._silences = 0
-            effects = self._reconcile(now)
+            if moved_on(self._asked, self._reconciliation.wanted()):
+                effects = self._reconcile(now)
         return effects
 
     @property
@@ -195,7 +196,8 @@ class Member:
     def _request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
         """Addressed to the ring that we are entering: holders are there already."""
         site, ballot = self._receiver.site, reconciliation.target.ballot
-        match reconciliation.wanted():
+        self._asked = reconciliation.wanted()
+        match self._asked:
             case WantedTokens(kind, first, last):
                 return RangeRequest(self._stripe, ballot, site, kind, first, last)
             case WantedMessages(number, labels):

@@ -17,7 +17,7 @@ from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, NewRing, Range, Repairable, Token, TokenPart
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Reconciled", "Reconciliation", "WantedMessages", "WantedTokens"]
+__all__ = ["Reconciled", "Reconciliation", "WantedMessages", "WantedTokens", "moved_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,17 @@ class WantedMessages:
     labels: tuple[tuple[NodeId, int], ...]
 
 
+def moved_on(before: WantedTokens | WantedMessages | None, after: WantedTokens | WantedMessages) -> bool:
+    """Whether what is wanted now was not asked for before."""
+    match before, after:
+        case WantedTokens(), WantedTokens():
+            return after.first > before.last or after.last < before.first
+        case WantedMessages(), WantedMessages():
+            return after.token_number != before.token_number
+        case _:
+            return True
+
+
 class Reconciliation:
     """Collects what lies between the common prefix and the cut."""
 
@@ -63,9 +74,9 @@ class Reconciliation:
         self._walk()
 
     @property
-    def stage(self) -> tuple[bool, int]:
-        """Whether the common prefix is found, and how many tokens of its continuation are complete."""
-        return self._keep is not None, len(self._entries)
+    def progress(self) -> int:
+        """Grows with every token that is proven or complete."""
+        return self.target.cut_token - self._expected + len(self._entries) + (self._keep is not None)
 
     def offer(self, item: Repairable) -> None:
         """A packet from a holder."""
