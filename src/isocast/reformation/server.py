@@ -9,12 +9,11 @@ A server that fails half-way is just a higher ballot: nothing that it did binds 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import blake2b
 
+from isocast.reformation.ballot import Ballot, Planned, Probe, ServerSnapshot, ServerState, Stage
 from isocast.reformation.forming import Formation, cut_key, enough, form
-from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, Record, RingDecided, Unicast
+from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.ring.settings import RingSettings
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
@@ -29,70 +28,6 @@ COMPLAINT_CYCLES = 3
 """Cycles within which a second complaint of the same site about the same other counts."""
 PLANNED_CYCLES = 2
 """Cycles between two planned ballots, doubled each time that a ballot changes nothing."""
-
-
-class Stage(StrEnum):
-    """What a server is doing."""
-
-    IDLE = "idle"
-    PROBING = "probing"
-    WAITING = "waiting"
-    INVITING = "inviting"
-
-
-@dataclass(slots=True)
-class ServerState:
-    """What a server's disk says: the highest ballot it used, and the newest ring it decided."""
-
-    ballot: Epoch = NO_EPOCH
-    ring: NewRing | None = None
-
-    def apply(self, record: Record) -> None:
-        """Take one record."""
-        match record:
-            case BallotChosen(ballot):
-                self.ballot = ballot
-            case RingDecided(ring):
-                self.ring = ring
-            case _:
-                pass
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSnapshot:
-    """A server's state for checkers and console."""
-
-    server: NodeId
-    stage: Stage
-    ballot: Epoch
-    ring: Epoch | None
-    votes: int
-
-
-@dataclass(slots=True)
-class _Probe:
-    suspect: NodeId
-    token_number: int
-    accuser: NodeId
-    attempts: int = 0
-
-
-@dataclass(slots=True)
-class _Planned:
-    """When a ballot may be held only to let healthy sites in."""
-
-    not_before: int = 0
-    in_vain: int = 0
-
-
-@dataclass(slots=True)
-class _Ballot:
-    epoch: Epoch
-    attempts: int = 0
-    votes: dict[NodeId, Join] = field(default_factory=dict)
-    decide_at: int = NEVER
-    patient: bool = False
-    """Whether voters that not all others have heard were given another round of votes."""
 
 
 class ReformationServer:
@@ -119,9 +54,9 @@ class ReformationServer:
         self._highest = state.ballot if state else NO_EPOCH
         self._stage = Stage.IDLE
         self._next_at = NEVER
-        self._probe: _Probe | None = None
-        self._ballot: _Ballot | None = None
-        self._planned = _Planned()
+        self._probe: Probe | None = None
+        self._ballot: Ballot | None = None
+        self._planned = Planned()
         self._excused: dict[tuple[NodeId, NodeId], int] = {}
         self._alive: dict[NodeId, int] = {}
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
@@ -218,7 +153,7 @@ class ReformationServer:
         if answered_at is None and self._alive.get(suspect.suspect, 0) >= suspect.token_number:
             self._excused[pair] = now
         elif answered_at is None:
-            self._probe = _Probe(suspect.suspect, suspect.token_number, suspect.sender)
+            self._probe = Probe(suspect.suspect, suspect.token_number, suspect.sender)
             self._stage = Stage.PROBING
             self._send_probe(now)
 
@@ -330,7 +265,7 @@ class ReformationServer:
         """A ballot above all that we have seen, on disk before anybody hears of it."""
         ballot = Epoch(self._highest.number + 1, self.server)
         self._highest = ballot
-        self._ballot = _Ballot(ballot)
+        self._ballot = Ballot(ballot)
         self._stage = Stage.INVITING
         self._out.append(Persist(BallotChosen(ballot)))
         self._send_invite(now)
@@ -368,10 +303,10 @@ class ReformationServer:
             self._next_at = min(self._next_at, ballot.decide_at)
 
     @staticmethod
-    def _unanimous(formation: Formation, ballot: _Ballot) -> bool:
+    def _unanimous(formation: Formation, ballot: Ballot) -> bool:
         return len(formation.ring) == len(ballot.votes)
 
-    def _starting(self, formation: Formation, ballot: _Ballot) -> bool:
+    def _starting(self, formation: Formation, ballot: Ballot) -> bool:
         """A market that starts has time to wait for everybody; one that is down has not."""
         return not formation.best.held and ballot.attempts <= self._timing.retries_max
 
@@ -405,7 +340,7 @@ class ReformationServer:
         self._ballot = None
         self._wait(now)
 
-    def _decide(self, ballot: _Ballot, formation: Formation, now: int) -> None:
+    def _decide(self, ballot: Ballot, formation: Formation, now: int) -> None:
         """One NEWRING per ballot, on disk first."""
         best, timing = formation.best, self._timing
         earliest = now + timing.token_period_ns + 2 * timing.clock_error_ns

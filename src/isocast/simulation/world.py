@@ -51,8 +51,9 @@ from isocast.simulation.host import Host, Machine
 from isocast.simulation.network import LinkModel, Network
 from isocast.simulation.randomness import stream
 from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
+from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import AUDIENCE, Data, NewRing, Packet, Receipt, Role, Token, TokenPart, digest_of
+from isocast.wire.packets import Data, NewRing, Packet, Receipt, Token, TokenPart, digest_of
 from isocast.wire.token_body import token_digest
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Every packet of the protocol (protocol §2), as values. `codec` turns them into bytes and back.
 
 Each carries the stripe it belongs to, the epoch its sender lives in, and the sender's id; version and
-authentication tag exist only in the bytes. `AUDIENCE` says which roles a multicast packet is for.
+authentication tag exist only in the bytes. `audience` says which roles a multicast packet is for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 from isocast.terms.ids import Epoch, NodeId
 
 __all__ = [
-    "AUDIENCE",
     "DIGEST_BYTES",
     "NO_DIGEST",
     "NO_NONCE",
@@ -38,7 +37,6 @@ __all__ = [
     "Released",
     "Repair",
     "Repairable",
-    "Role",
     "Run",
     "SecondaryToken",
     "Standing",
@@ -416,29 +414,3 @@ Packet: TypeAlias = (
     | RangeRequest
     | RangeReply
 )
-
-
-class Role(IntEnum):
-    """Who listens on the core's groups."""
-
-    RECEIVER = 1
-    SOURCE = 2
-    SERVER = 3
-
-
-_EVERYBODY = (Role.RECEIVER, Role.SOURCE, Role.SERVER)
-_NETWORK = (Role.RECEIVER, Role.SERVER)
-
-AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
-    Data: (Role.RECEIVER,),
-    Token: _EVERYBODY,
-    TokenPart: _EVERYBODY,
-    Receipt: (Role.RECEIVER,),
-    Repair: (Role.RECEIVER,),
-    Suspect: _NETWORK,
-    Invite: _NETWORK,
-    Join: _NETWORK,
-    NewRing: _EVERYBODY,
-    SecondaryToken: (Role.RECEIVER,),
-}
-"""Who a multicast packet is for; packets not named here travel by unicast."""

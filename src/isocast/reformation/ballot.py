@@ -1,0 +1,81 @@
+"""What a reformation server remembers of probes and ballots, in memory and on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from isocast.ring.effects import BallotChosen, Record, RingDecided
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.packets import Join, NewRing
+
+__all__ = ["Ballot", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
+
+
+class Stage(StrEnum):
+    """What a server is doing."""
+
+    IDLE = "idle"
+    PROBING = "probing"
+    WAITING = "waiting"
+    INVITING = "inviting"
+
+
+@dataclass(slots=True)
+class ServerState:
+    """What a server's disk says: the highest ballot it used, and the newest ring it decided."""
+
+    ballot: Epoch = NO_EPOCH
+    ring: NewRing | None = None
+
+    def apply(self, record: Record) -> None:
+        """Take one record."""
+        match record:
+            case BallotChosen(ballot):
+                self.ballot = ballot
+            case RingDecided(ring):
+                self.ring = ring
+            case _:
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSnapshot:
+    """A server's state for checkers and console."""
+
+    server: NodeId
+    stage: Stage
+    ballot: Epoch
+    ring: Epoch | None
+    votes: int
+
+
+@dataclass(slots=True)
+class Probe:
+    """A suspect that is being asked whether it lives."""
+
+    suspect: NodeId
+    token_number: int
+    accuser: NodeId
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Planned:
+    """When a ballot may be held only to let healthy sites in."""
+
+    not_before: int = 0
+    in_vain: int = 0
+
+
+@dataclass(slots=True)
+class Ballot:
+    """A ballot under way, and its votes."""
+
+    epoch: Epoch
+    attempts: int = 0
+    votes: dict[NodeId, Join] = field(default_factory=dict)
+    decide_at: int = NEVER
+    patient: bool = False
+    """Whether voters that not all others have heard were given another round of votes."""
