@@ -94,7 +94,9 @@ class Releases:
         chunk = self._by_first.get(fact.first_sequence)
         if chunk is None and fact.first_sequence > self.messages:
             chunk = self._begin(fact, loss)
-        if chunk is None or abs(fact.at - fact.due) > self._punctual_ns:
+        # What a new ring owes from an old one goes out at the new ring's start: in order, and late.
+        owed = fact.due >= fact.instant + self._timing.release_delay_ns + self._timing.token_period_ns
+        if chunk is None or owed or abs(fact.at - fact.due) > self._punctual_ns:
             self.late += count
             return
         self.punctual += count

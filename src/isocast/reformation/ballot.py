@@ -75,6 +75,8 @@ class Ballot:
 
     epoch: Epoch
     attempts: int = 0
+    repeated: bool = False
+    """Whether the first invitation went out a second time."""
     votes: dict[NodeId, Join] = field(default_factory=dict)
     decide_at: int = NEVER
     patient: bool = False

@@ -44,6 +44,7 @@ class Member:
         self._heard: dict[NodeId, int] = {}
         self._joining: Epoch | None = None
         self._silences = 0
+        self._repeated = False
         self._next_at = 0
         self._reconciliation: Reconciliation | None = None
         self._asked: WantedTokens | WantedMessages | None = None
@@ -138,13 +139,17 @@ class Member:
     def _join(self, ballot: Epoch, now: int) -> list[Effect]:
         effects: list[Effect] = []
         if ballot != self._joining:
-            self._joining, self._silences = ballot, 0
+            self._joining, self._silences, self._repeated = ballot, 0, False
         elif self._silences == self._timing.retries_max:
             # The server of this ballot is silent: let another one start a higher ballot.
             effects.append(RingSuspected(self._receiver.held, ballot.server, Suspicion.SEALED))
             self._silences = 0
-        self._silences += 1
-        self._next_at = now + self._timing.retry_ns
+        # The first vote goes out twice, within the server's grace: a lost packet should not cost a healthy
+        # site its place on the ring.
+        again = self._silences == 0 and not self._repeated
+        self._repeated = again
+        self._silences += not again
+        self._next_at = now + (self._timing.grace_ns // 2 if again else self._timing.retry_ns)
         effects.append(Multicast(self._vote(ballot, now)))
         return effects
 

@@ -276,7 +276,11 @@ class ReformationServer:
             return
         ballot.attempts += 1
         self._out.append(Multicast(self._invite(ballot.epoch)))
-        self._next_at = min(now + self._timing.retry_ns, ballot.decide_at)
+        # The first invitation goes out twice: whoever misses it would come too late for the ring.
+        again = ballot.attempts == 1 and not ballot.repeated
+        ballot.attempts -= again
+        ballot.repeated = True
+        self._next_at = min(now + (self._timing.grace_ns // 2 if again else self._timing.retry_ns), ballot.decide_at)
 
     def _invite(self, ballot: Epoch) -> Invite:
         return Invite(self._stripe, self.ring.ballot if self.ring else NO_EPOCH, self.server, ballot)

@@ -51,8 +51,6 @@ class Recorder:
         self.fairness_faults = 0
         self.suspicions: Counter[Suspicion] = Counter()
         self.rings = 0
-        self.release_skew_ns = 0
-        """The widest spread of one chunk's release instants over all sites."""
         self.last_sequence: dict[NodeId, int] = {}
         """The newest sequence that each site released."""
         self.losses = LossLedger()
@@ -110,17 +108,15 @@ class Recorder:
         if chunk is None:
             chunk = self._first_release(fact)
         chunk[0] += 1
-        chunk[2] = max(chunk[2], fact.at)
         count = len(fact.messages)
         self.last_sequence[fact.site] = fact.first_sequence + count - 1
         self.releases += count
-        self.latency_ns += count * fact.at - chunk[3]
-        self.release_skew_ns = max(self.release_skew_ns, chunk[2] - chunk[1])
+        self.latency_ns += count * fact.at - chunk[1]
         if chunk[0] == self.receivers or len(self._chunks) > 4 * self.receivers * 256:
             self._chunks.pop(fact.first_sequence if chunk[0] == self.receivers else next(iter(self._chunks)))
 
     def _first_release(self, fact: Released) -> list[int]:
-        """[sites that released, first instant, last instant, sum of submission instants]."""
+        """[sites that released, sum of submission instants]."""
         total = 0
         submitted_at = self._submitted_at
         fresh = fact.first_sequence >= self._next_sequence
@@ -133,7 +129,7 @@ class Recorder:
         if fresh:
             self.messages += len(fact.messages)
             self._next_sequence = fact.first_sequence + len(fact.messages)
-        chunk = self._chunks[fact.first_sequence] = [0, fact.at, fact.at, total]
+        chunk = self._chunks[fact.first_sequence] = [0, total]
         return chunk
 
     def _on_other(self, fact: Fact) -> None:

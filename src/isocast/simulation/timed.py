@@ -159,8 +159,8 @@ class TimedRun:
     # Verdict ------------------------------------------------------------------------------------
 
     def skew_ns(self) -> int:
-        """The widest spread of one message's release instants, faults included."""
-        return self.recorder.release_skew_ns
+        """The widest spread of one message's release instants; late releases are counted as fairness faults."""
+        return self.suite.max_skew_ns
 
     def violations(self) -> list[str]:
         """One line each."""

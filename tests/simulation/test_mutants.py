@@ -1,0 +1,38 @@
+"""Mutants: one rule switched off each, out of reach of any configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from isocast.simulation.build import PRODUCT
+from isocast.simulation.mutants import MUTANTS
+from isocast.simulation.scenario_keys import KEYS_BY_NAME
+
+
+def test_the_ten_mistakes_to_expect_are_covered() -> None:
+    """Protocol §12."""
+    assert {mutant.mistake for mutant in MUTANTS.values()} >= set(range(1, 11))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_differs_from_the_product_and_says_which_rule_it_breaks(name: str) -> None:
+    mutant = MUTANTS[name]
+    assert mutant.name == name
+    assert mutant.build != PRODUCT
+    assert len(mutant.rule) > 20
+
+
+def test_no_key_of_a_scenario_makes_a_mutant() -> None:
+    assert not [key for key in KEYS_BY_NAME if "mutant" in key]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_changes_no_more_than_one_role(name: str) -> None:
+    build = MUTANTS[name].build
+    changed = [
+        build.receiver is not PRODUCT.receiver,
+        build.source is not PRODUCT.source,
+        build.server is not PRODUCT.server,
+        build.remembers_nothing,
+    ]
+    assert sum(changed) == 1

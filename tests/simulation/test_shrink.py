@@ -1,0 +1,48 @@
+"""A failing world made small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocast.simulation.build import PRODUCT
+from isocast.simulation.chaos import chaos
+from isocast.simulation.mutants import MUTANTS
+from isocast.simulation.scenario import scenario_from_mapping
+from isocast.simulation.shrink import LINES_MAX, shrink
+from isocast.simulation.swarm import run_seed
+from isocast.simulation.timed import TimedRun
+
+MUTANT = "half-is-enough"
+
+
+def weight(world: dict[str, Any]) -> tuple[int, int]:
+    return len(world["faults"]), world["messages"]
+
+
+def first_failure() -> int:
+    return next(seed for seed in range(1, 50) if run_seed(seed, MUTANT).violations)
+
+
+def test_the_smaller_world_breaks_the_same_property_and_can_be_run_again() -> None:
+    seed, build = first_failure(), MUTANTS[MUTANT].build
+    broken = run_seed(seed, MUTANT).violations[0].partition(":")[0]
+    small = shrink(seed, chaos(seed), build)
+    assert weight(small.scenario) < weight(chaos(seed))
+    again = TimedRun(scenario_from_mapping(small.scenario, "small"), seed, build)
+    again.run()
+    assert again.violations() == small.violations
+    assert broken in {violation.partition(":")[0] for violation in small.violations}
+
+
+def test_the_transcript_is_a_screenful_that_ends_with_the_violation() -> None:
+    seed = first_failure()
+    lines = shrink(seed, chaos(seed), MUTANTS[MUTANT].build).transcript
+    assert 3 < len(lines) <= LINES_MAX + 3
+    assert "violated" in lines[-1]
+    assert "violated" not in lines[0]
+
+
+def test_a_world_that_does_not_fail_stays_as_it_is() -> None:
+    world = chaos(1) | {"faults": []}
+    small = shrink(1, world, PRODUCT)
+    assert (small.scenario, small.violations) == (world, [])

@@ -1,0 +1,44 @@
+"""Each rule of the protocol switched off: the checkers catch every mutant, and by its own doing."""
+
+from __future__ import annotations
+
+import pytest
+
+from isocast.simulation.mutants import MUTANTS
+from isocast.simulation.swarm import run_seed
+
+SEEDS = 500
+QUICK = 50
+"""Seeds that `make test` may spend on one mutant."""
+SLOW = ("greatest-held", "free-at-acknowledgement", "no-roll-back")
+"""Their stories are rare: a stale site ahead of a live epoch, an owner that dies with the only copy, a truncation."""
+
+
+def caught(name: str, seeds: int) -> int | None:
+    """The first seed that catches a mutant."""
+    return next((seed for seed in range(1, seeds + 1) if run_seed(seed, name).violations), None)
+
+
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in SLOW])
+def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
+    """The very seed that catches the mutant must be clean without the mutation: else it proves nothing."""
+    seed = caught(name, QUICK)
+    assert seed is not None, MUTANTS[name].rule
+    assert run_seed(seed).violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SLOW)
+def test_a_mutant_of_a_rare_story_is_caught_within_500_seeds(name: str) -> None:
+    seed = caught(name, SEEDS)
+    assert seed is not None, MUTANTS[name].rule
+    assert run_seed(seed).violations == []
+
+
+def test_the_ten_mistakes_to_expect_are_among_them() -> None:
+    """Protocol §12."""
+    assert {mutant.mistake for mutant in MUTANTS.values()} >= set(range(1, 11))
+
+
+def test_every_slow_mutant_exists() -> None:
+    assert set(SLOW) <= set(MUTANTS)
