@@ -10,8 +10,8 @@ from isocast.simulation.swarm import run_seed
 SEEDS = 500
 QUICK = 50
 """Seeds that `make test` may spend on one mutant."""
-SLOW = ("greatest-held", "free-at-acknowledgement", "no-roll-back")
-"""Their stories are rare: a stale site ahead of a live epoch, an owner that dies with the only copy, a truncation."""
+SLOW = ("greatest-held", "free-at-acknowledgement", "no-roll-back", "truncate-by-number")
+"""Their stories are rare: stale sites ahead of a live epoch or beside it, an owner that dies with the only copy."""
 
 
 def caught(name: str, seeds: int) -> int | None:

@@ -18,6 +18,7 @@ from isocast.simulation.recorder import Recorder
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import World
 from isocast.terms.ids import Epoch, NodeId
+from isocast.terms.instants import to_seconds
 from isocast.terms.timing import Gate
 
 __all__ = ["Figures", "TimedRun"]
@@ -74,6 +75,7 @@ class TimedRun:
             margin_ns=LATENESS_CAP * scenario.wake_lateness_ns + 1,
             agreement=certain or not scenario.faults,
             faultless=not scenario.faults,
+            backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
         )
 
     # Phases -------------------------------------------------------------------------------------
@@ -113,6 +115,8 @@ class TimedRun:
         """How long everything may take to come right: recoveries, and after faults suspicions and ballots."""
         timing = self.timing
         span = timing.release_delay_ns + 8 * timing.token_period_ns + 2 * timing.retry_ns
+        # What windows let in before they closed goes out at K_max a token.
+        span += 2 * self.unacknowledged() // self.scenario.batch_max * timing.token_period_ns
         if self.scenario.faults:
             cycle = (self.scenario.receivers + 2) * timing.token_period_ns
             span += 4 * cycle + 8 * timing.reformation_ns
