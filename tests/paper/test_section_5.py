@@ -100,7 +100,7 @@ def test_a_system_is_fair_when_all_release_at_once() -> None:
         instants.setdefault(fact.first_sequence, set()).add(fact.at)
     assert {len(of_one) for of_one in instants.values()} == {1}
     assert seen.run.recorder.fairness_faults == 0
-    assert seen.run.recorder.release_skew_ns == 0
+    assert seen.run.skew_ns() == 0
 
 
 # ---- the periodic token

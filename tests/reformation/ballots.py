@@ -45,7 +45,13 @@ def refuse(site: NodeId, ballot: Epoch, promised: Epoch, held: int = 0) -> Refus
 
 
 def suspect(
-    reason: Suspicion, who: NodeId = 1, *, by: NodeId = 2, token: int = 5, epoch: Epoch = EPOCH, promised: Epoch | None = None
-) -> Suspect:  # fmt: skip
+    reason: Suspicion,
+    who: NodeId = 1,
+    *,
+    by: NodeId = 2,
+    token: int = 5,
+    epoch: Epoch = EPOCH,
+    promised: Epoch | None = None,
+) -> Suspect:
     """A complaint."""
     return Suspect(0, epoch, by, token, who, reason, promised or epoch)

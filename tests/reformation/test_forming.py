@@ -78,7 +78,9 @@ def test_u_is_that_of_the_cut() -> None:
 def test_any_two_majorities_share_a_site() -> None:
     for size in range(1, 8):
         sites = tuple(range(size))
-        quorums = [set(group) for count in range(size + 1) for group in combinations(sites, count) if enough(count, sites)]
+        quorums = [
+            set(group) for count in range(size + 1) for group in combinations(sites, count) if enough(count, sites)
+        ]
         assert all(one & other for one, other in combinations(quorums, 2))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.reformation.ballots import invite
 from tests.ring.makers import (
     EPOCH,
@@ -54,12 +53,11 @@ class Site:
     def hear(self, packet: Invite | NewRing | Repair) -> list[Effect]:
         match packet:
             case Invite():
-                found = self.member.on_invite(packet, self.now)
+                return self._all(self.member.on_invite(packet, self.now))
             case NewRing():
-                found = self.member.on_new_ring(packet, self.now)
+                return self._all(self.member.on_new_ring(packet, self.now))
             case Repair():
-                found = self.member.on_repair(packet, self.now)
-        return self._all(found)
+                return self._all(self.member.on_repair(packet, self.now))
 
     def offer(self, *items: Repairable) -> list[Effect]:
         return [effect for item in items for effect in self.hear(Repair(0, NEXT_EPOCH, 1, item))]
@@ -75,7 +73,9 @@ class Site:
 
 
 def join_in(effects: list[Effect]) -> Join:
-    [packet] = [effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, Join)]
+    [packet] = [
+        effect.packet for effect in effects if isinstance(effect, Multicast) and isinstance(effect.packet, Join)
+    ]
     return packet
 
 
@@ -270,7 +270,9 @@ def test_divergent_tokens_below_the_cut_are_replaced() -> None:
     effects = site.offer(alive.entries[2].token, alive.entries[1].token, message(1), message(2))
     assert Persist(RingInstalled(ring, 1, tuple(alive.entries[1:]))) in effects
     assert site.receiver.ledger.digest == alive.head.digest
-    assert not [effect for effect in effects if isinstance(effect, Persist) and isinstance(effect.record, EntryAppended)]
+    assert not [
+        effect for effect in effects if isinstance(effect, Persist) and isinstance(effect.record, EntryAppended)
+    ]
 
 
 def test_a_cut_that_no_holder_gives_strands_the_member() -> None:

@@ -80,10 +80,17 @@ PERIOD = 110 * MS
 """τ_t."""
 
 
-def settings(gate: Gate = Gate.MAJORITY, order: OrderRule = OrderRule.ARRIVAL, **changes: int) -> RingSettings:
+def settings(
+    gate: Gate = Gate.MAJORITY,
+    order: OrderRule = OrderRule.ARRIVAL,
+    *,
+    window: int = 8,
+    batch_max: int = 16,
+    release_rate: int = 0,
+) -> RingSettings:
     """The ring's settings under another gate, order, window or release rate."""
     timing = replace(TIMING, gate=gate, release_delay_ns=0)
-    return replace(RingSettings(timing, order=order, window=8, batch_max=16), **changes)
+    return RingSettings(timing, order=order, window=window, batch_max=batch_max, release_rate=release_rate)
 
 
 SETTINGS = settings()
@@ -144,16 +151,12 @@ class Chain:
         self.order = order
         self.head = Checkpoint(universe=ring.universe)
         self.entries: list[LogEntry] = []
-        self._enter(ring)
-
-    def _enter(self, ring: NewRing) -> None:
-        self.ring = ring
-        self.schedule = Schedule(ring, PERIOD)
+        self.ring, self.schedule = ring, Schedule(ring, PERIOD)
 
     def enter(self, ring: NewRing) -> Chain:
         """Another chain that goes on in the next ring."""
         other = self.fork()
-        other._enter(ring)
+        other.ring, other.schedule = ring, Schedule(ring, PERIOD)
         return other
 
     def fork(self) -> Chain:

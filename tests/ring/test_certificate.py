@@ -89,8 +89,8 @@ def test_what_follows_a_change_is_certified_by_the_new_u() -> None:
 def test_receipts_for_tokens_that_are_not_here_yet_certify_nothing_of_them() -> None:
     """They may change U: a majority of the U that is known need not be one of the U that decides."""
     chain = Chain().grow(1)
-    for entry in ADD:
-        chain.add(control=(entry,))
+    for change in ADD:
+        chain.add(control=(change,))
     machine = receiver(3)
     for other in (1, 2):
         machine.on_receipt(receipt(other, chain), T(5))
@@ -107,8 +107,8 @@ def test_a_restart_needs_no_receipts_from_sites_that_have_left_u() -> None:
         ControlEntry(ControlKind.ADD_SITE, 5, b""), ControlEntry(ControlKind.REMOVE_SITE, 3, b""),
     ]  # fmt: skip
     chain = Chain()
-    for entry in steps:
-        chain.add(control=(entry,))
+    for change in steps:
+        chain.add(control=(change,))
     chain.grow(2)
     machine = Receiver(1, settings(), secret(1), chain.state(released=5))
     for other in (4, 5):

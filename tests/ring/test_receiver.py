@@ -90,8 +90,8 @@ def hear(machine: Receiver, now: int, *burst: Packet) -> tuple[Effect, ...]:
     return machine.take(now)
 
 
-def nack(number: int, *, to_token: bool = False, epoch: tuple[int, int] = EPOCH, listed: tuple[int, ...] = ()) -> Nack:
-    return Nack(0, EPOCH._make(epoch), 3, number, to_token, 0, holdings([(S1, number) for number in listed]))
+def nack(number: int, *, to_token: bool = False, listed: tuple[int, ...] = ()) -> Nack:
+    return Nack(0, EPOCH, 3, number, to_token, 0, holdings([(S1, number) for number in listed]))
 
 
 # DATA
@@ -127,9 +127,7 @@ def test_a_token_of_an_earlier_epoch_is_no_answer_so_the_source_hears_where_it_s
     machine.install(ring, 1, (), T(2))
     entry = later.add()
     assert Multicast(entry.token) in machine.take(entry.token.instant)
-    assert hear(machine, entry.token.instant + 1, message(1)) == (
-        Unicast(S1, Standing(0, NEXT_EPOCH, 1, S1, 2, 2)),
-    )
+    assert hear(machine, entry.token.instant + 1, message(1)) == (Unicast(S1, Standing(0, NEXT_EPOCH, 1, S1, 2, 2)),)
 
 
 def test_data_outside_the_window_is_dropped_and_counted() -> None:

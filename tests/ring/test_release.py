@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, PERIOD, Chain, T, following, founding, message, settings
 
 from isocast.ring.effects import FairnessFaulted, Release
@@ -22,9 +21,7 @@ class Site:
     def __init__(self, *entries: LogEntry, rate: int = 0, gate: int = 99) -> None:
         self.entries = {entry.token.token_number: entry for entry in entries}
         self.gate = gate
-        self.releaser = Releaser(
-            settings(release_rate=rate), lambda: self.entries, lambda number: number <= self.gate
-        )
+        self.releaser = Releaser(settings(release_rate=rate), lambda: self.entries, lambda number: number <= self.gate)
 
     def poll(self, now: int, schedule: Schedule = FIRST) -> list[tuple[object, ...]]:
         """(first sequence, how many, due) of each release, or the number of a fault."""
@@ -35,6 +32,8 @@ class Site:
                     found.append((effect.first_sequence, len(effect.messages), effect.due))
                 case FairnessFaulted(number):
                     found.append((f"fault {number}",))
+                case _:
+                    raise AssertionError(effect)
         return found
 
 

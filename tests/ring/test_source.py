@@ -50,8 +50,8 @@ def publish(source: Source, number: int, now: int = 0) -> tuple[Effect, ...]:
     return source.step(PublishRequested(key(number), message(number).payload), now)
 
 
-def source(published: int = 0, now: int = 0, **changes: int) -> Source:
-    machine = Source(S1, settings(**changes))
+def source(published: int = 0, now: int = 0) -> Source:
+    machine = Source(S1, settings())
     for number in range(1, published + 1):
         publish(machine, number, now)
     return machine

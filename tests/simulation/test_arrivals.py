@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from statistics import mean, pvariance
 
 import pytest
@@ -14,7 +15,7 @@ from isocast.terms.instants import SECOND
 from isocast.wire.packets import Data
 
 
-def submissions(**keys: object) -> list[Submitted]:
+def submissions(**keys: Any)  #  -> list[Submitted]:
     _, facts = facts_of(**keys)
     return [fact for fact in facts if isinstance(fact, Submitted)]
 
@@ -25,7 +26,7 @@ def test_as_many_messages_as_the_scenario_says() -> None:
 
 def test_poisson_arrivals_have_exponential_gaps() -> None:
     found = submissions(messages=2_000, arrival_rate=200)
-    gaps = [later.at - earlier.at for earlier, later in zip(found, found[1:], strict=False)]
+    gaps = [later.at - earlier.at for earlier, later in pairwise(found)]
     assert mean(gaps) == pytest.approx(SECOND / 200, rel=0.1)
     assert pvariance(gaps) ** 0.5 == pytest.approx(SECOND / 200, rel=0.15)
 

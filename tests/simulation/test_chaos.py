@@ -53,5 +53,11 @@ def test_every_fault_ends_so_that_all_must_come_right() -> None:
 
 def test_never_so_many_disks_are_lost_that_no_majority_remembers() -> None:
     for world in WORLDS:
-        lost = {site for fault in world["faults"] if fault.get("disk") == "lost" for site in fault["sites"] if isinstance(site, int)}
+        lost = {
+            site
+            for fault in world["faults"]
+            if fault.get("disk") == "lost"
+            for site in fault["sites"]
+            if isinstance(site, int)
+        }
         assert len(lost) <= (world["receivers"] - 1) // 2

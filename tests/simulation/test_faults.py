@@ -32,7 +32,8 @@ def test_a_crashed_owner_is_replaced_by_a_ring_without_it() -> None:
 
 def test_two_crashes_hold_a_site_down_until_the_later_end() -> None:
     _, facts = facts_of(
-        {"kind": "crash", "at": 0.5, "until": 0.7, "sites": [2]}, {"kind": "crash", "at": 0.6, "until": 0.9, "sites": [2]}
+        {"kind": "crash", "at": 0.5, "until": 0.7, "sites": [2]},
+        {"kind": "crash", "at": 0.6, "until": 0.9, "sites": [2]},
     )
     assert [at_seconds(fact.at) for fact in facts if isinstance(fact, Restarted)] == [0.9]
 
@@ -40,9 +41,7 @@ def test_two_crashes_hold_a_site_down_until_the_later_end() -> None:
 @pytest.mark.xfail(strict=True, reason="a restart counts as one more crash, so who is down stays down")
 def test_a_restart_brings_back_who_is_down() -> None:
     """`isocast sim keys`: sites that are down come back; sites that are up crash and come back at once."""
-    world, facts = facts_of(
-        {"kind": "crash", "at": 0.6, "sites": [2]}, {"kind": "restart", "at": 0.9, "sites": [2]}
-    )
+    world, facts = facts_of({"kind": "crash", "at": 0.6, "sites": [2]}, {"kind": "restart", "at": 0.9, "sites": [2]})
     assert [at_seconds(fact.at) for fact in facts if isinstance(fact, Restarted)] == [0.9]
     assert world.faults.is_up(2)
 
@@ -107,6 +106,6 @@ def test_servers_and_sources_come_back_with_what_they_owe(node: str) -> None:
 @pytest.mark.xfail(strict=True, reason="a site that cannot catch up is put on every ring, and every ring dies of it")
 def test_a_site_that_was_away_for_longer_than_the_journals_reach_does_not_stop_the_others() -> None:
     """Protocol §5: rejoin is CATCHUP, follow passively, and only then a planned ballot."""
-    keys = {"receivers": 5, "messages": 3_000, "arrival_rate": 100}
-    world = run({"kind": "crash", "at": 1, "until": 26, "sites": [5]}, **keys)
+    away = {"kind": "crash", "at": 1, "until": 26, "sites": [5]}
+    world = run(away, receivers=5, messages=3_000, arrival_rate=100)
     assert world.recorder.rings <= 10

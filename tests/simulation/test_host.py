@@ -34,7 +34,9 @@ class Rack:
     def __init__(self, machine: Echo, clock: Clock | None = None) -> None:
         self.agenda = Agenda()
         self.done: list[tuple[int, object]] = []
-        self.host = Host(1, machine, self.agenda, clock or Clock(), lambda _, effect: self.done.append((self.agenda.now, effect)))
+        self.host = Host(
+            1, machine, self.agenda, clock or Clock(), lambda _, effect: self.done.append((self.agenda.now, effect))
+        )
         self.host.arm()
 
     def run(self, until: int) -> list[tuple[int, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -25,7 +26,10 @@ class Wire:
         self.lost: Counter[NodeId] = Counter()
         self.network.lost_hook = lambda to, burst: self.lost.update({to: len(burst)})
         for node in NODES:
-            self.network.attach(node, lambda burst, node=node: self.heard.append((self.agenda.now, node, burst)))
+            self.network.attach(node, partial(self._hear, node))
+
+    def _hear(self, node: NodeId, burst: tuple[object, ...]) -> None:
+        self.heard.append((self.agenda.now, node, burst))
 
     def run(self) -> list[tuple[int, NodeId, tuple[object, ...]]]:
         self.agenda.run(10**12)

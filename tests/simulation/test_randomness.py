@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from isocast.simulation.randomness import LossProcess, stream
@@ -9,7 +11,12 @@ from isocast.simulation.randomness import LossProcess, stream
 
 def test_a_stream_depends_on_seed_and_names_alone() -> None:
     assert stream(1, 2, "loss").random() == stream(1, 2, "loss").random()
-    draws = {stream(1, 2, "loss").random(), stream(2, 2, "loss").random(), stream(1, 3, "loss").random(), stream(1, 2).random()}
+    draws = {
+        stream(1, 2, "loss").random(),
+        stream(2, 2, "loss").random(),
+        stream(1, 3, "loss").random(),
+        stream(1, 2).random(),
+    }
     assert len(draws) == 4
 
 
@@ -27,7 +34,7 @@ def test_losses_come_with_their_probability(probability: float) -> None:
 def test_a_loss_says_nothing_about_the_next_packet() -> None:
     process = LossProcess(0.3, stream(5, "independent"))
     draws = [process.lost() for _ in range(40_000)]
-    after = [later for earlier, later in zip(draws, draws[1:], strict=False) if earlier]
+    after = [later for earlier, later in pairwise(draws) if earlier]
     assert sum(after) / len(after) == pytest.approx(0.3, abs=0.02)
 
 

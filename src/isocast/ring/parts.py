@@ -15,8 +15,9 @@ TOKENS_MAX = 8
 class PartStore:
     """Parts by token; a complete set becomes the token, a set that contradicts itself is dropped."""
 
-    def __init__(self) -> None:
-        """No parts yet."""
+    def __init__(self, *, newest_first: bool = False) -> None:
+        """No parts yet. A receiver needs the oldest token first; a source cares for the newest."""
+        self._newest_first = newest_first
         self.refused = 0
         """Sets of parts that did not make a token."""
         self._parts: dict[int, dict[int, TokenPart]] = {}
@@ -28,8 +29,7 @@ class PartStore:
             parts.clear()
         parts[part.part] = part
         if len(self._parts) > TOKENS_MAX:
-            # The oldest is needed first; a later one can be asked for again.
-            del self._parts[max(self._parts)]
+            del self._parts[min(self._parts) if self._newest_first else max(self._parts)]
         if len(parts) < part.parts:
             return None
         self._parts.pop(part.token_number, None)

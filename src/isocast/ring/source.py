@@ -95,7 +95,7 @@ class Source:
         self._epoch: Epoch = NO_EPOCH
         self._ring: Epoch = NO_EPOCH
         self._newest = 0
-        self._parts = PartStore()
+        self._parts = PartStore(newest_first=True)
         state = state or OutboxState()
         self._next_number = state.next_number
         self._keys = dict(state.keys)
@@ -214,6 +214,7 @@ class Source:
             if run.source == self.source:
                 self._acknowledge(run.first, token.token_number - 1)
                 self._acknowledge(run.first + run.count, token.token_number)
+        self._parts.forget(token.token_number)
         if token.token_number > self._newest:
             self._newest = token.token_number
             self._window = self._granted(token)
