@@ -108,7 +108,7 @@ def test_the_site_is_woken_for_its_receiver_and_for_its_member() -> None:
     machine.step(TimerFired(), T(1))
     assert machine.next_deadline() == T(1) + 22 * MS
     machine.step(arrive(invite()), T(1) + MS)
-    assert machine.next_deadline() == T(1) + MS + RETRY
+    assert machine.next_deadline() == T(1) + MS + machine.receiver.timing.grace_ns // 2
 
 
 def test_an_operators_entry_and_the_journals_answer_reach_the_receiver() -> None:

@@ -127,7 +127,8 @@ def test_an_operable_receiver_answers_and_repeats_its_answer() -> None:
 def test_a_receiver_that_gets_no_answer_turns_to_another_server() -> None:
     """§4.3: "If the receiver does not receive the acknowledgement it decides that the X_R failed and tries another"."""
     site, _ = invited()
-    answers, suspicions, at = 1, [], 0
+    answers, at = 1, 0
+    suspicions: list[tuple[NodeId, Suspicion]] = []
     while not suspicions:
         at = site.next_deadline()
         effects = site.step(TimerFired(), at)

@@ -38,6 +38,7 @@ from isocast.terms.instants import NEVER
 from isocast.wire.packets import Invite, Join, NewRing, RangeRequest, Refuse, Repair, Repairable, Suspicion, digest_of
 
 LATER = Epoch(3, server_id(2))
+GRACE = settings().timing.grace_ns
 OTHERS_REPEATS = 2
 """k_r."""
 
@@ -132,10 +133,19 @@ def test_a_higher_ballot_overrides_a_promise() -> None:
     assert site.hear(invite(LATER))[0] == Persist(PromiseMade(LATER))
 
 
+def test_the_first_vote_goes_out_twice_within_the_grace() -> None:
+    """A lost packet should not cost a healthy site its place on the ring."""
+    site = Site()
+    site.hear(invite())
+    assert site.wait(GRACE // 2 - 1) == []
+    assert join_in(site.wait(1)).ballot == NEXT_EPOCH
+
+
 def test_a_vote_is_repeated_every_tau_r() -> None:
     """Protocol §5, step 2: JOIN every τ_r."""
     site = Site()
     site.hear(invite())
+    site.wait(GRACE // 2)
     assert site.wait(RETRY - 1) == []
     assert join_in(site.wait(1)).ballot == NEXT_EPOCH
 
@@ -144,6 +154,7 @@ def test_k_r_silences_ask_for_another_server() -> None:
     """Protocol §5, step 2: k_r silences: another X_R, a higher ballot."""
     site = Site()
     site.hear(invite())
+    site.wait(GRACE // 2)
     found = [site.wait(RETRY) for _ in range(2)]
     suspicions = [[effect for effect in step if isinstance(effect, RingSuspected)] for step in found]
     assert suspicions == [[], [RingSuspected(0, SERVER, Suspicion.SEALED)]]

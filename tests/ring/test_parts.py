@@ -78,3 +78,12 @@ def test_forgetting_drops_up_to_a_number_and_clearing_drops_all() -> None:
     assert [store.held(number) for number in (1, 2, 3)] == [0, 0, 1]
     store.clear()
     assert store.held(3) == 0
+
+
+def test_a_source_follows_the_newest_token_whatever_became_of_older_ones() -> None:
+    """A store full of tokens whose parts never come must not shut out every later token."""
+    store = PartStore(newest_first=True)
+    for number in range(1, TOKENS_MAX + 1):
+        store.add(split_token(large_token(number))[0])
+    token = large_token(TOKENS_MAX + 1)
+    assert [store.add(part) for part in split_token(token)][-1] == token

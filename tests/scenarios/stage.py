@@ -217,8 +217,9 @@ class Stage:
         universe = tuple(range(1, count + 1))
         epoch = Epoch(1, server_id(1))
         commits = tuple([digest_of(nonce(secret(site), epoch, 0)) for site in universe])
+        server = server_id(1)
         ring = NewRing(
-            0, epoch, server_id(1), epoch, universe, 1, 1, START, NO_EPOCH, 0, NO_DIGEST, universe, commits, universe, ()
+            0, epoch, server, epoch, universe, 1, 1, START, NO_EPOCH, 0, NO_DIGEST, universe, commits, universe, ()
         )  # fmt: skip
         for site in universe:
             self.disks[site] = SiteState(Checkpoint(universe=universe), promised=epoch, ring=ring)

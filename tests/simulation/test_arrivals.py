@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from statistics import mean, pvariance
+from typing import Any
 
 import pytest
 from tests.simulation.worlds import facts_of
@@ -15,7 +16,7 @@ from isocast.terms.instants import SECOND
 from isocast.wire.packets import Data
 
 
-def submissions(**keys: Any)  #  -> list[Submitted]:
+def submissions(**keys: Any) -> list[Submitted]:  # noqa: ANN401 (values of a scenario file)
     _, facts = facts_of(**keys)
     return [fact for fact in facts if isinstance(fact, Submitted)]
 

@@ -337,7 +337,8 @@ class ReformationServer:
             ballot.decide_at = now + self._timing.retry_ns + self._timing.grace_ns
             self._next_at = ballot.decide_at
             return
-        ballot.decide_at = NEVER
+        if formation is None:
+            ballot.decide_at = NEVER
         if not last:
             self._send_invite(now)
             return
