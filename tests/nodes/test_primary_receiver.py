@@ -8,7 +8,6 @@ from tests.ring.makers import (
     MS,
     NEXT_EPOCH,
     PERIOD,
-    RETRY,
     Chain,
     T,
     arrive,

@@ -259,3 +259,15 @@ def test_what_was_certified_in_an_earlier_epoch_does_not_allow_a_change_in_this_
     machine.take(T(4))
     [token] = issued(machine, ring.start)
     assert token.control == ()
+
+
+@pytest.mark.xfail(strict=True, reason="an entry leaves the queue with its token, also when that token is cut off")
+def test_an_entry_whose_token_is_cut_off_waits_for_the_next() -> None:
+    """An operator's entry is like a source's message: sent is not yet ordered."""
+    machine = receiver(1)
+    machine.request_control(MARK)
+    assert issued(machine, T(1))[0].control == (MARK,)
+    ring = following(Chain())
+    machine.install(ring, 0, (), T(2))
+    machine.take(T(2))
+    assert issued(machine, ring.start)[0].control == (MARK,)

@@ -12,6 +12,7 @@ from tests.ring.makers import EPOCH, S1, S2, message
 from isocast.ring.settings import OrderRule
 from isocast.ring.token import choose, fair_shares, grants, label_order, nonce, run_digest, runs_of, shuffle_key
 from isocast.terms.ids import NodeId, source_id
+from isocast.wire.limits import MAX_GRANTS
 from isocast.wire.packets import NO_NONCE, Data, Grant, Token, digest_of
 
 SOURCES = [source_id(number) for number in range(1, 5)]
@@ -100,6 +101,13 @@ def test_whoever_offers_more_than_its_share_gets_a_window() -> None:
 def test_a_window_is_never_shut() -> None:
     demand = dict.fromkeys(SOURCES, 3)
     assert grants(demand, 2) == tuple([Grant(source, 1) for source in SOURCES])
+
+
+@pytest.mark.xfail(strict=True, reason="more sources than a token has room for: its owner cannot encode it")
+def test_windows_are_granted_to_as_many_sources_as_a_token_carries() -> None:
+    """Protocol §7: an overload of very many sources must slow them down, not stop the owner."""
+    crowd = {source_id(number): 10 for number in range(1, MAX_GRANTS + 400)}
+    assert len(grants(crowd, 16_384)) <= MAX_GRANTS
 
 
 # Runs

@@ -109,3 +109,11 @@ def test_a_site_that_was_away_for_longer_than_the_journals_reach_does_not_stop_t
     away = {"kind": "crash", "at": 1, "until": 26, "sites": [5]}
     world = run(away, receivers=5, messages=3_000, arrival_rate=100)
     assert world.recorder.rings <= 10
+
+
+@pytest.mark.xfail(strict=True, reason="sites take any T0: a server whose clock was ahead stops the market for as long")
+def test_a_server_whose_clock_was_ahead_does_not_stop_the_market() -> None:
+    """L1: protocol §5 has T0 ≥ now+τ_t+2ε by the server's clock; its members' clocks could tell that it is absurd."""
+    ahead = {"kind": "clock-step", "at": 0.5, "until": 3, "sites": ["server1"], "step": 30}
+    world = run(ahead, {"kind": "crash", "at": 1, "until": 1.5, "sites": [2]}, messages=200)
+    assert world.violations() == []

@@ -64,7 +64,8 @@ class ReformationServer:
         self._last_now = -NEVER
         self._out: list[Effect] = []
         if self.ring is None:
-            self._wait(0)
+            # A first ballot by rank, counted from whenever the clock is first looked at.
+            self._next_at = 0
         else:
             self._highest = max(self._highest, self.ring.ballot)
 
@@ -205,11 +206,12 @@ class ReformationServer:
             self._adopt(ring)
 
     def _on_token(self, token: Token) -> None:
-        """A token of the present ring, or a later one: the ring lives, whatever we were about to do."""
+        """The ring lives: a suspect that sends its token needs no probe, a market that runs no first ballot."""
         self._highest = max(self._highest, token.epoch)
-        current = self.ring.ballot if self.ring else NO_EPOCH
+        if self.ring is None and self._stage in (Stage.IDLE, Stage.WAITING) and token.epoch == self._highest:
+            self._rest()
         probe = self._probe
-        if self._stage is not Stage.PROBING or probe is None or token.epoch != current:
+        if self._stage is not Stage.PROBING or probe is None or self.ring is None or token.epoch != self.ring.ballot:
             return
         if token.sender == probe.suspect and token.token_number >= probe.token_number:
             self._rest()
@@ -258,6 +260,8 @@ class ReformationServer:
                 self._begin(now)
             case Stage.INVITING:
                 self._go_on(now)
+            case Stage.IDLE if self.ring is None:
+                self._wait(now)
             case Stage.IDLE:
                 self._next_at = NEVER
 
@@ -367,15 +371,16 @@ class ReformationServer:
             best.universe,
             best.next_numbers,
         )
-        same = self.ring is not None and set(self.ring.ring) == set(formation.ring)
-        self._planned.in_vain = self._planned.in_vain + 1 if same else 0
-        cycles = PLANNED_CYCLES << min(self._planned.in_vain, 6)
-        self._planned.not_before = start + cycles * len(formation.ring) * timing.token_period_ns
         self._out.append(Persist(RingDecided(ring)))
         self._out.append(Multicast(ring))
         self._adopt(ring)
 
     def _adopt(self, ring: NewRing) -> None:
+        """This is the ring now; the next ballot that only lets sites in waits for a few cycles of it."""
+        same = self.ring is not None and sorted(self.ring.ring) == sorted(ring.ring)
+        self._planned.in_vain = self._planned.in_vain + 1 if same else 0
+        cycles = PLANNED_CYCLES << min(self._planned.in_vain, 6)
+        self._planned.not_before = ring.start + cycles * len(ring.ring) * self._timing.token_period_ns
         self.ring = ring
         self._ballot = None
         self._probe = None

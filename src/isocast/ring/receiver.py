@@ -162,6 +162,9 @@ class Receiver(Ordering):
         """One aggregated request for a token and its messages."""
         token = self._tokens.get(number)
         labels = self.ledger.missing(token) if token is not None else list(self.ledger.waiting)
+        if token is not None and not labels:
+            # Nothing of it is missing: it waits for an earlier token.
+            return
         nack = Nack(
             self.settings.stripe,
             self.accepted,
@@ -250,6 +253,11 @@ class Receiver(Ordering):
     def install(self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int) -> None:
         """Enter a new epoch: the log cut back to `keep`, continued by `suffix`, in one record."""
         self.out.append(Persist(RingInstalled(ring, keep, suffix)))
+        for number in range(keep + 1, self.held + 1):
+            # What an operator asked for must not be lost with a token of ours that is.
+            token = self.ledger.entries[number].token
+            if token.sender == self.site:
+                self.issuer.control.extend(token.control)
         self.ledger.truncate(keep)
         for entry in suffix:
             self.ledger.append(entry)

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NodeId
+from isocast.wire.limits import MAX_GRANTS
 from isocast.wire.packets import Data, Grant, Run, Token, digest_of
 
 __all__ = ["choose", "fair_shares", "grants", "label_order", "nonce", "run_digest", "runs_of", "shuffle_key"]
@@ -73,9 +74,9 @@ def grants(demand: Mapping[NodeId, int], batch_max: int) -> tuple[Grant, ...]:
     if sum(demand.values()) <= batch_max:
         return ()
     shares = fair_shares(demand, batch_max)
-    return tuple(
-        [Grant(source, max(shares[source], 1)) for source in sorted(shares) if shares[source] < demand[source]]
-    )
+    # A token carries only so many: whoever offers most is held back first.
+    named = sorted(shares, key=lambda source: (shares[source] - demand[source], source))[:MAX_GRANTS]
+    return tuple([Grant(source, max(shares[source], 1)) for source in sorted(named) if shares[source] < demand[source]])
 
 
 def run_digest(messages: Sequence[Data]) -> bytes:

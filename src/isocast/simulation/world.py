@@ -167,8 +167,8 @@ class World:
                 return self.build.source(node, self.settings, disk)
             case ServerState():
                 rank = self.servers.index(node) if node in self.servers else len(self.servers)
-                regions = {site: place.code for site, place in zip(self.sites, self.scenario.ring, strict=False)}
-                return self.build.server(node, self.settings, rank, regions, disk)
+                # No regions: a scenario gives its ring in the order that it wants.
+                return self.build.server(node, self.settings, rank, {}, disk)
 
     # Submissions --------------------------------------------------------------------------------
 
