@@ -261,7 +261,6 @@ def test_what_was_certified_in_an_earlier_epoch_does_not_allow_a_change_in_this_
     assert token.control == ()
 
 
-@pytest.mark.xfail(strict=True, reason="an entry leaves the queue with its token, also when that token is cut off")
 def test_an_entry_whose_token_is_cut_off_waits_for_the_next() -> None:
     """An operator's entry is like a source's message: sent is not yet ordered."""
     machine = receiver(1)

@@ -128,9 +128,15 @@ def test_traders_without_a_ring_meet_on_the_ten_cities() -> None:
 
 
 def test_a_fault_names_sites_by_city_by_number_and_by_name() -> None:
-    found = fault(kind="crash", at=1, sites=["London", 1, "site5", "server1", "source2", "syd"], disk="lost")
+    found = fault(kind="crash", at=1, sites=["London", 1, "site5", "server1", "source2", "syd"])
     assert found.sites == (2, 1, 5, server_id(1), source_id(2), 4)
-    assert (found.at_ns, found.until_ns, found.disk_kept) == (SECOND, NEVER, False)
+    assert (found.at_ns, found.until_ns, found.disk_kept) == (SECOND, NEVER, True)
+
+
+def test_a_site_may_lose_its_disk_and_a_source_may_not() -> None:
+    assert not fault(kind="crash", at=1, sites=["London", "server1"], disk="lost").disk_kept
+    with pytest.raises(ConfigurationError, match="promise to its clients"):
+        fault(kind="crash", at=1, sites=["source1"], disk="lost")
 
 
 def test_a_fault_ends_after_its_duration_or_at_an_instant() -> None:

@@ -38,7 +38,7 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
     yield from _entry(
         "skew",
         f"{releases.skew_ns / 1e6:.3f} ms at most between cities, bound 2ε = {run.timing.skew_bound_ns / 1e6:g} ms",
-        f"over {releases.punctual:,} releases; {releases.late:,} more were late: waits for a new ring, or a city that was away",
+        f"over {releases.punctual:,} releases; {releases.late:,} more were late: no ring, or a city that was away",
     )
     missing = scene.lost - scene.regained
     yield from _entry(

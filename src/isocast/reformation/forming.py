@@ -13,6 +13,8 @@ from isocast.wire.packets import Join
 __all__ = ["EXACT_MAX", "Formation", "cut_key", "enough", "form", "hearing_group", "spread"]
 
 
+FAR_BEHIND = 64
+"""Tokens behind the cut from which a site first catches up off the ring: two range requests."""
 EXACT_MAX = 16
 """Voters up to which the largest group is searched exactly: at worst 2^16 steps."""
 
@@ -72,9 +74,10 @@ def form(
 
 
 def _candidates(votes: Mapping[NodeId, Join], best: Join, barred: Mapping[NodeId, int]) -> list[list[NodeId]]:
-    """Voters of U as of the cut, first without those barred."""
+    """Voters of U as of the cut, first without those barred, or so far behind that the ring would wait for them."""
     voters = [site for site in best.universe if site in votes]
-    return [[site for site in voters if site not in barred], voters]
+    near = [site for site in voters if votes[site].held >= best.held - FAR_BEHIND]
+    return [[site for site in near if site not in barred], near, voters]
 
 
 def _form_from(

@@ -21,6 +21,9 @@ from isocast.wire.packets import Invite, Join, Nack, NewRing, RangeRequest, Refu
 
 __all__ = ["Member", "MemberSnapshot"]
 
+FAR_START = 8
+"""Reformations ahead from which a ring's start is refused: an honest server is at most one ahead."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
@@ -48,6 +51,7 @@ class Member:
         self._next_at = 0
         self._reconciliation: Reconciliation | None = None
         self._asked: WantedTokens | WantedMessages | None = None
+        self._complained_at = -NEVER
         if receiver.ring is None or receiver.promised > receiver.accepted:
             self._joining = receiver.promised if receiver.promised > receiver.accepted else None
 
@@ -97,10 +101,20 @@ class Member:
             return []
         if ring.ballot > receiver.promised:
             receiver.seal(ring.ballot)
+        if ring.start > now + FAR_START * self._timing.reformation_ns:
+            return self._refuse_start(ring, now)
         self._joining = None
         self._silences = 0
         self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
         return self._reconcile(now)
+
+    def _refuse_start(self, ring: NewRing, now: int) -> list[Effect]:
+        """A ring that starts far in the future would stop the market until then: its server's clock is wrong."""
+        self._joining = ring.ballot
+        if now < self._complained_at + self._timing.retry_ns:
+            return []
+        self._complained_at = now
+        return [RingSuspected(self._receiver.held, ring.ballot.server, Suspicion.STRANDED)]
 
     def on_repair(self, repair: Repair, now: int) -> list[Effect]:
         """While reconciling, repairs belong to the common prefix's continuation."""

@@ -30,6 +30,10 @@ PLANNED_CYCLES = 2
 """Cycles between two planned ballots, doubled each time that a ballot changes nothing."""
 
 
+_DECISIVE = (Suspicion.BEHIND, Suspicion.LATE, Suspicion.SEALED, Suspicion.LOST, Suspicion.STRANDED)
+"""Suspicions that need no probe: whoever raises them speaks of itself, or of a server that stayed silent."""
+
+
 class ReformationServer:
     """The machine of one server. `rank` orders the servers: a lower one moves first."""
 
@@ -131,7 +135,10 @@ class ReformationServer:
         if self.ring is not None and suspect.epoch < current and suspect.promised <= current and not stranded:
             self._out.append(Unicast(suspect.sender, self.ring))
             return
-        if self._stage is not Stage.IDLE:
+        decisive = suspect.reason in _DECISIVE
+        if self._stage is not Stage.IDLE and not (decisive and self._stage is Stage.PROBING):
+            return
+        if self._outsider(suspect):
             return
         match suspect.reason:
             case Suspicion.OUTSIDE:
@@ -139,13 +146,20 @@ class ReformationServer:
                     self._wait(now)
             case Suspicion.CLOCK:
                 self._accuse(suspect, now)
-            case Suspicion.BEHIND | Suspicion.LATE | Suspicion.SEALED | Suspicion.LOST | Suspicion.STRANDED:
-                self._wait(now)
             case Suspicion.UNRECOVERED | Suspicion.NO_RECEIPTS:
                 self._start_probe(suspect, now)
+            case _:
+                self._wait(now)
+
+    def _outsider(self, suspect: Suspect) -> bool:
+        """Whether a site off the ring complains of what it lacks: it must catch up, and the ring need not stop."""
+        if self.ring is None or suspect.promised > self.ring.ballot or suspect.sender in self.ring.ring:
+            return False
+        return suspect.reason not in (Suspicion.OUTSIDE, Suspicion.SEALED)
 
     def _start_probe(self, suspect: Suspect, now: int) -> None:
         """Ask the accused itself; a second complaint about a site that answered means a broken pair."""
+        self._forget_excuses(now)
         pair = (suspect.sender, suspect.suspect)
         answered_at = self._excused.get(pair)
         if answered_at is not None and now >= answered_at + self._timing.retry_ns:
@@ -157,6 +171,12 @@ class ReformationServer:
             self._probe = Probe(suspect.suspect, suspect.token_number, suspect.sender)
             self._stage = Stage.PROBING
             self._send_probe(now)
+
+    def _forget_excuses(self, now: int) -> None:
+        """A complaint of long ago says nothing about the next."""
+        cycles = COMPLAINT_CYCLES * (len(self.ring.ring) if self.ring else 1)
+        since = now - cycles * self._timing.token_period_ns
+        self._excused = {pair: at for pair, at in self._excused.items() if at >= since}
 
     def _send_probe(self, now: int) -> None:
         probe = self._probe
@@ -182,9 +202,6 @@ class ReformationServer:
             if refuse.held < probe.token_number:
                 self._wait(now)
                 return
-            cycles = COMPLAINT_CYCLES * (len(self.ring.ring) if self.ring else 1)
-            since = now - cycles * self._timing.token_period_ns
-            self._excused = {pair: at for pair, at in self._excused.items() if at >= since}
             self._excused[probe.accuser, probe.suspect] = now
             self._alive[probe.suspect] = refuse.held
             self._rest()

@@ -53,6 +53,7 @@ class FaultPlan:
             case "restart":
                 for node in fault.sites:
                     self._crash(node)
+                    self._down[node] = 1
                     self._boot(node, disk_kept=fault.disk_kept)
             case "partition" | "one-way" | "isolate":
                 world.fact(Cut(world.agenda.now))
