@@ -18,6 +18,8 @@ from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import to_seconds
 
+THIRDS = 3
+
 
 def plain_heap(events: int = 200_000) -> float:
     """Events a second of a bare heap: push, pop, nothing else."""
@@ -37,10 +39,10 @@ def measure(title: str, **keys: object) -> dict[str, object]:
     peaks = []
     began = process_time()
     step = run.timing.token_period_ns
-    third = max(run.scenario.messages // 3, 1)
+    third = max(run.scenario.messages // THIRDS, 1)
     while run.arrivals.finished_at is None:
         run.advance(step)
-        if run.recorder.submitted >= third * (len(peaks) + 1) and len(peaks) < 3:
+        if run.recorder.submitted >= third * (len(peaks) + 1) and len(peaks) < THIRDS:
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     run.run()
     seconds = process_time() - began
