@@ -59,7 +59,7 @@ def drawn(scene: Scene, run: TimedRun, width: int, height: int) -> list[str]:
 
 
 def test_a_short_demo_tells_its_story_and_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed("demo --headless --seconds 10 --seed 3 --sites 5", capsys)
+    out = printed("demo --headless --seconds 16 --seed 3 --sites 5", capsys)
     for said in ("seed 3", "London crashes", "The ring re-forms", "London is back", "no violation of safety", "Next:"):
         assert said in out, said
     assert re.search(r"losses +(\d+) packets lost, \1 repaired, none missing", out)
@@ -78,7 +78,7 @@ def test_the_demo_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> None
     assert float(latency[1]) == pytest.approx(float(latency[2]), rel=0.05)
     assert share
     assert 44 < float(share[1]) < 57, "four standard deviations of a thousand pairs round 50.8 %"
-    assert "London crashes, and token 15 is due from it" in out
+    assert "London crashes, and token 10 is due from it" in out
     assert max(map(len, out.splitlines())) <= 110
 
 
@@ -123,7 +123,7 @@ def test_the_story_comes_with_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width, height", [(100, 40), (80, 24)])
 def test_a_frame_shows_every_city_the_token_and_the_verdict(width: int, height: int) -> None:
-    for scene, run in played(0.1, 3.0, 9.0, 16.5, 23.3, 40.0):
+    for scene, run in played(0.1, 3.0, 9.0, 11.6, 18.3, 40.0):
         lines = drawn(scene, run, width, height)
         assert len(lines) <= height
         assert max(map(len, lines)) <= width
@@ -139,7 +139,7 @@ def test_a_frame_shows_every_city_the_token_and_the_verdict(width: int, height: 
 
 @pytest.mark.parametrize("sites", [3, 24])
 def test_any_size_of_terminal_and_ring_is_drawn(sites: int) -> None:
-    for scene, run in played(0.1, 16.5, 23.3, sites=sites):
+    for scene, run in played(0.1, 11.6, 18.3, sites=sites):
         for width, height in ((200, 60), (96, 34), (120, 20), (60, 15), (40, 10), (20, 5), (8, 2)):
             lines = drawn(scene, run, width, height)
             assert len(lines) <= height
@@ -147,8 +147,8 @@ def test_any_size_of_terminal_and_ring_is_drawn(sites: int) -> None:
 
 
 def test_the_frame_follows_the_story() -> None:
-    crashed, back = ["\n".join(drawn(scene, run, 100, 40)) for scene, run in played(16.5, 23.3)]
-    assert "token 15 is missing, London down: the ring re-forms" in crashed
+    crashed, back = ["\n".join(drawn(scene, run, 100, 40)) for scene, run in played(11.6, 18.3)]
+    assert "token 10 is missing, London down: the ring re-forms" in crashed
     assert "✖ down" in crashed
     assert "London outside the ring, catching up" in back
     assert "epoch 2.1" in back

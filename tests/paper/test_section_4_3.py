@@ -40,7 +40,7 @@ def inviting_server() -> tuple[ReformationServer, Epoch, int]:
     at = server.next_deadline()
     (ballot,) = [
         effect.packet.ballot
-        for effect in server.step(TimerFired(), at)
+        for effect in (*server.step(TimerFired(), at), *server.step(TimerFired(), at))
         if isinstance(effect, Multicast) and isinstance(effect.packet, Invite)
     ]
     return server, ballot, at

@@ -19,7 +19,7 @@ from tests.ring.makers import (
     settings,
 )
 
-from isocast.reformation.server import CLOCK_BAR_CYCLES, ReformationServer, ServerState
+from isocast.reformation.server import CLOCK_BAR_CYCLES, PLANNED_CYCLES, ReformationServer, ServerState
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
@@ -351,7 +351,7 @@ def test_planned_ballots_that_change_nothing_become_rare() -> None:
         ring = ring_in(server.hear(*[join(site, 5, ballot=ballot) for site in (1, 2, 3)]))
         cycle = 3 * PERIOD
         pauses.append(next(count for count in range(99) if outsider(ring.start + count * cycle, server) == WAITING))
-    assert pauses == [4, 8, 16, 32]
+    assert pauses == [PLANNED_CYCLES << times for times in (1, 2, 3, 4)]
 
 
 def test_other_servers_wait_with_planned_ballots_too() -> None:

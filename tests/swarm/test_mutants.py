@@ -8,7 +8,7 @@ from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.swarm import run_seed
 
 SEEDS = 500
-QUICK = 50
+QUICK = 120
 """Seeds that `make test` may spend on one mutant."""
 SLOW = ("greatest-held", "free-at-acknowledgement", "no-roll-back", "truncate-by-number")
 """Their stories are rare: stale sites ahead of a live epoch or beside it, an owner that dies with the only copy."""

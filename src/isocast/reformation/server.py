@@ -26,7 +26,7 @@ CLOCK_BAR_CYCLES = 4
 """Cycles for which a site accused of a bad clock by a majority stays off the ring."""
 COMPLAINT_CYCLES = 3
 """Cycles within which a second complaint of the same site about the same other counts."""
-PLANNED_CYCLES = 2
+PLANNED_CYCLES = 1
 """Cycles between two planned ballots, doubled each time that a ballot changes nothing."""
 
 
