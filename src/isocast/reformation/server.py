@@ -23,7 +23,7 @@ from isocast.wire.packets import Invite, Join, NewRing, Packet, Refuse, Suspect,
 __all__ = ["ReformationServer", "ServerSnapshot", "ServerState"]
 
 CLOCK_BAR_CYCLES = 4
-"""Cycles for which a site accused of a bad clock by a majority stays off the ring."""
+"""Cycles for which a site stays off the ring: one whose clock a majority accuses, or an owner that failed twice."""
 COMPLAINT_CYCLES = 3
 """Cycles within which a second complaint of the same site about the same other counts."""
 PLANNED_CYCLES = 1
@@ -65,6 +65,7 @@ class ReformationServer:
         self._alive: dict[NodeId, int] = {}
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
         self._barred: dict[NodeId, int] = {}
+        self._faltered: dict[NodeId, int] = {}
         self._last_now = -NEVER
         self._out: list[Effect] = []
         if self.ring is None:
@@ -107,6 +108,7 @@ class ReformationServer:
         self._excused = {pair: at - span_ns for pair, at in self._excused.items()}
         self._planned.not_before -= span_ns
         self._barred = {site: until - span_ns for site, until in self._barred.items()}
+        self._faltered = {site: at - span_ns for site, at in self._faltered.items()}
 
     # Packets ------------------------------------------------------------------------------------
 
@@ -149,7 +151,17 @@ class ReformationServer:
             case Suspicion.UNRECOVERED | Suspicion.NO_RECEIPTS:
                 self._start_probe(suspect, now)
             case _:
+                self._note_falter(suspect, now)
                 self._wait(now)
+
+    def _note_falter(self, suspect: Suspect, now: int) -> None:
+        """An owner that fails twice within a cycle would fail the next ring too: it stays off for a while."""
+        if self.ring is None or suspect.reason not in (Suspicion.BEHIND, Suspicion.LATE):
+            return
+        cycle = len(self.ring.ring) * self._timing.token_period_ns
+        if now < self._faltered.get(suspect.sender, -NEVER) + cycle:
+            self._barred[suspect.sender] = now + CLOCK_BAR_CYCLES * cycle
+        self._faltered[suspect.sender] = now
 
     def _outsider(self, suspect: Suspect) -> bool:
         """Whether a site off the ring complains of what it lacks: it must catch up, and the ring need not stop."""

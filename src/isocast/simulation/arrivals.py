@@ -49,6 +49,9 @@ class Arrivals:
         else:
             since = max(self.world.agenda.now, self._start)
             at = since + round(self._random.expovariate(1 / self._mean_gap_ns))
+        if self.world.scenario.duration_ns and at > self._start + self.world.scenario.duration_ns:
+            self.finished_at = self.world.agenda.now
+            return
         self.world.agenda.put(at, self._submit, None)
 
     def _submit(self, _: object) -> None:

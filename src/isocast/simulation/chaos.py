@@ -153,7 +153,7 @@ def _plot(
     sources: list[object] = [f"source{number}" for number in range(1, int(str(world["sources"])) + 1)]
     servers: list[object] = [f"server{number}" for number in range(1, int(str(world["servers"])) + 1)]
     span = round(random.uniform(0.8, 2) * receivers * period, 6)
-    match random.choice([1, 2, 2, 3, 4, 5, 5, 5]):
+    match random.choice([1, 2, 2, 3, 4, 5, 5, 5, 5]):
         case 1 if may_lose:
             # Only the victim hears the sources, acknowledges what they say, and dies with the only copy.
             groups: list[list[object]] = [[victim, *sources], [*others, *servers]]
@@ -182,7 +182,7 @@ def _plot(
             # overtaken, and need the stale ones to vote.
             few = [(victim + place - 1) % receivers + 1 for place in range((receivers - 1) // 2)]
             many = [site for site in sites if site not in few]
-            down = at + random.uniform(3, 9) * period
+            down = at + random.uniform(1.5, 6) * period
             heal = round(down + random.uniform(1, 4) * period, 6)
             return [
                 {"kind": "partition", "at": at, "until": heal, "groups": [[*few, *sources[:1]], [*many, *servers]]},

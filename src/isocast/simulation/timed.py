@@ -24,6 +24,8 @@ from isocast.terms.timing import Gate
 __all__ = ["Figures", "TimedRun"]
 
 _CUTS = ("partition", "one-way", "isolate")
+STALLED_PERIODS = 400
+"""Token periods without any token: forty rings of ten could have formed, one after the other."""
 LATENESS_CAP = 30
 """Wake-ups are exponential: beyond thirty times their mean comes one in 10^13."""
 
@@ -58,6 +60,8 @@ class TimedRun:
         self.arrivals = Arrivals(self.world)
         self.faults = FaultPlan(self.world)
         self.figures = Figures()
+        self._seen = (0, 0)
+        self._seen_at = 0
         self.pairs: PairCounter | None = None
         if scenario.traders:
             self.pairs = PairCounter(tuple([trader.name for trader in scenario.traders]))
@@ -83,7 +87,7 @@ class TimedRun:
     def run(self) -> None:
         """Both phases, to the verdict."""
         step = max(self.timing.token_period_ns // 4, 1)
-        while not self._submitted():
+        while not self._submitted() and not self._stalled():
             self.advance(step)
         self._note_figures()
         limit = self.world.agenda.now + self._settling_ns()
@@ -100,6 +104,13 @@ class TimedRun:
             self.arrivals.begin(world.rings[0].start)
         if self.arrivals.finished_at is not None and not self.figures.submitted:
             self._note_figures()
+
+    def _stalled(self) -> bool:
+        """Whether nothing has been ordered for so long that nothing ever will: the parameters do not allow a ring."""
+        now, seen = self.world.agenda.now, (self.recorder.tokens, self.recorder.submitted)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now > self._seen_at + STALLED_PERIODS * self.timing.token_period_ns + self.faults.over_at
 
     def _submitted(self) -> bool:
         return self.arrivals.finished_at is not None and self.world.agenda.now >= self.faults.over_at
