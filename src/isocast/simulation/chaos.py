@@ -180,13 +180,19 @@ def _plot(
         case 5:
             # Neighbours go on alone and get ahead; the others start again, lose one of theirs before they have
             # overtaken, and need the stale ones to vote.
-            few = [(victim + place - 1) % receivers + 1 for place in range((receivers - 1) // 2)]
+            first = _next_owner(world, at, period)
+            few = [(first + place - 1) % receivers + 1 for place in range((receivers - 1) // 2)]
             many = [site for site in sites if site not in few]
-            down = at + random.uniform(1.5, 6) * period
+            down = at + random.uniform(3.4, 5.2) * period
             heal = round(down + random.uniform(1, 4) * period, 6)
             return [
                 {"kind": "partition", "at": at, "until": heal, "groups": [[*few, *sources[:1]], [*many, *servers]]},
-                {"kind": "crash", "at": round(down, 6), "until": round(heal + 8 * period, 6), "sites": [many[-1]]},
+                {
+                    "kind": "crash",
+                    "at": round(down, 6),
+                    "until": round(heal + 8 * period, 6),
+                    "sites": [random.choice(many)],
+                },
             ], 0
         case _:
             # Everybody restarts, one after the other, while tokens go round.
@@ -195,3 +201,9 @@ def _plot(
                  "until": round(at + (place + 1.5) * period / 3, 6), "sites": [site]}
                 for place, site in enumerate(sites)
             ], 0  # fmt: skip
+
+
+def _next_owner(world: dict[str, object], at: float, period: float) -> int:
+    """Whose token is due next at an instant, if the first ring formed without trouble: two votes, then a period."""
+    start = 0.012 + 2 * float(str(world["one_way_delay"])) + period
+    return (int((at - start) / period) + 1) % int(str(world["receivers"])) + 1
