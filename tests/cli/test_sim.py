@@ -270,3 +270,18 @@ def test_the_page_lists_every_key_and_kind() -> None:
         assert f"| `{key.name}` |" in page
     for kind in FAULT_KINDS:
         assert f'| `"{kind}"` |' in page
+
+
+def test_a_transcript_never_overwrites_its_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text("messages = 20\n", encoding="utf-8")
+    assert main(["sim", "run", str(scenario), "--transcript", str(scenario)]) == 2
+    assert "overwrite" in capsys.readouterr().err
+    assert scenario.read_text(encoding="utf-8") == "messages = 20\n"
+
+
+def test_a_full_disk_is_said_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text("messages = 20\n", encoding="utf-8")
+    assert main(["sim", "run", str(scenario), "--transcript", "/dev/full"]) == 3
+    assert "No space left" in capsys.readouterr().err

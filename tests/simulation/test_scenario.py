@@ -347,3 +347,7 @@ def test_every_parameter_of_the_paper_has_a_key() -> None:
     symbols = {key.symbol for key in KEYS}
     assert {"m", "p", "λ", "k", "d", "δ_N", "X", "P", "τ_r", "k_r", "τ_t", "Δ_A", "ε", "k_p"} <= symbols
     assert {"T_a", "R_t", "R_s", "R_n", "L", "W", "K_max"} <= symbols
+
+
+def test_a_rate_below_all_use_is_refused() -> None:
+    assert refused(arrival_rate=1e-300).key == "arrival_rate"

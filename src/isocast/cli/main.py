@@ -23,6 +23,8 @@ __all__ = ["app", "main"]
 _BAD_INPUT = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_SYSTEM_ERROR = 3
+"""A full disk, a file that went away: neither the input nor the protocol is to blame."""
 
 _EXAMPLES = """Start with:
 
@@ -73,4 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except OSError as error:
+        note(f"isocast: cannot go on: {error.strerror or error}")
+        return _SYSTEM_ERROR
     return code if isinstance(code, int) else 0

@@ -80,6 +80,8 @@ def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, tr
 
     if transcript is not None and (loaded.protocol != "timed" or loaded.exchange is not None):
         raise ConfigurationError("command line", "--transcript", "is written by the timed protocol only")
+    if transcript is not None and transcript.exists() and transcript.samefile(scenario):
+        raise ConfigurationError("command line", "--transcript", "would overwrite the scenario itself")
     seed = loaded.seed if seed is None else seed
     with ExitStack() as stack:
         write = stack.enter_context(_lines_to(transcript)) if transcript else None

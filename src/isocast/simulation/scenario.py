@@ -26,6 +26,8 @@ __all__ = ["Fault", "Scenario", "load_scenario", "scenario_from_mapping"]
 
 _RING_MIN = 2
 _TRADERS = 2
+_RATE_MIN = 1e-4
+"""Three messages in eight hours: slower, a run is all silence."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,8 @@ def _arrivals(values: Values, timing: Timing) -> _Arrivals:
     """How fast, from how many, and how far ahead of their acknowledgements."""
     original = values.text("protocol", "timed") == "original"
     rate = values.number("arrival_rate", 1 if original else 10)
+    if rate < _RATE_MIN:
+        raise values.error("arrival_rate", f"λ must be at least {_RATE_MIN:g} messages a second, not {rate:g}")
     if "messages_per_token" in values:
         if "arrival_rate" in values:
             raise values.error("messages_per_token", "says the same as arrival_rate: leave out one of the two")

@@ -17,6 +17,10 @@ from isocast.simulation.timed import TimedRun
 __all__ = ["SeedResult", "SwarmProgress", "SwarmReport", "run_seed", "run_swarm"]
 
 
+JOBS_MAX = 256
+"""Worker processes at most: each takes some 40 MB."""
+
+
 @dataclass(frozen=True)
 class SeedResult:
     """What one seed gave."""
@@ -125,6 +129,7 @@ def run_swarm(
 
 def _results(seeds: range, jobs: int, mutant: str | None) -> Iterator[SeedResult]:
     """In the order of the seeds, whatever the number of processes."""
+    jobs = min(jobs, len(seeds), JOBS_MAX)
     if jobs <= 1:
         yield from map(partial(run_seed, mutant=mutant), seeds)
         return

@@ -1,0 +1,33 @@
+"""Runs that end: by their duration, and when nothing can ever be ordered."""
+
+from __future__ import annotations
+
+from isocast.simulation.scenario import scenario_from_mapping
+from isocast.simulation.timed import TimedRun
+
+
+def test_no_message_is_submitted_after_the_duration() -> None:
+    run = TimedRun(scenario_from_mapping({"duration": 5.0, "messages": 2_000, "arrival_rate": 10.0}), 1)
+    run.run()
+    assert 0 < run.recorder.submitted < 100
+    assert run.violations() == []
+
+
+def test_a_world_in_which_no_ring_can_form_ends_and_says_so() -> None:
+    """Packets that take ten seconds cannot be recovered within a token period of three."""
+    run = TimedRun(scenario_from_mapping({"one_way_delay": 10.0, "messages": 10}), 1)
+    run.run()
+    assert {violation.partition(":")[0] for violation in run.violations()} == {"L2"}
+
+
+def test_one_clock_far_ahead_does_not_stop_the_others() -> None:
+    """Four sites of five go on while the fifth is wrong, and it comes back afterwards."""
+    step = {"kind": "clock-step", "at": 2.0, "until": 8.0, "sites": [2], "step": 2.0}
+    world = {
+        "receivers": 5, "detect": 0.02, "process": 0.004, "one_way_delay": 0.002, "clock_error": 0.001,
+        "gate": "majority", "messages_per_token": 4, "messages": 300, "faults": [step],
+    }  # fmt: skip
+    run = TimedRun(scenario_from_mapping(world), 1)
+    run.run()
+    assert run.violations() == []
+    assert run.recorder.rings < 12
