@@ -10,7 +10,7 @@ from typing import Protocol
 from isocast.checks.facts import Completed, Fact, Faulted, Installed, Released, Submitted, Suspected, TokenSent
 from isocast.simulation.losses import LossLedger
 from isocast.terms.ids import NodeId
-from isocast.wire.packets import Data, Nack, NewRing, Packet, Repair, Suspicion
+from isocast.wire.packets import Data, Nack, NewRing, Packet, Suspicion
 
 __all__ = ["Judge", "Recorder"]
 
@@ -161,9 +161,3 @@ class Recorder:
             self.false_reformations += 1
             if len(self._unrecovered) > _REMEMBERED:
                 del self._unrecovered[next(iter(self._unrecovered))]
-
-    # Figures ------------------------------------------------------------------------------------
-
-    def control_packets(self) -> int:
-        """Tokens, NACKs and repairs: what ordering and recovery cost, receipts apart."""
-        return self.tokens + self.sent[Nack] + self.sent[Repair]
