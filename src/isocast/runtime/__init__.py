@@ -1,0 +1,1 @@
+"""The real world under the machines: sockets, clocks, timers, disks, processes."""

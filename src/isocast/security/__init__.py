@@ -1,0 +1,1 @@
+"""What keeps a market's messages secret until release and everybody else out (§6)."""
