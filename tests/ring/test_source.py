@@ -34,7 +34,7 @@ from isocast.ring.inputs import PublishRequested, TimerFired
 from isocast.ring.source import OutboxState, Source
 from isocast.terms.ids import NO_EPOCH, Epoch, Label
 from isocast.terms.instants import NEVER
-from isocast.wire.limits import MAX_PAYLOAD
+from isocast.wire.limits import STANDARD_PAYLOAD
 from isocast.wire.packets import Data, Grant, Packet, Repair, Standing, Token
 
 RESEND = 2 * PERIOD
@@ -111,7 +111,7 @@ def test_more_than_the_window_is_refused_with_a_reason_and_may_be_tried_again() 
 
 def test_a_payload_that_fits_no_packet_is_refused_and_takes_no_number() -> None:
     machine = source()
-    [refused] = machine.step(PublishRequested(b"big", bytes(MAX_PAYLOAD + 1)), 0)
+    [refused] = machine.step(PublishRequested(b"big", bytes(STANDARD_PAYLOAD + 1)), 0)
     assert isinstance(refused, PublishRejected)
     assert sent(publish(machine, 1)) == [1]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
+from tests.wire.samples import EVENT, KEYS, SAMPLES, TOKEN
 
 from isocast.wire.codec import encode
 from isocast.wire.events import build_events, pack_events
@@ -24,7 +24,7 @@ _LINE = 16
 
 def vectors() -> dict[str, bytes]:
     """What this version writes."""
-    frames = {kind.name.lower(): encode(packet, KEY) for kind, packet in SAMPLES.items()}
+    frames = {kind.name.lower(): encode(packet, KEYS) for kind, packet in SAMPLES.items()}
     return {**frames, "token_body": token_body(TOKEN), "event_record": pack_events(build_events([EVENT]))}
 
 

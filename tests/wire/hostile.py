@@ -13,11 +13,11 @@ from tests.wire.samples import SAMPLES, TOKEN
 
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
-from isocast.wire.codec import NO_KEY, Kind, decode, encode
+from isocast.wire.codec import Kind, decode, encode
 from isocast.wire.events import events_view, pack_events
-from isocast.wire.frame import prefix, tag_of
-from isocast.wire.limits import EVENT_BYTES, HEADER_BYTES, TAG_BYTES
-from isocast.wire.packets import TokenPart
+from isocast.wire.frame import NO_KEY, prefix, tag_of
+from isocast.wire.limits import DATA_BYTES, EVENT_BYTES, HEADER_BYTES, TAG_BYTES
+from isocast.wire.packets import TokenPart, payload_digest
 from isocast.wire.token_body import decode_token_body, join_parts, split_token, token_body
 
 __all__ = ["WAYS_IN", "examine", "framed", "resealed", "seeds"]
@@ -28,14 +28,21 @@ _PLACE = 24
 
 def resealed(frame: bytes, key: bytes = NO_KEY) -> bytes:
     """The frame with the tag that its bytes should have."""
-    signed = frame[:-TAG_BYTES]
-    return signed + tag_of(signed, key)
+    return frame[:-TAG_BYTES] + right_tag(frame[:-TAG_BYTES], key)
+
+
+def right_tag(signed: bytes, key: bytes = NO_KEY) -> bytes:
+    """The tag of header and body; that of DATA is over the payload's digest."""
+    if signed[:4] == prefix(Kind.DATA):
+        at = HEADER_BYTES + DATA_BYTES
+        return tag_of(signed[:at] + payload_digest(signed[at:]), key)
+    return tag_of(signed, key)
 
 
 def framed(kind: int, body: bytes, header: bytes = bytes(18), reserved: bytes = b"\0\0", key: bytes = NO_KEY) -> bytes:
     """A frame with a right tag around any body; `header` is stripe, epoch and sender."""
     signed = prefix(Kind.DATA)[:3] + bytes((kind,)) + header[:2] + reserved + header[2:] + body
-    return signed + tag_of(signed, key)
+    return signed + right_tag(signed, key)
 
 
 def examine(data: bytes) -> bool:

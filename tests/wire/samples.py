@@ -35,9 +35,23 @@ from isocast.wire.packets import (
     TokenPart,
 )
 
-__all__ = ["EVENT", "KEY", "SAMPLES", "TOKEN"]
+__all__ = ["EVENT", "KEY", "KEYS", "SAMPLES", "TOKEN", "SharedKey"]
 
 KEY = bytes(range(32))
+
+
+class SharedKey(dict[int, bytes]):
+    """Every sender has the same key."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self._key = key
+
+    def __missing__(self, _: int) -> bytes:
+        return self._key
+
+
+KEYS = SharedKey(KEY)
 STRIPE = 3
 EPOCH = Epoch(7, server_id(1))
 BALLOT = Epoch(8, server_id(2))

@@ -12,7 +12,6 @@ from isocast.wire.limits import (
     MAX_PARTS,
     MAX_PAYLOAD,
     MAX_PROOF,
-    MAX_RELEASED_PAYLOAD,
 )
 from isocast.wire.packets import (
     DIGEST_BYTES,
@@ -184,7 +183,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
         U32,
         U64,
         U32,
-        st.binary(max_size=MAX_RELEASED_PAYLOAD),
+        st.binary(max_size=MAX_PAYLOAD),
         st.binary(max_size=MAX_PROOF),
     ),
     RangeRequest: st.builds(range_request, *HEADER, st.sampled_from(Range), U64, U64),

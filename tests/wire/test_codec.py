@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.hostile import resealed
-from tests.wire.samples import KEY, SAMPLES
+from tests.wire.samples import KEY, KEYS, SAMPLES, SharedKey
 from tests.wire.strategies import PACKETS, packets
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch
-from isocast.wire.codec import NO_KEY, VERSION, Kind, decode, encode, peek_kind
+from isocast.wire.codec import NO_KEYS, VERSION, Kind, decode, encode, peek_kind
 from isocast.wire.frame import MAGIC
 from isocast.wire.limits import MAX_PAYLOAD, TAG_BYTES
 from isocast.wire.packets import Data, Packet, Receipt, Repair, Token
@@ -23,12 +23,12 @@ from isocast.wire.token_body import token_body, token_digest
 @given(data=st.data())
 def test_a_packet_survives_the_wire(kind: type[Packet], data: st.DataObject) -> None:
     packet = data.draw(PACKETS[kind])
-    frame = encode(packet, KEY)
-    got = decode(frame, KEY)
+    frame = encode(packet, KEYS)
+    got = decode(frame, KEYS)
     assert type(got) is kind
     assert got == packet
-    assert decode(memoryview(frame), KEY) == packet
-    assert encode(got, KEY) == frame
+    assert decode(memoryview(frame), KEYS) == packet
+    assert encode(got, KEYS) == frame
 
 
 def test_every_packet_of_the_union_has_a_strategy_and_a_sample() -> None:
@@ -47,17 +47,17 @@ def test_a_token_that_travelled_has_the_same_digest(packet: Token) -> None:
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_the_kind_is_seen_without_reading_on(kind: Kind) -> None:
-    frame = encode(SAMPLES[kind], KEY)
+    frame = encode(SAMPLES[kind], KEYS)
     assert peek_kind(frame) is kind
     assert peek_kind(memoryview(frame)) is kind
 
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_a_frame_cut_short_anywhere_is_refused(kind: Kind) -> None:
-    frame = encode(SAMPLES[kind], KEY)
+    frame = encode(SAMPLES[kind], KEYS)
     for length in range(len(frame)):
         with pytest.raises(RemoteProtocolError):
-            decode(frame[:length], KEY)
+            decode(frame[:length], KEYS)
 
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
@@ -78,20 +78,40 @@ def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_every_flipped_bit_is_refused(kind: Kind) -> None:
-    frame = encode(SAMPLES[kind], KEY)
+    frame = encode(SAMPLES[kind], KEYS)
     for bit in range(len(frame) * 8):
         flipped = bytearray(frame)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(RemoteProtocolError):
-            decode(bytes(flipped), KEY)
+            decode(bytes(flipped), KEYS)
 
 
 @given(packet=packets())
 def test_another_key_is_refused(packet: Packet) -> None:
-    frame = encode(packet, KEY)
-    for key in (NO_KEY, KEY[::-1]):
+    frame = encode(packet, KEYS)
+    for keys in (NO_KEYS, SharedKey(KEY[::-1])):
         with pytest.raises(RemoteProtocolError, match="tag"):
-            decode(frame, key)
+            decode(frame, keys)
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
+def test_a_stranger_is_refused_and_nobody_sends_without_a_key(kind: Kind) -> None:
+    packet = SAMPLES[kind]
+    with pytest.raises(RemoteProtocolError, match="no key of sender"):
+        decode(encode(packet, KEYS), {})
+    with pytest.raises(LocalProtocolError, match="no key to send as"):
+        encode(packet, {})
+
+
+def test_each_sender_has_its_own_key() -> None:
+    """A repair is its sender's; the DATA in it is its source's, and only the source could have made it."""
+    repair = SAMPLES[Kind.REPAIR]
+    assert isinstance(repair, Repair)
+    keys = {repair.sender: b"a" * 32, repair.item.sender: b"b" * 32}
+    frame = encode(repair, keys)
+    assert decode(frame, keys) == repair
+    with pytest.raises(RemoteProtocolError, match="tag"):
+        decode(frame, {repair.sender: b"a" * 32, repair.item.sender: b"a" * 32})
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, 255])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.wire.golden_vectors import FOLDER, read_vector, vectors
-from tests.wire.samples import EVENT, KEY, SAMPLES, TOKEN
+from tests.wire.samples import EVENT, KEYS, SAMPLES, TOKEN
 
 from isocast.wire.codec import decode
 from isocast.wire.events import build_events, events_view
@@ -23,7 +23,7 @@ def test_the_bytes_are_those_of_the_file(name: str) -> None:
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_the_file_is_read_as_the_packet(kind: Kind) -> None:
-    assert decode(read_vector(kind.name.lower()), KEY) == SAMPLES[kind]
+    assert decode(read_vector(kind.name.lower()), KEYS) == SAMPLES[kind]
 
 
 def test_the_token_body_is_read_as_the_token() -> None:

@@ -4,7 +4,7 @@ from isocast.terms.ids import Epoch
 from isocast.wire import limits
 from isocast.wire.codec import decode, encode
 from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD
-from isocast.wire.limits import MAX_DATAGRAM, MAX_UDP
+from isocast.wire.limits import JUMBO_DATAGRAM, MAX_DATAGRAM, MAX_UDP, payload_capacity
 from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
@@ -71,7 +71,7 @@ DATA = Data(*HEADER, U64, U64, bytes(limits.MAX_PAYLOAD))
 PART = TokenPart(*HEADER, U64, limits.MAX_PARTS - 1, limits.MAX_PARTS, bytes(limits.MAX_PART_BODY))
 
 LARGEST: tuple[tuple[Packet, int], ...] = (
-    (DATA, MAX_DATAGRAM),
+    (DATA, JUMBO_DATAGRAM),
     (WHOLE, MAX_DATAGRAM),
     (PART, MAX_DATAGRAM),
     (Receipt(*HEADER, U64, DIGEST), MAX_DATAGRAM),
@@ -85,7 +85,7 @@ LARGEST: tuple[tuple[Packet, int], ...] = (
         ),
         MAX_UDP,
     ),
-    (Repair(*HEADER, DATA), MAX_DATAGRAM),
+    (Repair(*HEADER, DATA), JUMBO_DATAGRAM),
     (Repair(*HEADER, WHOLE), MAX_DATAGRAM),
     (Repair(*HEADER, PART), MAX_DATAGRAM),
     (Pending(*HEADER, U64), MAX_DATAGRAM),
@@ -103,8 +103,8 @@ LARGEST: tuple[tuple[Packet, int], ...] = (
     ),
     (SecondaryToken(*HEADER, U32, U64), MAX_DATAGRAM),
     (
-        Released(*(*HEADER, U64, U64, I64, U32, U64, U32, bytes(limits.MAX_RELEASED_PAYLOAD)), bytes(limits.MAX_PROOF)),
-        MAX_DATAGRAM,
+        Released(*(*HEADER, U64, U64, I64, U32, U64, U32, bytes(limits.MAX_PAYLOAD)), bytes(limits.MAX_PROOF)),
+        JUMBO_DATAGRAM,
     ),
     (RangeRequest(*HEADER, Range.TOKENS, U64, U64), MAX_DATAGRAM),
     (RangeReply(*HEADER, Range.TOKENS, U64, U64, U64), MAX_DATAGRAM),
@@ -121,7 +121,7 @@ def test_the_largest_packet_of_every_kind_fits_and_comes_back() -> None:
 
 def test_where_a_limit_is_meant_to_fill_the_datagram_it_does() -> None:
     sizes = {type(packet): len(encode(packet)) for packet, _ in LARGEST if not isinstance(packet, Repair)}
-    assert sizes[Released] == MAX_DATAGRAM
+    assert sizes[Released] == JUMBO_DATAGRAM
     assert len(encode(Repair(*HEADER, PART))) == MAX_DATAGRAM
     assert MAX_UDP - sizes[Nack] < limits.HOLDING_BYTES + 1
     assert sizes[Join] == 34_926
@@ -164,8 +164,7 @@ def test_a_full_sealed_payload_can_be_sent_repaired_and_released_with_its_proof(
     assert EVENT_DTYPE.itemsize == limits.EVENT_BYTES == 48
     sealed = bytes(EVENTS_PER_PAYLOAD * limits.EVENT_BYTES + limits.SEAL_BYTES)
     assert EVENTS_PER_PAYLOAD == 27
-    assert len(sealed) <= min(limits.MAX_PAYLOAD, limits.MAX_RELEASED_PAYLOAD)
-    assert len(sealed) + limits.EVENT_BYTES > limits.MAX_PAYLOAD
+    assert len(sealed) == limits.STANDARD_PAYLOAD == payload_capacity(1_500)
     data = Data(*HEADER, 1, 1, sealed)
     assert len(encode(Repair(*HEADER, data))) <= MAX_DATAGRAM
     released = Released(*HEADER, 1, 1, 1, 1, 1, 1, sealed, bytes(limits.MAX_PROOF))
@@ -177,5 +176,5 @@ def test_a_million_events_a_second_fit_a_token_of_one_second() -> None:
 
 
 def test_every_limit_is_exported() -> None:
-    public = {name for name in vars(limits) if name.isupper()}
+    public = {name for name in vars(limits) if name.isupper() and not name.startswith("_")} | {"payload_capacity"}
     assert public == set(limits.__all__)

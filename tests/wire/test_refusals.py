@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from tests.wire.hostile import framed, resealed
-from tests.wire.samples import KEY, SAMPLES, SITE, TOKEN
+from tests.wire.samples import KEY, KEYS, SAMPLES, SITE, TOKEN
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.wire.ballots import BALLOTS, REASONS
 from isocast.wire.codec import Kind, decode, encode
 from isocast.wire.limits import (
+    JUMBO_DATAGRAM,
+    MAX_DATAGRAM,
     MAX_HOLDING_BITS,
     MAX_HOLDINGS,
     MAX_NEXT_NUMBERS,
@@ -23,7 +25,6 @@ from isocast.wire.limits import (
     MAX_PARTS,
     MAX_PAYLOAD,
     MAX_PROOF,
-    MAX_RELEASED_PAYLOAD,
     MAX_RING,
 )
 from isocast.wire.nacks import NACKS
@@ -45,7 +46,7 @@ BROKEN: dict[str, tuple[Kind, dict[str, Any]]] = {
     "too many parts": (Kind.TOKENPART, {"parts": MAX_PARTS + 1}),
     "an empty part": (Kind.TOKENPART, {"body": b""}),
     "too long a part": (Kind.TOKENPART, {"body": bytes(MAX_PART_BODY + 1)}),
-    "too long a payload": (Kind.REL, {"payload": bytes(MAX_RELEASED_PAYLOAD + 1), "proof": b""}),
+    "too long a payload": (Kind.REL, {"payload": bytes(MAX_PAYLOAD + 1), "proof": b""}),
     "too long a proof": (Kind.REL, {"proof": bytes(MAX_PROOF + 1)}),
     "a range that ends before it begins": (Kind.RXREQ, {"first": 2, "last": 1}),
     "parts beyond the limit": (Kind.NACK, {"parts_held": 1 << MAX_PARTS}),
@@ -109,12 +110,14 @@ def test_a_nack_within_its_counts_but_too_long_is_not_written() -> None:
         encode(altered(Kind.NACK, listed=(full,) * 200))
 
 
-@pytest.mark.parametrize("kind", [Kind.RECEIPT, Kind.TOKEN, Kind.REPAIR], ids=lambda kind: kind.name)
-def test_what_is_longer_than_its_datagram_is_refused_before_it_is_authenticated(kind: Kind) -> None:
-    with pytest.raises(RemoteProtocolError, match="at most 1472"):
-        decode(encode(SAMPLES[kind])[:40] + bytes(1_433))
+@pytest.mark.parametrize(
+    "kind, limit", [(Kind.RECEIPT, MAX_DATAGRAM), (Kind.TOKEN, MAX_DATAGRAM), (Kind.REPAIR, JUMBO_DATAGRAM)]
+)
+def test_what_is_longer_than_its_datagram_is_refused_before_it_is_authenticated(kind: Kind, limit: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"at most {limit}"):
+        decode(encode(SAMPLES[kind])[:40] + bytes(limit - 39))
     with pytest.raises(RemoteProtocolError, match="tag"):
-        decode(encode(SAMPLES[kind])[:40] + bytes(1_432))
+        decode(encode(SAMPLES[kind])[:40] + bytes(limit - 40))
 
 
 def test_a_nack_longer_than_a_datagram_can_be_is_refused() -> None:
@@ -227,12 +230,12 @@ def test_a_repair_keeps_the_stripe() -> None:
 
 
 def test_the_item_of_a_repair_has_a_tag_of_its_own() -> None:
-    """A repairer cannot put words into a source's mouth once sources have keys of their own."""
+    """A repairer cannot put words into a source's mouth since sources have keys of their own."""
     repair = SAMPLES[Kind.REPAIR]
-    frame = bytearray(encode(repair, KEY))
+    frame = bytearray(encode(repair, KEYS))
     frame[24 + 40] ^= 1
     with pytest.raises(RemoteProtocolError, match="tag"):
-        decode(resealed(bytes(frame), KEY), KEY)
+        decode(resealed(bytes(frame), KEY), KEYS)
 
 
 def test_a_token_too_long_for_a_repair_travels_in_parts() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from isocast.reformation.member import Member, MemberSnapshot
 from isocast.ring.effects import Effect, Multicast, RingSuspected
-from isocast.ring.inputs import ControlRequested, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, ControlRequested, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import Receiver, ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -70,6 +70,8 @@ class PrimaryReceiver:
                 receiver.out.extend(self.member.on_timer(now))
             case JournalRead():
                 receiver.on_journal(event)
+            case ClockJudged(trusted):
+                receiver.judge_clock(trusted=trusted)
             case ControlRequested(entry):
                 receiver.request_control(entry)
             case _:

@@ -10,7 +10,15 @@ from isocast.ring.entries import LogEntry
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import ControlEntry, Packet
 
-__all__ = ["ControlRequested", "Input", "JournalRead", "PacketsArrived", "PublishRequested", "TimerFired"]
+__all__ = [
+    "ClockJudged",
+    "ControlRequested",
+    "Input",
+    "JournalRead",
+    "PacketsArrived",
+    "PublishRequested",
+    "TimerFired",
+]
 
 
 @dataclass(slots=True)
@@ -48,4 +56,11 @@ class JournalRead:
     entries: tuple[LogEntry, ...]
 
 
-Input: TypeAlias = PacketsArrived | TimerFired | PublishRequested | ControlRequested | JournalRead
+@dataclass(frozen=True, slots=True)
+class ClockJudged:
+    """Whether this site's clock is known to be outside its bound; a site begins trusted."""
+
+    trusted: bool
+
+
+Input: TypeAlias = PacketsArrived | TimerFired | PublishRequested | ControlRequested | JournalRead | ClockJudged

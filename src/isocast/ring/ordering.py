@@ -83,6 +83,8 @@ class Ordering:
         self._recovery: Recovery | None = None
         self._secstable = 0
         self._clock_doubt = 0
+        self.clock_trusted = True
+        """False while the driver knows that this site's own clock is out of its bound."""
         self._receipt_at = NEVER
         self._told_at: dict[NodeId, int] = {}
         self._reminded: dict[NodeId, int] = {}

@@ -129,7 +129,7 @@ class Receiver(Ordering):
 
     def may_release(self, token_number: int) -> bool:
         """The gate (protocol §4): what must be known before a held token goes out."""
-        if self.held < self._clock_doubt:
+        if self.held < self._clock_doubt or not self.clock_trusted:
             return False
         first = self.schedule.first_token if self.schedule is not None else 0
         match self.timing.gate:
@@ -142,6 +142,12 @@ class Receiver(Ordering):
             case Gate.TOTAL:
                 size = self.schedule.size if self.schedule is not None else NEVER
                 return self.held >= max(token_number, first) + size - 1
+
+    def judge_clock(self, *, trusted: bool) -> None:
+        """Stop releasing, and say so, or go on."""
+        if self.clock_trusted and not trusted:
+            self.out.append(RingSuspected(self.held, self.site, Suspicion.CLOCK))
+        self.clock_trusted = trusted
 
     def stability_floor(self) -> int:
         """Every member holds everything up to here, as far as this site knows (protocol §6)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from isocast.terms.timing import Gate, Timing
+from isocast.wire.limits import STANDARD_PAYLOAD
 
 __all__ = ["OrderRule", "RingSettings"]
 
@@ -35,6 +36,8 @@ class RingSettings:
     """K_max: messages that one token acknowledges at most."""
     release_rate: int = 0
     """Packets per millisecond of paced release; 0 releases a token at one instant, as in the paper."""
+    payload_max: int = STANDARD_PAYLOAD
+    """Bytes of one message, its seal included: what the network's MTU carries."""
     receipts: bool | None = None
     """Whether receivers send receipts; by default only under the gate that counts them."""
 

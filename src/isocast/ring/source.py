@@ -7,8 +7,9 @@ sent again; receivers acknowledge each number once, so nothing is lost and nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from isocast.ring.effects import (
     Effect,
@@ -25,10 +26,13 @@ from isocast.ring.parts import PartStore
 from isocast.ring.settings import RingSettings
 from isocast.terms.ids import NO_EPOCH, Epoch, Label, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.limits import MAX_PAYLOAD
+from isocast.wire.limits import SEAL_BYTES
 from isocast.wire.packets import Data, NewRing, Packet, Repair, Standing, Token, TokenPart
 
-__all__ = ["OutboxState", "Source", "SourceSnapshot"]
+__all__ = ["OutboxState", "Seal", "Source", "SourceSnapshot"]
+
+Seal: TypeAlias = Callable[[int, Label, bytes], bytes]
+"""(stripe, label, payload) → the payload as nobody can read it before release; at most SEAL_BYTES longer."""
 
 KEYS_MAX = 65_536
 """Client keys remembered after their message is stable: a client that retries does so within minutes."""
@@ -84,8 +88,12 @@ class SourceSnapshot:
 class Source:
     """A primary source, S_P, in one of its incarnations."""
 
-    def __init__(self, source: NodeId, settings: RingSettings, state: OutboxState | None = None) -> None:
+    def __init__(
+        self, source: NodeId, settings: RingSettings, state: OutboxState | None = None, seal: Seal | None = None
+    ) -> None:
         """Start, or restart with the outbox of the same incarnation."""
+        self._seal = seal
+        self._payload_max = settings.payload_max - (SEAL_BYTES if seal is not None else 0)
         self.source = source
         self._stripe = settings.stripe
         self._timing = settings.timing
@@ -142,9 +150,9 @@ class Source:
         if known is not None:
             self._out.append(PublishAccepted(key, Label(self.source, known)))
             return
-        if len(payload) > MAX_PAYLOAD:
+        if len(payload) > self._payload_max:
             self._out.append(
-                PublishRejected(key, f"payload of {len(payload)} bytes: at most {MAX_PAYLOAD} fit a packet")
+                PublishRejected(key, f"payload of {len(payload)} bytes: at most {self._payload_max} fit a packet")
             )
             return
         if self._unacknowledged >= self._window:
@@ -156,6 +164,9 @@ class Source:
         self._keys[key] = number
         if len(self._keys) > self._keys_max:
             del self._keys[next(iter(self._keys))]
+        if self._seal is not None:
+            # A number is sealed once, and the outbox keeps the result: a nonce never meets two payloads.
+            payload = self._seal(self._stripe, Label(self.source, number), payload)
         self._held[number] = _Held(payload, now)
         self._unacknowledged += 1
         self._out.append(Persist(OutboxAppended(key, number, payload)))

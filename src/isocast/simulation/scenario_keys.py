@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_PAYLOAD, MAX_RING
+from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
 __all__ = ["KEYS", "KEYS_BY_NAME", "MAX_SECONDS", "Key", "Kind"]
 
@@ -157,7 +157,7 @@ _ARRIVALS = (
         "96",
         "Size of a message's payload: two market events of 48 bytes by default.",
         minimum=1,
-        maximum=MAX_PAYLOAD,
+        maximum=STANDARD_PAYLOAD,
     ),
 )
 

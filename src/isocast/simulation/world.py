@@ -53,7 +53,7 @@ from isocast.simulation.randomness import stream
 from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import Data, NewRing, Packet, Receipt, Token, TokenPart, digest_of
+from isocast.wire.packets import Data, NewRing, Packet, Receipt, Token, TokenPart, digest_of, payload_digest
 from isocast.wire.token_body import token_digest
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class World:
                     case Persist(record):
                         self.disks[source].apply(record)
                     case PublishAccepted(label=label):
-                        self.recorder.fact(Submitted(self.agenda.now, label.source, label.number, digest_of(payload)))
+                        self.recorder.fact(Submitted(self.agenda.now, label.source, label.number, payload_digest(payload)))
                     case _:
                         self.recorder.rejected += 1
         if packets:

@@ -12,21 +12,23 @@ DATA outnumbers everything else by far, so it has a way of its own through both 
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from hmac import compare_digest
 from struct import Struct, error
 from typing import Any, cast
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
-from isocast.terms.ids import Epoch
+from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.ballots import BALLOTS
 from isocast.wire.frame import (
-    NO_KEY,
+    NO_KEYS,
     VERSION,
     Header,
+    Keys,
     Kind,
     Layout,
     header_bytes,
+    key_of,
     peek_kind,
     prefix,
     read_header,
@@ -37,17 +39,17 @@ from isocast.wire.limits import (
     DATA_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
-    MAX_DATAGRAM,
+    JUMBO_DATAGRAM,
     MAX_PAYLOAD,
     MAX_WHOLE_TOKEN,
     TAG_BYTES,
 )
 from isocast.wire.nacks import NACKS
-from isocast.wire.packets import Data, Packet, Repair, Repairable, Token, TokenPart
+from isocast.wire.packets import DIGEST_BYTES, Data, Packet, Repair, Repairable, Token, TokenPart
 from isocast.wire.token_body import decode_token_body, token_body
 from isocast.wire.traffic import TRAFFIC
 
-__all__ = ["NO_KEY", "VERSION", "Kind", "decode", "encode", "peek_kind"]
+__all__ = ["NO_KEYS", "VERSION", "Keys", "Kind", "decode", "encode", "peek_kind"]
 
 _DATA = Struct("<4sHHIIQQQ")
 _DATA_PREFIX = prefix(Kind.DATA)
@@ -60,12 +62,12 @@ _MALFORMED = (error, ValueError)
 """What struct and the enumerations raise for values that are out of their range."""
 
 
-def encode(packet: Packet, key: bytes = NO_KEY) -> bytes:
-    """The frame of a packet, authenticated with `key` (at most 64 bytes)."""
+def encode(packet: Packet, keys: Keys = NO_KEYS) -> bytes:
+    """The frame of a packet, authenticated with its sender's key."""
     if type(packet) is Data:
-        return _encode_data(packet, key)
+        return _encode_data(packet, keys)
     if type(packet) is Repair:
-        return _encode_repair(packet, key)
+        return _encode_repair(packet, keys)
     layout = _LAYOUTS.get(type(packet))
     if layout is None:
         raise LocalProtocolError(f"{type(packet).__name__} is not a packet")
@@ -76,25 +78,25 @@ def encode(packet: Packet, key: bytes = NO_KEY) -> bytes:
         signed = header_bytes(layout.kind, packet) + layout.write(packet)
     except _MALFORMED as reason:
         raise LocalProtocolError(f"{layout.kind.name}: {reason}") from reason
-    return _sealed(signed, layout.kind, layout.limit, key)
+    return _sealed(signed, layout.kind, layout.limit, _own_key(packet.sender, keys))
 
 
-def decode(frame: bytes | memoryview, key: bytes = NO_KEY) -> Packet:
+def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS) -> Packet:
     """The packet in a frame; RemoteProtocolError for anything that is not one."""
     if type(frame) is not bytes:
         frame = bytes(frame)
     if frame[:4] == _DATA_PREFIX:
-        return _decode_data(frame, key)
+        return _decode_data(frame, keys)
     kind = peek_kind(frame)
     layout = _READERS.get(kind)
-    limit = MAX_DATAGRAM if layout is None else layout.limit
+    limit = JUMBO_DATAGRAM if layout is None else layout.limit
     if len(frame) > limit:
         raise RemoteProtocolError(f"{kind.name} of {len(frame)} bytes, at most {limit}")
-    signed = unsealed(frame, key)
-    header = read_header(signed)
+    header = read_header(frame)
+    signed = unsealed(frame, key_of(header.sender, keys))
     body = signed[HEADER_BYTES:]
     if layout is None:
-        return _read_repair(header, body, key)
+        return _read_repair(header, body, keys)
     try:
         packet = layout.read(header, body)
     except _MALFORMED as reason:
@@ -103,6 +105,14 @@ def decode(frame: bytes | memoryview, key: bytes = NO_KEY) -> Packet:
     if fault is not None:
         raise RemoteProtocolError(fault)
     return cast("Packet", packet)
+
+
+def _own_key(sender: NodeId, keys: Keys) -> bytes:
+    """A key that the writer must have."""
+    try:
+        return keys[sender]
+    except KeyError:
+        raise LocalProtocolError(f"no key to send as {sender}") from None
 
 
 def _sealed(signed: bytes, kind: Kind, limit: int, key: bytes) -> bytes:
@@ -115,7 +125,7 @@ def _sealed(signed: bytes, kind: Kind, limit: int, key: bytes) -> bytes:
 # ---- DATA, by the short way: one struct for header and fields, no calls
 
 
-def _encode_data(packet: Data, key: bytes) -> bytes:
+def _encode_data(packet: Data, keys: Keys) -> bytes:
     payload = packet.payload
     if len(payload) > MAX_PAYLOAD:
         raise LocalProtocolError(f"a payload of {len(payload)} bytes, more than {MAX_PAYLOAD}")
@@ -124,20 +134,26 @@ def _encode_data(packet: Data, key: bytes) -> bytes:
         fields = _DATA.pack(_DATA_PREFIX, packet.stripe, 0, number, server, packet.sender, packet.number, packet.base)
     except error as reason:
         raise LocalProtocolError(f"DATA: {reason}") from reason
-    signed = fields + payload
-    return signed + blake2b(signed, digest_size=TAG_BYTES, key=key).digest()
+    key = _own_key(packet.sender, keys)
+    return fields + payload + blake2b(fields + packet.digest, digest_size=TAG_BYTES, key=key).digest()
 
 
-def _decode_data(frame: bytes, key: bytes) -> Data:
+def _decode_data(frame: bytes, keys: Keys) -> Data:
     if not _SHORTEST_DATA <= len(frame) <= _LONGEST_DATA:
         raise RemoteProtocolError(f"DATA of {len(frame)} bytes, from {_SHORTEST_DATA} to {_LONGEST_DATA} expected")
-    signed = frame[:-TAG_BYTES]
-    if not compare_digest(blake2b(signed, digest_size=TAG_BYTES, key=key).digest(), frame[-TAG_BYTES:]):
+    _, stripe, reserved, epoch_number, server, sender, number, base = _DATA.unpack_from(frame)
+    try:
+        key = keys[sender]
+    except KeyError:
+        raise RemoteProtocolError(f"no key of sender {sender}") from None
+    payload = frame[_PAYLOAD_AT:-TAG_BYTES]
+    digest = sha256(payload).digest()[:DIGEST_BYTES]
+    tag = blake2b(frame[:_PAYLOAD_AT] + digest, digest_size=TAG_BYTES, key=key).digest()
+    if not compare_digest(tag, frame[-TAG_BYTES:]):
         raise RemoteProtocolError("the authentication tag is wrong")
-    _, stripe, reserved, epoch_number, server, sender, number, base = _DATA.unpack_from(signed)
     if reserved:
         raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
-    return Data(stripe, Epoch(epoch_number, server), sender, number, base, signed[_PAYLOAD_AT:])
+    return Data(stripe, Epoch(epoch_number, server), sender, number, base, payload, digest)
 
 
 # ---- TOKEN: its body says again who sent it, and when
@@ -158,22 +174,22 @@ def _token_fault(token: Token) -> str | None:
 # ---- REPAIR: the complete frame of its item, one level deep
 
 
-def _encode_repair(packet: Repair, key: bytes) -> bytes:
+def _encode_repair(packet: Repair, keys: Keys) -> bytes:
     item = packet.item
     if not isinstance(item, Data | Token | TokenPart) or item.stripe != packet.stripe:
         raise LocalProtocolError("REPAIR: the item is of another stripe, or nothing that is repaired")
     try:
-        signed = header_bytes(Kind.REPAIR, packet) + encode(item, key)
+        signed = header_bytes(Kind.REPAIR, packet) + encode(item, keys)
     except error as reason:
         raise LocalProtocolError(f"REPAIR: {reason}") from reason
-    return _sealed(signed, Kind.REPAIR, MAX_DATAGRAM, key)
+    return _sealed(signed, Kind.REPAIR, JUMBO_DATAGRAM, _own_key(packet.sender, keys))
 
 
-def _read_repair(header: Header, body: bytes, key: bytes) -> Repair:
+def _read_repair(header: Header, body: bytes, keys: Keys) -> Repair:
     kind = peek_kind(body)
     if kind not in _REPAIRABLE:
         raise RemoteProtocolError(f"REPAIR: {kind.name} is not repaired")
-    item = cast("Repairable", decode(body, key))
+    item = cast("Repairable", decode(body, keys))
     if item.stripe != header.stripe:
         raise RemoteProtocolError("REPAIR: the item is of another stripe")
     return Repair(*header, item)

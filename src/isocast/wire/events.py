@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import MIC_BYTES, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
-from isocast.wire.limits import EVENT_BYTES, MAX_PAYLOAD, SEAL_BYTES
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ EVENT_DTYPE = np.dtype(
     ]
 )
 
-EVENTS_PER_PAYLOAD = (MAX_PAYLOAD - SEAL_BYTES) // EVENT_BYTES
+EVENTS_PER_PAYLOAD = (STANDARD_PAYLOAD - SEAL_BYTES) // EVENT_BYTES
 """(1,324 - 28) / 48 = 27: what still fits once a nonce and a tag seal the payload."""
 
 _FLOOR_AT = 4

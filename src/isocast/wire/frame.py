@@ -3,19 +3,20 @@
     0       2         3      4        6          8              12             16       24
     | magic | version | kind | stripe | reserved | epoch number | epoch server | sender | body … | tag 16 |
 
-All integers are little-endian. The tag is BLAKE2b with the ring's key over everything before it; without a
-key it is a checksum only, which is enough for a simulated network.
+All integers are little-endian. The tag is BLAKE2b with the sender's key over everything before it (DATA: over the
+digest of its payload in place of the payload, since the token needs that digest anyway); without a key it is a
+checksum only, which is enough for a simulated network and for a disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
@@ -25,12 +26,15 @@ from isocast.wire.packets import DIGEST_BYTES, Packet
 __all__ = [
     "MAGIC",
     "NO_KEY",
+    "NO_KEYS",
     "VERSION",
     "Header",
+    "Keys",
     "Kind",
     "Layout",
     "digest_fault",
     "header_bytes",
+    "key_of",
     "no_fault",
     "peek_kind",
     "prefix",
@@ -43,6 +47,17 @@ MAGIC = b"IC"
 VERSION = 1
 """Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
 NO_KEY = b""
+
+Keys: TypeAlias = Mapping[NodeId, bytes]
+"""From a sender to the key (at most 64 bytes) of its tags; whoever is not in it is a stranger."""
+
+
+class _SameForEverybody(dict[NodeId, bytes]):
+    def __missing__(self, _: NodeId) -> bytes:
+        return NO_KEY
+
+
+NO_KEYS: Keys = _SameForEverybody()
 
 _HEADER = Struct("<4sHHIIQ")
 _PREFIX_BYTES = 4
@@ -120,6 +135,14 @@ def read_header(frame: bytes) -> Header:
     if reserved:
         raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
     return Header(stripe, Epoch(number, server), sender)
+
+
+def key_of(sender: NodeId, keys: Keys) -> bytes:
+    """The key that a frame of this sender must be tagged with."""
+    try:
+        return keys[sender]
+    except KeyError:
+        raise RemoteProtocolError(f"no key of sender {sender}") from None
 
 
 def tag_of(signed: bytes, key: bytes) -> bytes:

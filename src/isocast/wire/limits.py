@@ -17,6 +17,8 @@ __all__ = [
     "HEADER_BYTES",
     "HOLDING_BYTES",
     "JOIN_BYTES",
+    "JUMBO_DATAGRAM",
+    "JUMBO_MTU",
     "MAX_CONTROL_BODY",
     "MAX_CONTROL_ENTRIES",
     "MAX_DATAGRAM",
@@ -31,7 +33,6 @@ __all__ = [
     "MAX_PART_BODY",
     "MAX_PAYLOAD",
     "MAX_PROOF",
-    "MAX_RELEASED_PAYLOAD",
     "MAX_REPAIR_ITEM",
     "MAX_RING",
     "MAX_RUNS",
@@ -47,15 +48,26 @@ __all__ = [
     "RELEASED_BYTES",
     "RUN_BYTES",
     "SEAL_BYTES",
+    "STANDARD_MTU",
+    "STANDARD_PAYLOAD",
     "STEP_BYTES",
     "TAG_BYTES",
     "TOKEN_BYTES",
+    "payload_capacity",
 ]
 
 # ---- datagrams
 
-MAX_DATAGRAM = 1_472
-"""Fits: Ethernet 1,500 - IP 20 - UDP 8."""
+STANDARD_MTU = 1_500
+"""Ethernet's own."""
+JUMBO_MTU = 9_000
+"""What the switches of a data centre carry; the most that a market may set."""
+_IP_UDP_BYTES = 28
+"""IP 20 + UDP 8."""
+MAX_DATAGRAM = STANDARD_MTU - _IP_UDP_BYTES
+"""Fits: 1,500 - 28 = 1,472. The limit of every kind that is not named below."""
+JUMBO_DATAGRAM = JUMBO_MTU - _IP_UDP_BYTES
+"""Fits: 9,000 - 28 = 8,972. For DATA, REPAIR and REL, where a market's MTU allows it."""
 MAX_UDP = 65_507
 """Fits: an IP packet 65,535 - IP 20 - UDP 8. For JOIN, NEWRING and long NACKs only."""
 
@@ -72,7 +84,8 @@ MAX_STRIPE = (1 << 16) - 1
 MAX_NUMBER = (1 << 64) - 1
 """Follows: token numbers, sequences and message numbers are 8 bytes; at 10^9 a second that lasts 584 years."""
 MAX_REPAIR_ITEM = MAX_DATAGRAM - FRAME_BYTES
-"""Fits: a REPAIR nests the complete frame of its item: 1,472 - 40 = 1,432 bytes for that frame."""
+"""Fits: a REPAIR nests the complete frame of its item: 1,472 - 40 = 1,432 bytes for that frame, unless it is DATA
+in a market of jumbo frames."""
 
 # ---- payloads
 
@@ -86,11 +99,22 @@ RELEASED_BYTES = 44
 """Fixed fields of REL: token 8 + sequence 8 + instant 8 + number 8 + edge stripe 4 + count 4 + two lengths 2 + 2."""
 MAX_PROOF = 64
 """What convinces a customer that REL is genuine: one Ed25519 signature, or four 16-byte steps of a hash tree."""
-MAX_RELEASED_PAYLOAD = MAX_DATAGRAM - FRAME_BYTES - RELEASED_BYTES - MAX_PROOF
-"""Fits: 1,472 - 40 - 44 - 64 = 1,324 bytes, which is 27 events of 48 and a seal of 28 exactly."""
-MAX_PAYLOAD = min(MAX_REPAIR_ITEM - FRAME_BYTES - DATA_BYTES, MAX_RELEASED_PAYLOAD)
-"""Fits, twice: DATA inside REPAIR leaves 1,432 - 40 - 16 = 1,376 bytes, REL leaves 1,324. The lesser counts:
-what the ring acknowledges must be releasable in one datagram."""
+
+
+def payload_capacity(mtu: int) -> int:
+    """Bytes of payload in a market of this MTU.
+
+    Fits, twice: DATA inside REPAIR takes 2·40 + 16 = 96 bytes beside the payload, REL takes 40 + 44 + 64 = 148. The
+    larger counts: what the ring acknowledges must be releasable in one datagram.
+    """
+    beside = max(2 * FRAME_BYTES + DATA_BYTES, FRAME_BYTES + RELEASED_BYTES + MAX_PROOF)
+    return mtu - _IP_UDP_BYTES - beside
+
+
+STANDARD_PAYLOAD = payload_capacity(STANDARD_MTU)
+"""Fits: 1,500 - 28 - 148 = 1,324 bytes, which is 27 events of 48 and a seal of 28 exactly."""
+MAX_PAYLOAD = payload_capacity(JUMBO_MTU)
+"""Fits: 9,000 - 28 - 148 = 8,824 bytes, 183 events and a seal."""
 
 # ---- tokens
 

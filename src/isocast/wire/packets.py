@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId
@@ -45,6 +45,7 @@ __all__ = [
     "Token",
     "TokenPart",
     "digest_of",
+    "payload_digest",
 ]
 
 DIGEST_BYTES = 16
@@ -56,11 +57,16 @@ NO_LIMIT = (1 << 64) - 1
 
 
 def digest_of(*parts: bytes) -> bytes:
-    """The digest used everywhere in the protocol: BLAKE2b, 16 bytes."""
+    """The digest of everything but payloads: BLAKE2b, 16 bytes."""
     state = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         state.update(part)
     return state.digest()
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """Of one message: SHA-256, its first 16 bytes. The only hash over bulk; processors have instructions for it."""
+    return sha256(payload).digest()[:DIGEST_BYTES]
 
 
 @dataclass(slots=True)
@@ -73,14 +79,15 @@ class Data:
     number: int
     base: int
     payload: bytes
-    _digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    known_digest: bytes | None = field(default=None, compare=False, repr=False)
+    """What the reader computed already, to authenticate the packet."""
 
     @property
     def digest(self) -> bytes:
-        """Of the payload; computed once, since every token that names this packet needs it."""
-        known = self._digest
+        """Of the payload; computed once, since the tag and every token that names this packet need it."""
+        known = self.known_digest
         if known is None:
-            known = self._digest = digest_of(self.payload)
+            known = self.known_digest = payload_digest(self.payload)
         return known
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.frame import Header, Kind, Layout, digest_fault
 from isocast.wire.limits import (
+    JUMBO_DATAGRAM,
     MAX_PART_BODY,
     MAX_PARTS,
+    MAX_PAYLOAD,
     MAX_PROOF,
-    MAX_RELEASED_PAYLOAD,
     PART_BYTES,
     RELEASED_BYTES,
 )
@@ -103,8 +104,8 @@ def _read_released(header: Header, body: bytes) -> Released:
 
 def _released_fault(packet: Released) -> str | None:
     payload, proof = len(packet.payload), len(packet.proof)
-    if payload > MAX_RELEASED_PAYLOAD or proof > MAX_PROOF:
-        return f"REL of {payload} and {proof} bytes, at most {MAX_RELEASED_PAYLOAD} and {MAX_PROOF}"
+    if payload > MAX_PAYLOAD or proof > MAX_PROOF:
+        return f"REL of {payload} and {proof} bytes, at most {MAX_PAYLOAD} and {MAX_PROOF}"
     return None
 
 
@@ -148,7 +149,7 @@ TRAFFIC: dict[type, Layout[Any]] = {
         lambda packet: _SECONDARY.pack(*packet[3:]),
         lambda header, body: SecondaryToken(*header, *_SECONDARY.unpack(body)),
     ),
-    Released: Layout(Kind.REL, _write_released, _read_released, _released_fault),
+    Released: Layout(Kind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM),
     RangeRequest: Layout(Kind.RXREQ, lambda packet: _REQUEST.pack(*packet[3:]), _read_request, _request_fault),
     RangeReply: Layout(Kind.RXREP, lambda packet: _REPLY.pack(*packet[3:]), _read_reply),
 }
