@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigurationError", "IsocastError", "LocalProtocolError", "RemoteProtocolError"]
+__all__ = [
+    "ConfigurationError",
+    "ForgeryError",
+    "IsocastError",
+    "JournalError",
+    "JournalFull",
+    "LocalProtocolError",
+    "RemoteProtocolError",
+    "StoreError",
+    "StoreFull",
+    "StrangerError",
+    "TransportError",
+]
 
 
 class IsocastError(Exception):
@@ -15,6 +27,18 @@ class LocalProtocolError(IsocastError):
 
 class RemoteProtocolError(IsocastError):
     """Bytes from the network that this version cannot accept: count them and drop them."""
+
+
+class ForgeryError(RemoteProtocolError):
+    """The authentication tag is not the sender's."""
+
+
+class StrangerError(RemoteProtocolError):
+    """Nobody here has a key of this sender."""
+
+
+class TransportError(IsocastError):
+    """This machine refuses a socket; the message names the address, the reason and what to change."""
 
 
 class ConfigurationError(IsocastError):
@@ -30,3 +54,61 @@ class ConfigurationError(IsocastError):
     def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, str, str]]:
         """Pass from a worker process to its parent with all three parts."""
         return ConfigurationError, (self.file, self.key, self.rule)
+
+
+class JournalError(IsocastError):
+    """A journal that cannot be read or continued; the message names the file, the byte and the rule."""
+
+    def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
+        """Remember the parts; `offset` is where in the file, if it is about one place."""
+        super().__init__(f"{file}: {rule}" if offset is None else f"{file}: byte {offset}: {rule}")
+        self.file = file
+        self.rule = rule
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[JournalError], tuple[str, str, int | None]]:
+        """Pass from a worker process to its parent with all parts."""
+        return JournalError, (self.file, self.rule, self.offset)
+
+
+class JournalFull(IsocastError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
+    """The disk took no more: nothing is corrupt, and nothing may be released until it does."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        """Remember both parts."""
+        super().__init__(f"{file}: {reason}")
+        self.file = file
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[JournalFull], tuple[str, str]]:
+        """Pass from a worker process to its parent with both parts."""
+        return JournalFull, (self.file, self.reason)
+
+
+class StoreError(IsocastError):
+    """State of the protocol that cannot be read or continued; the message names file, byte, rule and what to do."""
+
+    def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
+        """Remember the parts; `offset` is where in the file, if it is about one place."""
+        super().__init__(f"{file}: {rule}" if offset is None else f"{file}: byte {offset}: {rule}")
+        self.file = file
+        self.rule = rule
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str, int | None]]:
+        """Pass from a worker process to its parent with all parts."""
+        return StoreError, (self.file, self.rule, self.offset)
+
+
+class StoreFull(IsocastError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
+    """The disk took no more: nothing is corrupt, and the node must stop until it does."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        """Remember both parts."""
+        super().__init__(f"{file}: {reason}")
+        self.file = file
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[StoreFull], tuple[str, str]]:
+        """Pass from a worker process to its parent with both parts."""
+        return StoreFull, (self.file, self.reason)

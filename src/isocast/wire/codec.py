@@ -17,7 +17,7 @@ from hmac import compare_digest
 from struct import Struct, error
 from typing import Any, cast
 
-from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.ballots import BALLOTS
 from isocast.wire.frame import (
@@ -145,12 +145,12 @@ def _decode_data(frame: bytes, keys: Keys) -> Data:
     try:
         key = keys[sender]
     except KeyError:
-        raise RemoteProtocolError(f"no key of sender {sender}") from None
+        raise StrangerError(f"no key of sender {sender}") from None
     payload = frame[_PAYLOAD_AT:-TAG_BYTES]
     digest = sha256(payload).digest()[:DIGEST_BYTES]
     tag = blake2b(frame[:_PAYLOAD_AT] + digest, digest_size=TAG_BYTES, key=key).digest()
     if not compare_digest(tag, frame[-TAG_BYTES:]):
-        raise RemoteProtocolError("the authentication tag is wrong")
+        raise ForgeryError("the authentication tag is wrong")
     if reserved:
         raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
     return Data(stripe, Epoch(epoch_number, server), sender, number, base, payload, digest)

@@ -18,7 +18,7 @@ from hmac import compare_digest
 from struct import Struct
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_DATAGRAM, TAG_BYTES
 from isocast.wire.packets import DIGEST_BYTES, Packet
@@ -142,7 +142,7 @@ def key_of(sender: NodeId, keys: Keys) -> bytes:
     try:
         return keys[sender]
     except KeyError:
-        raise RemoteProtocolError(f"no key of sender {sender}") from None
+        raise StrangerError(f"no key of sender {sender}") from None
 
 
 def tag_of(signed: bytes, key: bytes) -> bytes:
@@ -154,7 +154,7 @@ def unsealed(frame: bytes, key: bytes) -> bytes:
     """Header and body without the tag, which has been found right."""
     signed = frame[:-TAG_BYTES]
     if not compare_digest(blake2b(signed, digest_size=TAG_BYTES, key=key).digest(), frame[-TAG_BYTES:]):
-        raise RemoteProtocolError("the authentication tag is wrong")
+        raise ForgeryError("the authentication tag is wrong")
     return signed
 
 

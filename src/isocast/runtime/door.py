@@ -1,0 +1,227 @@
+"""Connections to a node by TCP: the door that serves, and the visit of whoever comes in.
+
+Everybody proves the key first, both ways. Everything has an end: a handshake that lingers, a message that is too
+long, a reader that does not read. A visitor that is slow waits alone, and is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hmac import compare_digest
+from secrets import token_bytes
+from typing import TypeVar
+
+from isocast.terms.errors import IsocastError, RemoteProtocolError
+from isocast.wire.door import (
+    LENGTH,
+    MAX_MESSAGE,
+    NONCE_BYTES,
+    DoorMessage,
+    Hello,
+    Login,
+    Refused,
+    Session,
+    Welcome,
+    decode_message,
+    encode_message,
+    proof,
+)
+from isocast.wire.limits import TAG_BYTES
+
+__all__ = ["Door", "DoorError", "Visit", "visit"]
+
+MessageT = TypeVar("MessageT")
+
+HANDSHAKE_S = 5.0
+WRITE_S = 20.0
+"""A visitor that takes nothing for so long is sent away."""
+MAX_VISITORS = 256
+_CLIENT, _SERVER = b"client", b"server"
+_MAX_HANDSHAKE = 2_048
+
+
+class DoorError(IsocastError):
+    """A node's door is shut, refuses, or does not keep to the protocol."""
+
+
+class Visit:
+    """One connection after its handshake, at either end."""
+
+    def __init__(
+        self, reader: StreamReader, writer: StreamWriter, name: str, sends: Session, receives: Session
+    ) -> None:
+        """`name` is who logged in."""
+        self.name = name
+        self._reader = reader
+        self._writer = writer
+        self._sends = sends
+        self._receives = receives
+
+    async def send(self, message: DoorMessage) -> None:
+        """Write one message; DoorError when the other side does not read."""
+        sealed = self._sends.sealed(encode_message(message))
+        self._writer.write(LENGTH.pack(len(sealed)) + sealed)
+        try:
+            await asyncio.wait_for(self._writer.drain(), WRITE_S)
+        except (TimeoutError, OSError) as reason:
+            raise DoorError(f"{self.name} does not read: {str(reason) or 'timed out'}") from reason
+
+    async def receive(self) -> DoorMessage | None:
+        """The next message; None when the other side has gone."""
+        sealed = await _read_message(self._reader, MAX_MESSAGE + TAG_BYTES)
+        return None if sealed is None else decode_message(self._receives.unsealed(sealed))
+
+    async def expect(self, kind: type[MessageT]) -> MessageT:
+        """The next message, which must be of this kind; DoorError with the other side's own reason otherwise."""
+        message = await self.receive()
+        if isinstance(message, kind):
+            return message
+        if isinstance(message, Refused):
+            raise DoorError(message.reason)
+        raise DoorError("the connection ended" if message is None else f"an unexpected {type(message).__name__}")
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 1)
+
+
+class Door:
+    """Listens on one address. `key_of` gives the key of a name, or None; `serve` handles one visit to its end."""
+
+    def __init__(
+        self,
+        key_of: Callable[[str], bytes | None],
+        serve: Callable[[Visit], Awaitable[None]],
+        complain: Callable[[str, str], None] = lambda _name, _text: None,
+    ) -> None:
+        """`complain(name, text)` hears of visitors that were refused, were slow or broke the protocol."""
+        self._key_of = key_of
+        self._serve = serve
+        self._complain = complain
+        self._server: asyncio.Server | None = None
+        self._visits: set[asyncio.Task[None]] = set()
+        self.refused = 0
+
+    @property
+    def visitors(self) -> int:
+        """Connections that are open."""
+        return len(self._visits)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.sockets[0].getsockname()[1]) if self._server is not None else 0
+
+    async def open(self, address: str, port: int) -> None:
+        """Start to listen; OSError if the port is taken."""
+        self._server = await asyncio.start_server(self._enter, address, port, limit=1 << 20)
+
+    async def close(self) -> None:
+        """Send everybody away."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._visits):
+            task.cancel()
+        if self._visits:
+            await asyncio.wait(self._visits, timeout=2)
+
+    async def _enter(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._visits) >= MAX_VISITORS:
+            self.refused += 1
+            writer.close()
+            return
+        self._visits.add(task)
+        name = str(writer.get_extra_info("peername"))
+        try:
+            here = await asyncio.wait_for(self._welcome(reader, writer), HANDSHAKE_S)
+            name = here.name
+            await self._serve(here)
+        except (IsocastError, OSError, TimeoutError) as reason:
+            self.refused += 1
+            self._complain(name, str(reason) or "timed out")
+        except asyncio.CancelledError:
+            pass  # The node stops.
+        finally:
+            self._visits.discard(task)
+            writer.close()
+
+    async def _welcome(self, reader: StreamReader, writer: StreamWriter) -> Visit:
+        ours = token_bytes(NONCE_BYTES)
+        _write_plain(writer, Hello(ours))
+        login = await _read_plain(reader)
+        if not isinstance(login, Login):
+            raise RemoteProtocolError("no LOGIN")
+        key = self._key_of(login.name)
+        nonces = (ours, login.nonce)
+        # An unknown name costs the same as a wrong proof, and is told the same.
+        expected = proof(key or token_bytes(32), _CLIENT, *nonces)
+        if key is None or not compare_digest(expected, login.proof):
+            _write_plain(writer, Refused("unknown name or wrong key: is this the key file of this market?"))
+            await writer.drain()
+            raise RemoteProtocolError(f"a wrong proof for {login.name!r}")
+        _write_plain(writer, Welcome(proof(key, _SERVER, *nonces)))
+        return Visit(reader, writer, login.name, Session(key, _SERVER, *nonces), Session(key, _CLIENT, *nonces))
+
+
+async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
+    """Come in at a node's door; DoorError says why not."""
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port, limit=1 << 20), HANDSHAKE_S)
+    except (OSError, TimeoutError) as reason:
+        raise DoorError(f"nobody opens at {address}:{port}: is the node up? ({str(reason) or 'timed out'})") from reason
+    try:
+        return await asyncio.wait_for(_log_in(reader, writer, name, key), HANDSHAKE_S)
+    except (OSError, TimeoutError) as reason:
+        writer.close()
+        raise DoorError(f"{address}:{port} does not answer as a door ({str(reason) or 'timed out'})") from reason
+    except IsocastError:
+        writer.close()
+        raise
+
+
+async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: bytes) -> Visit:
+    hello = await _read_plain(reader)
+    if not isinstance(hello, Hello):
+        raise DoorError("no HELLO: this is not a door")
+    ours = token_bytes(NONCE_BYTES)
+    nonces = (hello.nonce, ours)
+    _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))
+    answer = await _read_plain(reader)
+    if isinstance(answer, Refused):
+        raise DoorError(answer.reason)
+    if not isinstance(answer, Welcome) or not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
+        raise DoorError("the door does not know the key: this is not the node that it claims to be")
+    return Visit(reader, writer, name, Session(key, _CLIENT, *nonces), Session(key, _SERVER, *nonces))
+
+
+def _write_plain(writer: StreamWriter, message: DoorMessage) -> None:
+    body = encode_message(message)
+    writer.write(LENGTH.pack(len(body)) + body)
+
+
+async def _read_plain(reader: StreamReader) -> DoorMessage | None:
+    body = await _read_message(reader, _MAX_HANDSHAKE)
+    return None if body is None else decode_message(body)
+
+
+async def _read_message(reader: StreamReader, limit: int) -> bytes | None:
+    try:
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    except asyncio.IncompleteReadError as reason:
+        if reason.partial:
+            raise RemoteProtocolError("the connection ended inside a message") from None
+        return None
+    except ConnectionResetError:
+        return None  # Whoever left did not wait for our last answer.
+    if not 0 < length <= limit:
+        raise RemoteProtocolError(f"a message of {length} bytes, at most {limit}")
+    try:
+        return await reader.readexactly(length)
+    except asyncio.IncompleteReadError:
+        raise RemoteProtocolError("the connection ended inside a message") from None

@@ -1,0 +1,152 @@
+"""Drives one machine on real sockets and a real clock: step, perform, arm, as the simulator does.
+
+All effects of a step are performed in order, but what must be durable first: nothing leaves the process before the
+records that it rests on are written.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from isocast.ring.effects import Multicast, Persist, Record, Unicast
+from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.runtime.channels import Channels
+from isocast.runtime.clock import SystemClock
+from isocast.runtime.counters import NodeCounters
+from isocast.runtime.timer import Alarm
+from isocast.terms.instants import NEVER
+
+__all__ = ["Driver", "Host", "Machine"]
+
+_TIMER_FIRED = TimerFired()
+
+
+class Machine(Protocol):
+    """What simulator and real network drive alike."""
+
+    def step(self, event: object, now: int) -> Sequence[object]:
+        """Take one input at local time `now`; return the effects, in the order to perform them."""
+
+    def next_deadline(self) -> int:
+        """The local instant at which the machine wants `TimerFired`, or NEVER."""
+
+
+class Host(Protocol):
+    """A role's own part: its disk, and the effects that only it knows."""
+
+    def persist(self, records: list[Record]) -> None:
+        """Write records; return when they are as durable as the market promises."""
+
+    def perform(self, effect: object, now: int) -> None:
+        """Do one effect that is neither Persist, Multicast nor Unicast."""
+
+
+class Driver:
+    """One machine's place in the event loop."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        host: Host,
+        channels: Channels,
+        clock: SystemClock,
+        loop: AbstractEventLoop,
+        counters: NodeCounters,
+    ) -> None:
+        """Nothing happens before `start`."""
+        self.machine = machine
+        self.host = host
+        self.channels = channels
+        self.clock = clock
+        self.counters = counters
+        self.failed: Callable[[BaseException], None] | None = None
+        """Told of an error that this process cannot go on with: a full disk, a mistake of ours."""
+        self._loop = loop
+        self._alarm = Alarm(loop, self._woken, self._clock_stepped)
+        self._armed = NEVER
+        self._watched: list[int] = []
+
+    def start(self) -> None:
+        """Listen, and let the machine say when it wants to be woken."""
+        for fileno in self.channels.filenos():
+            self._loop.add_reader(fileno, self._readable)
+            self._watched.append(fileno)
+        self._arm()
+
+    def stop(self) -> None:
+        """Hear and do nothing more; sockets and files are their owners'."""
+        for fileno in self._watched:
+            self._loop.remove_reader(fileno)
+        self._watched.clear()
+        self._alarm.close()
+
+    def feed(self, *events: object) -> None:
+        """Give the machine inputs of another kind than packets; their effects are performed together."""
+        self._run(events)
+
+    # What the loop calls ------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        packets = self.channels.receive(self.clock.now())
+        if packets:
+            self._run((PacketsArrived(packets),))
+        elif self.channels.next_deadline() < self._armed:
+            self._arm()
+
+    def _woken(self) -> None:
+        now = self.clock.now()
+        if self._armed < NEVER:
+            self.counters.timer_lateness.observe(max(now - self._armed, 0))
+        self._armed = NEVER
+        packets = self.channels.due(now)
+        events: list[object] = [PacketsArrived(packets)] if packets else []
+        if self.machine.next_deadline() <= now:
+            events.append(_TIMER_FIRED)
+        self._run(events)
+
+    def _clock_stepped(self) -> None:
+        """Somebody set the clock: what was armed no longer counts, and the machine is told the time."""
+        self._armed = NEVER
+        self._run((_TIMER_FIRED,))
+
+    # Step, perform, arm -------------------------------------------------------------------------
+
+    def _run(self, events: Sequence[object]) -> None:
+        try:
+            effects: list[object] = []
+            for event in events:
+                effects += self.machine.step(event, self.clock.now())
+            if effects:
+                self._perform(effects)
+        except Exception as error:  # Whatever it is, the process must end in order and say why.
+            if self.failed is None:
+                raise
+            self.failed(error)
+            return
+        self._arm()
+
+    def _perform(self, effects: list[object]) -> None:
+        records = [effect.record for effect in effects if type(effect) is Persist]
+        if records:
+            self.host.persist(records)
+        channels, perform, now = self.channels, self.host.perform, self.clock.now()
+        for effect in effects:
+            kind = type(effect)
+            if kind is Multicast:
+                channels.multicast(effect.packet)  # type: ignore[attr-defined]
+            elif kind is Unicast:
+                channels.unicast(effect.to, effect.packet)  # type: ignore[attr-defined]
+            elif kind is not Persist:
+                perform(effect, now)
+        channels.flush()
+
+    def _arm(self) -> None:
+        deadline = min(self.machine.next_deadline(), self.channels.next_deadline())
+        if deadline != self._armed:
+            self._armed = deadline
+            if deadline >= NEVER:
+                self._alarm.clear()
+            else:
+                self._alarm.set(deadline)

@@ -1,0 +1,25 @@
+"""Telling a supervisor how a process fares, by systemd's convention: datagrams to the socket that NOTIFY_SOCKET names.
+
+`isocast up` listens in the same way, so a node needs to know only one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+__all__ = ["notify"]
+
+
+def notify(state: str) -> bool:
+    """Send one state, such as ``READY=1`` or ``STATUS=waiting for a ring``; False where nobody listens."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # Linux's abstract namespace.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.sendto(state.encode(), address)
+        return True
+    return False
