@@ -118,7 +118,7 @@ class Agreement:
         self._order = _Order(self._submissions, report, forget=True)
         self._own: dict[NodeId, _Order] = {}
         self._strayed: dict[NodeId, None] = {}
-        self._next_sequence: dict[NodeId, int] = dict.fromkeys(law.universe, 1)
+        self._next_sequence: dict[NodeId, int] = dict.fromkeys((*law.universe, *law.parents), 1)
         self._chunks: dict[int, _Chunk] = {}
         self._firsts: list[int] = []
         self._reference_next = 1

@@ -21,8 +21,13 @@ __all__ = [
     "Promised",
     "ReceiptSent",
     "Released",
+    "RepairUnanswered",
     "Restarted",
     "Resumed",
+    "SecondaryReturned",
+    "SecondaryStalled",
+    "SecondaryTokenPassed",
+    "StabilityClaimed",
     "Submitted",
     "Suspected",
     "TokenSent",
@@ -129,6 +134,55 @@ class Faulted(NamedTuple):
     token_number: int
 
 
+class StabilityClaimed(NamedTuple):
+    """A token said what everybody holds, and what the secondary group of its sender holds."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    stable: int
+    secstable: int
+    """NO_LIMIT: the sender waits for nobody below it."""
+
+
+class SecondaryTokenPassed(NamedTuple):
+    """A member of a secondary group said that it, and everybody below it, holds everything up to a token."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    group: NodeId
+    token_number: int
+
+
+class RepairUnanswered(NamedTuple):
+    """A secondary receiver asked somebody in vain, and turned to another."""
+
+    at: int
+    site: NodeId
+    token_number: int
+    asked: NodeId
+
+
+class SecondaryStalled(NamedTuple):
+    """The head of a secondary group no longer waits for a member."""
+
+    at: int
+    site: NodeId
+    member: NodeId
+    token_number: int
+
+
+class SecondaryReturned(NamedTuple):
+    """The head of a secondary group waits for a member again."""
+
+    at: int
+    site: NodeId
+    member: NodeId
+    token_number: int
+
+
 class Crashed(NamedTuple):
     """A node went down."""
 
@@ -192,6 +246,11 @@ Fact: TypeAlias = (
     | Collected
     | Suspected
     | Faulted
+    | StabilityClaimed
+    | SecondaryTokenPassed
+    | RepairUnanswered
+    | SecondaryStalled
+    | SecondaryReturned
     | Crashed
     | Restarted
     | ClockStepped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from isocast.terms.ids import Epoch, NodeId, describe
@@ -33,6 +33,8 @@ class Law:
     """No crash, pause, cut or bad clock, only lost packets: then no clock may come into doubt."""
     backlog_bounded: bool = True
     """Sources offer less than the tokens can take (λ·τ_t < K_max)."""
+    parents: Mapping[NodeId, NodeId] = field(default_factory=dict)
+    """Of each secondary receiver: the head of its group."""
 
 
 class Violation(NamedTuple):

@@ -1,36 +1,97 @@
-"""S10: what leaves one site's memory is held by every member of its ring."""
+"""S10, and S6 and S8 below the ring: what is said about those who hold a token is true.
+
+S6   a secondary token v passed implies that its sender, and everybody below it, really holds everything up to v
+S8   a token's `stable` and `secstable` are really held by whom they speak of
+S10  what leaves one site's memory is held by every member of its ring, and by every secondary receiver below them
+
+A secondary receiver that its head has given up, and named, is not waited for.
+"""
 
 from __future__ import annotations
 
-from isocast.checks.facts import Collected
+from collections.abc import Mapping
+
+from isocast.checks.facts import Collected, SecondaryReturned, SecondaryStalled, SecondaryTokenPassed, StabilityClaimed
+from isocast.checks.layers import Coverage
 from isocast.checks.law import Report
-from isocast.checks.view import View
-from isocast.terms.ids import describe
+from isocast.checks.view import SiteView, View
+from isocast.terms.ids import NodeId, describe
+from isocast.wire.packets import NO_LIMIT
 
 __all__ = ["Stability"]
 
 
 class Stability:
-    """Watches what is dropped."""
+    """Watches what is dropped, and what is said that allows it."""
 
-    def __init__(self, view: View, report: Report) -> None:
+    def __init__(self, view: View, report: Report, parents: Mapping[NodeId, NodeId]) -> None:
         """Nothing is dropped yet."""
         self._view = view
         self._report = report
+        self._coverage = Coverage(parents)
+
+    def on_stalled(self, fact: SecondaryStalled) -> None:
+        """A head waits for a member no longer."""
+        self._coverage.on_stalled(fact)
+
+    def on_returned(self, fact: SecondaryReturned) -> None:
+        """It waits for it again."""
+        self._coverage.on_returned(fact)
 
     def on_collected(self, fact: Collected) -> None:
-        """Every member of the collecting site's ring must really hold the token."""
+        """Everybody whom the collecting site's ring waits for must really hold the token."""
         collector = self._view.site(fact.site)
         epoch = self._view.epochs.get(collector.accepted)
         if epoch is None:
             self._report("S10", fact.at, f"{describe(fact.site)} collected token {fact.token_number} outside any ring")
             return
-        for member in epoch.members:
-            site = self._view.site(member)
-            if not site.forgot and not site.shares(collector, fact.token_number):
-                text = (
-                    f"{describe(fact.site)} collected token {fact.token_number} in epoch {collector.accepted},"
-                    f" but {describe(member)} holds {site.real}"
-                )
-                self._report("S10", fact.at, text)
-                return
+        lacking = self._lacking([*epoch.members, *self._coverage.of(epoch)], collector, fact.token_number)
+        if lacking is not None:
+            text = (
+                f"{describe(fact.site)} collected token {fact.token_number} in epoch {collector.accepted},"
+                f" but {describe(lacking.site)} holds {lacking.real}"
+            )
+            self._report("S10", fact.at, text)
+
+    def on_claimed(self, fact: StabilityClaimed) -> None:
+        """Sources free what is `stable`, and everybody drops what is `secstable` at all heads."""
+        epoch, sender = self._view.epochs.get(fact.epoch), self._view.site(fact.site)
+        if epoch is None:
+            return
+        what = f"token {fact.token_number} of {describe(fact.site)} in epoch {fact.epoch}"
+        below = self._coverage.below(fact.site)
+        if fact.secstable == NO_LIMIT:
+            if below:
+                text = f"{what} waits for nobody below, and {describe(below[0])} has not been given up"
+                self._report("S8", fact.at, text)
+        elif fact.secstable >= epoch.first_token:
+            self._check("S8", fact.at, f"{what} says that the group holds {fact.secstable}", below, fact.secstable, sender)
+        if fact.stable >= epoch.first_token:
+            # What is stable since an earlier epoch was judged there.
+            everybody = [*epoch.members, *self._coverage.of(epoch)]
+            self._check("S8", fact.at, f"{what} says that all hold {fact.stable}", everybody, fact.stable, sender)
+
+    def on_passed(self, fact: SecondaryTokenPassed) -> None:
+        """Nobody passes what it does not hold, or what somebody below it lacks."""
+        sender = self._view.site(fact.site)
+        what = f"{describe(fact.site)} passed secondary token {fact.token_number} of epoch {fact.epoch}"
+        if fact.epoch != sender.accepted:
+            self._report("S6", fact.at, f"{what}, but is in epoch {sender.accepted}")
+            return
+        below = self._coverage.below(fact.site) if fact.group != fact.site else []
+        self._check("S6", fact.at, what, [fact.site, *below], fact.token_number, sender)
+
+    def _check(  # noqa: PLR0913 (one sentence has many parts)
+        self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView
+    ) -> None:
+        lacking = self._lacking(sites, sender, number)
+        if lacking is not None:
+            self._report(name, at, f"{what}, but {describe(lacking.site)} holds {lacking.real}")
+
+    def _lacking(self, sites: list[NodeId], other: SiteView, token_number: int) -> SiteView | None:
+        """The first of some sites that does not really hold another's log up to a token."""
+        for node in sites:
+            site = self._view.site(node)
+            if not site.forgot and not site.shares(other, token_number):
+                return site
+        return None

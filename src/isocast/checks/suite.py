@@ -24,8 +24,13 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
+    RepairUnanswered,
     Restarted,
     Resumed,
+    SecondaryReturned,
+    SecondaryStalled,
+    SecondaryTokenPassed,
+    StabilityClaimed,
     Submitted,
     Suspected,
     TokenSent,
@@ -61,7 +66,7 @@ class Suite:
         view, agreement, punctuality, liveness = self._view, self._agreement, self._punctuality, self._liveness
         tokens = Tokens(view, self._report)
         promises = Promises(law, view, self._report)
-        stability = Stability(view, self._report)
+        stability = Stability(view, self._report, law.parents)
         return {
             Submitted: (agreement.on_submitted, liveness.on_submitted),
             TokenSent: (tokens.on_token, promises.on_token, punctuality.on_token),
@@ -81,6 +86,11 @@ class Suite:
             Collected: (stability.on_collected,),
             Suspected: (punctuality.on_suspected, liveness.on_suspected),
             Faulted: (punctuality.on_faulted,),
+            StabilityClaimed: (stability.on_claimed,),
+            SecondaryTokenPassed: (stability.on_passed,),
+            SecondaryStalled: (stability.on_stalled,),
+            SecondaryReturned: (stability.on_returned,),
+            RepairUnanswered: (),
             Crashed: (agreement.on_crashed, view.on_crashed, liveness.on_crashed),
             Restarted: (agreement.on_restarted, promises.on_restarted, view.on_restarted),
             ClockStepped: (view.on_clock_stepped,),

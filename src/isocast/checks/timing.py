@@ -72,6 +72,7 @@ class Punctuality:
         self._deadlines = deadlines
         self._report = report
         self._faultless = law.faultless
+        self._secondary = law.parents
         self._error_ns = timing.clock_error_ns
         self._margin_ns = law.margin_ns
         self._delay_ns = timing.release_delay_ns
@@ -168,7 +169,7 @@ class Punctuality:
         watch = _Watch(ballot, number, at)
         alive = False
         for site in self._view.sites.values():
-            if site.takes_part(ballot):
+            if site.takes_part(ballot) and site.site not in self._secondary:
                 alive = True
                 if site.steady(at):
                     watch.held[site.site] = site.real

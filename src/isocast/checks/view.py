@@ -143,7 +143,7 @@ class View:
 
     def __init__(self, law: Law) -> None:
         """The sites of the law, before anything happened."""
-        self.sites = {site: SiteView(site) for site in law.universe}
+        self.sites = {site: SiteView(site) for site in (*law.universe, *law.parents)}
         self.epochs: dict[Epoch, EpochView] = {}
         self._period_ns = law.timing.token_period_ns
 

@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError
 
 from isocast import __version__
-from isocast.cli import demo, plan, sim
+from isocast.cli import config, demo, doctor, journal, keys, lab, node, plan, sim, top
 from isocast.cli.render import note
 from isocast.terms.errors import IsocastError
 
@@ -44,8 +44,16 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(demo.demo)
+app.command(node.node)
+app.command(node.up)
 app.command(sim.app)
 app.command(plan.app)
+app.command(journal.app)
+app.command(config.app)
+app.command(keys.app)
+app.command(top.top)
+app.command(doctor.doctor)
+app.command(lab.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

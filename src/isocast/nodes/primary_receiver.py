@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.reformation.member import Member, MemberSnapshot
 from isocast.ring.effects import Effect, Multicast, RingSuspected
 from isocast.ring.inputs import ClockJudged, ControlRequested, JournalRead, PacketsArrived, TimerFired
@@ -20,6 +21,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Repair,
+    SecondaryToken,
     Suspect,
     Token,
     TokenPart,
@@ -30,10 +32,12 @@ __all__ = ["PrimaryReceiver", "PrimaryReceiverSnapshot"]
 
 @dataclass(frozen=True, slots=True)
 class PrimaryReceiverSnapshot:
-    """Both halves."""
+    """Both halves, and the group below."""
 
     receiver: ReceiverSnapshot
     member: MemberSnapshot
+    group: SecondaryRingSnapshot | None = None
+    """None without secondary receivers."""
 
 
 class PrimaryReceiver:
@@ -41,13 +45,28 @@ class PrimaryReceiver:
 
     receiver_class = Receiver
     member_class = Member
+    group_class = SecondaryRing
 
     def __init__(
-        self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState, *, forgot: bool = False
+        self,
+        site: NodeId,
+        settings: RingSettings,
+        secret: bytes,
+        state: SiteState,
+        *,
+        forgot: bool = False,
+        children: tuple[NodeId, ...] = (),
     ) -> None:
-        """Start, or restart, from what the disk says; `forgot` says that the disk was lost."""
+        """Start, or restart, from what the disk says; `forgot` says that the disk was lost.
+
+        `children` are the secondary receivers that ask this site, in the order that all of them know: it heads their
+        group.
+        """
         self.receiver = self.receiver_class(site, settings, secret, state)
         self.member = self.member_class(self.receiver, forgot=forgot)
+        self.group: SecondaryRing | None = None
+        if children:
+            self.group = self.group_class(self.receiver, (site, *children), settings.stall_tokens)
         self._stripe = settings.stripe
         self._deadline = 0
 
@@ -76,8 +95,15 @@ class PrimaryReceiver:
                 receiver.request_control(entry)
             case _:
                 pass
+        group = self.group
+        if group is not None:
+            # Before this site's token goes out, which reports what the group is known to hold.
+            group.settle(now)
+            receiver.group_floor = group.floor
         effects = receiver.take(now)
         self._deadline = min(receiver.next_deadline(), self.member.next_deadline())
+        if group is not None:
+            self._deadline = min(self._deadline, group.next_deadline())
         return self._told(effects)
 
     def next_deadline(self) -> int:
@@ -86,11 +112,14 @@ class PrimaryReceiver:
 
     def snapshot(self) -> PrimaryReceiverSnapshot:
         """For whoever watches."""
-        return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot())
+        group = self.group.snapshot() if self.group is not None else None
+        return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot(), group)
 
     def _on_packet(self, packet: Packet, now: int) -> None:
         receiver, member = self.receiver, self.member
-        member.heard(packet.sender, now)
+        if packet.sender in receiver.ledger.universe:
+            # Votes name the members that are heard: secondary receivers would only fill them.
+            member.heard(packet.sender, now)
         match packet:
             case Token():
                 receiver.on_token(packet, now)
@@ -110,6 +139,8 @@ class PrimaryReceiver:
                 receiver.out.extend(member.on_invite(packet, now))
             case NewRing():
                 receiver.out.extend(member.on_new_ring(packet, now))
+            case SecondaryToken() if self.group is not None and packet.group == self.group.group:
+                self.group.on_token(packet, now)
             case _:
                 pass
 

@@ -30,9 +30,12 @@ __all__ = [
     "ReadJournal",
     "Record",
     "Release",
+    "RepairUnanswered",
     "RingDecided",
     "RingInstalled",
     "RingSuspected",
+    "SecondaryReturned",
+    "SecondaryStalled",
     "Unicast",
 ]
 
@@ -174,6 +177,33 @@ class RingSuspected:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairUnanswered:
+    """k_r requests of a secondary receiver to `asked` were in vain: it turns to another. The ring is not suspected."""
+
+    token_number: int
+    asked: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryStalled:
+    """A member of a secondary group is G tokens overdue: memory no longer waits for it, and it must catch up."""
+
+    group: NodeId
+    member: NodeId
+    token_number: int
+    """The newest token that it was known to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryReturned:
+    """A member that had stalled holds everything that anybody may have dropped meanwhile."""
+
+    group: NodeId
+    member: NodeId
+    token_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishAccepted:
     """The batch is in the outbox under this label."""
 
@@ -199,6 +229,9 @@ Effect: TypeAlias = (
     | FairnessFaulted
     | Collect
     | RingSuspected
+    | RepairUnanswered
+    | SecondaryStalled
+    | SecondaryReturned
     | PublishAccepted
     | PublishRejected
 )

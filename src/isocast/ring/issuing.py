@@ -8,12 +8,12 @@ from isocast.ring.effects import RingSuspected
 from isocast.ring.entries import LogEntry
 from isocast.ring.schedule import Schedule
 from isocast.ring.settings import OrderRule, RingSettings
-from isocast.ring.stability import possession_floor
+from isocast.ring.stability import groups_floor, possession_floor
 from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import MAX_CONTROL_ENTRIES
-from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, NewRing, Suspicion, Token, digest_of
+from isocast.wire.packets import ControlEntry, ControlKind, Data, NewRing, Suspicion, Token, digest_of
 
 if TYPE_CHECKING:
     from isocast.ring.receiver import Receiver
@@ -108,6 +108,10 @@ class Issuer:
             for source, _ in ledger.waiting:
                 demand[source] = demand.get(source, 0) + 1
         place = (slot - schedule.first_token) // schedule.size
+        secstable = receiver.group_floor
+        everywhere = min(
+            possession_floor(slot, schedule), groups_floor({**receiver.reports, self.site: secstable}, schedule)
+        )
         token = Token(
             self._settings.stripe,
             receiver.accepted,
@@ -120,8 +124,8 @@ class Issuer:
             self._control(receiver, schedule),
             digest_of(nonce(self._secret, receiver.accepted, place + 1)),
             nonce(self._secret, receiver.accepted, place),
-            max(possession_floor(slot, schedule), ledger.collected),
-            NO_LIMIT,
+            max(everywhere, ledger.collected),
+            secstable,
             grants(demand, self._settings.batch_max),
             ledger.digest,
         )

@@ -31,10 +31,11 @@ from isocast.ring.parts import PartStore
 from isocast.ring.recovery import Recovery
 from isocast.ring.schedule import Schedule
 from isocast.ring.settings import RingSettings
+from isocast.ring.stability import groups_floor
 from isocast.ring.storage import SiteState
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Data, Nack, NewRing, Packet, Receipt, Standing, Suspicion, Token, TokenPart
+from isocast.wire.packets import NO_LIMIT, Data, Nack, NewRing, Packet, Receipt, Standing, Suspicion, Token, TokenPart
 from isocast.wire.token_body import token_digest
 
 __all__ = ["TOKENS_AHEAD", "Mode", "Ordering"]
@@ -77,6 +78,10 @@ class Ordering:
         self.out: list[Effect] = []
         self.conflicts = 0
         """Receipts and tokens that contradict this site's log: an alarm."""
+        self.group_floor = NO_LIMIT
+        """What this site's own secondary group holds, for its next token; no limit without one."""
+        self.reports: dict[NodeId, int] = {}
+        """What each head said of its group in its latest token of this epoch."""
         self._tokens: dict[int, Token] = {}
         self._parts = PartStore()
         self._missing: set[tuple[NodeId, int]] = set()
@@ -146,7 +151,7 @@ class Ordering:
         """Take a token of the present epoch from its owner (§5; protocol §3)."""
         schedule = self.schedule
         if schedule is None or not self.accepts(token.epoch):
-            self._on_other_epoch(token.epoch, token.sender, now)
+            self.on_other_epoch(token.epoch, token.sender, now)
             return
         number = token.token_number
         if number <= self.held:
@@ -172,7 +177,7 @@ class Ordering:
     def on_part(self, part: TokenPart, now: int) -> None:
         """Collect the fragments of a large token."""
         if part.epoch != self.accepted:
-            self._on_other_epoch(part.epoch, part.sender, now)
+            self.on_other_epoch(part.epoch, part.sender, now)
         elif self.held < part.token_number <= self.held + TOKENS_AHEAD and part.token_number not in self._tokens:
             token = self._parts.add(part)
             if token is not None:
@@ -228,14 +233,16 @@ class Ordering:
         self.ledger.append(entry)
         token = entry.token
         self.issuer.saw(token)
-        self._secstable = token.secstable
+        self.reports[token.sender] = token.secstable
+        if self.schedule is not None and not self._secstable == token.secstable == NO_LIMIT:
+            self._secstable = groups_floor(self.reports, self.schedule)
         self.out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
 
     def persist(self, entry: LogEntry) -> None:
         """A receipt may go out only for what the disk has."""
         self.out.append(Persist(EntryAppended(entry)))
 
-    def _on_other_epoch(self, epoch: Epoch, sender: NodeId, now: int) -> None:
+    def on_other_epoch(self, epoch: Epoch, sender: NodeId, now: int) -> None:
         """A sender behind us gets our ring; one ahead of us is asked for its ring, by a request it finds stale."""
         if now < self._told_at.get(sender, -NEVER) + self.timing.retry_ns:
             return
@@ -267,7 +274,7 @@ class Ordering:
     def on_receipt(self, receipt: Receipt, now: int) -> None:
         """Count another site's receipt, if it is about the same log."""
         if not self.accepts(receipt.epoch):
-            self._on_other_epoch(receipt.epoch, receipt.sender, now)
+            self.on_other_epoch(receipt.epoch, receipt.sender, now)
             return
         ours = self.ledger.digest_at(receipt.held)
         if ours is not None and ours != receipt.digest:

@@ -185,7 +185,7 @@ class Receiver(Ordering):
     def on_nack(self, nack: Nack, now: int) -> None:
         """Answer from the present epoch's log; a stale epoch gets the ring; what is lacking is pending."""
         if nack.epoch != self.accepted:
-            self._on_other_epoch(nack.epoch, nack.sender, now)
+            self.on_other_epoch(nack.epoch, nack.sender, now)
             return
         number = nack.token_number
         entry = self.ledger.entries.get(number)
@@ -198,9 +198,9 @@ class Receiver(Ordering):
             self._send(nack.sender, Pending(self.settings.stripe, self.accepted, self.site, number))
 
     def repair(self, to: NodeId, item: Repairable) -> None:
-        """Send a packet again: to one site, or to all when receivers take turns in asking (§5.2)."""
+        """Send a packet again: to one site, or to all when primary receivers take turns in asking (§5.2)."""
         packet = Repair(self.settings.stripe, self.accepted, self.site, item)
-        if self.timing.nack_sets > 1:
+        if self.timing.nack_sets > 1 and to in self.ledger.universe:
             self.out.append(Multicast(packet))
         else:
             self._send(to, packet)
@@ -286,12 +286,20 @@ class Receiver(Ordering):
         self._reminded.clear()
         self._clock_doubt = 0
         self._audited = max(self.held, ring.first_token)
-        self._recovery = self.recovery_class(self.site, self.schedule, self.timing)
+        self._recovery = self.recovery_in(self.schedule)
+        self.reports = {}
+        self._secstable = 0
         self.releaser.enter(ring.first_token)
         self.issuer.enter(ring, self.schedule, self.held)
         for number in range(ring.first_token, self.held + 1):
             if number in self.ledger.entries:
-                self.issuer.saw(self.ledger.entries[number].token)
+                token = self.ledger.entries[number].token
+                self.issuer.saw(token)
+                self.reports[token.sender] = token.secstable
+
+    def recovery_in(self, schedule: Schedule) -> Recovery:
+        """The request timers of an epoch."""
+        return self.recovery_class(self.site, schedule, self.timing)
 
     def request_control(self, entry: ControlEntry) -> None:
         """Put an entry of the network's own into this site's next token."""
@@ -361,7 +369,11 @@ class Receiver(Ordering):
                         to, RangeRequest(self.settings.stripe, self.accepted, self.site, Range.TOKENS, first, last)
                     )
                 case GiveUp(number, suspect):
-                    self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
+                    self.give_up(number, suspect)
+
+    def give_up(self, number: int, suspect: NodeId) -> None:
+        """k_r requests were in vain (§5.1)."""
+        self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
 
     def _audit_at(self, schedule: Schedule) -> int:
         return schedule.instant(self._audited + 1) + self.timing.completion_ns

@@ -73,6 +73,7 @@ class Recovery:
         self._site = site
         self._schedule = schedule
         self._timing = timing
+        self._retry_ns = timing.retry_ns
         self._attempts: dict[int, _Attempts] = {}
         self._range: _Attempts | None = None
         self._range_held = -1
@@ -126,23 +127,30 @@ class Recovery:
             attempts = self._attempts[number] = _Attempts(0, self.ask_from(number))
         if now < attempts.next_at:
             return []
-        owner = self._schedule.owner(number)
         actions: list[AskForToken | AskForRange | GiveUp] = []
         if attempts.made == self._timing.retries_max:
-            actions.append(GiveUp(number, owner))
+            actions.append(GiveUp(number, self._gave_up_on(number, now)))
             attempts.made = 0
             attempts.rounds += 1
-        target = self._target(owner, attempts.rounds)
+        target = self._target(number, attempts.rounds, now)
         if target != self._site:
             actions.append(AskForToken(number, target))
         attempts.made += 1
-        attempts.wait(now, self._timing.retry_ns)
+        attempts.wait(now, self._retry_ns)
         return actions
 
-    def _target(self, owner: NodeId, rounds: int) -> NodeId:
+    def _gave_up_on(self, number: int, now: int) -> NodeId:  # noqa: ARG002 (whoever asks others looks at the clock)
+        """Whose silence it was."""
+        return self._schedule.owner(max(number, self._schedule.first_token))
+
+    def _target(self, number: int, rounds: int, now: int) -> NodeId:  # noqa: ARG002
         """The owner holds all of its token; once it stayed silent, any member may."""
-        ring = self._schedule.ring
-        return ring[(ring.index(owner) + rounds) % len(ring)]
+        schedule = self._schedule
+        return schedule.ring[(number - schedule.first_token + rounds) % schedule.size]
+
+    def _range_target(self, held: int, rounds: int, now: int) -> NodeId:  # noqa: ARG002
+        """Every member has what is old."""
+        return self._schedule.ring[(held + rounds) % self._schedule.size]
 
     def _due_range(self, held: int, last_late: int, now: int) -> list[AskForToken | AskForRange | GiveUp]:
         attempts = self._range
@@ -156,16 +164,15 @@ class Recovery:
             return []
         actions: list[AskForToken | AskForRange | GiveUp] = []
         if attempts.made == self._timing.retries_max:
-            actions.append(GiveUp(held + 1, self._schedule.owner(max(held + 1, self._schedule.first_token))))
+            actions.append(GiveUp(held + 1, self._gave_up_on(held + 1, now)))
             attempts.made = 0
         self._range_held = held
-        ring = self._schedule.ring
-        target = ring[(held + attempts.rounds) % len(ring)]
+        target = self._range_target(held, attempts.rounds, now)
         attempts.rounds += 1
         if target != self._site:
             actions.append(AskForRange(held + 1, min(held + RANGE_TOKENS, last_late), target))
         attempts.made += 1
-        attempts.wait(now, self._timing.retry_ns)
+        attempts.wait(now, self._retry_ns)
         return actions
 
     def restart(self) -> None:

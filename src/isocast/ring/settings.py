@@ -38,6 +38,8 @@ class RingSettings:
     """Packets per millisecond of paced release; 0 releases a token at one instant, as in the paper."""
     payload_max: int = STANDARD_PAYLOAD
     """Bytes of one message, its seal included: what the network's MTU carries."""
+    stall_tokens: int = 64
+    """G: tokens after which a secondary receiver whose secondary token is overdue no longer holds memory up."""
     receipts: bool | None = None
     """Whether receivers send receipts; by default only under the gate that counts them."""
 

@@ -76,7 +76,7 @@ class Channels:
         own: NodeId,
         keys: NodeKeys,
         counters: NodeCounters,
-        impairment: Callable[[], Impairment] | None = None,
+        impairment: Callable[[str], Impairment] | None = None,
     ) -> None:
         """`own` is the id that this process sends as; `impairment` makes one for each socket of a demo."""
         self._market = market
@@ -159,7 +159,7 @@ class Channels:
 
     def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[Kind], keys: Keys | None) -> None:
         reception = Reception(channel, self._stripe, self._own, kinds, keys or {}, self._counters)
-        impairment = self._impairment() if self._impairment is not None else None
+        impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
 
     def _speak(self, channel: Channel, group: str, members: list[Endpoint]) -> None:

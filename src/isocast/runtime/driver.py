@@ -42,6 +42,12 @@ class Host(Protocol):
     def perform(self, effect: object, now: int) -> None:
         """Do one effect that is neither Persist, Multicast nor Unicast."""
 
+    def next_deadline(self) -> int:
+        """When the role wants `wake`, apart from its machine, or NEVER."""
+
+    def wake(self, now: int) -> None:
+        """The role's own deadline has come."""
+
 
 class Driver:
     """One machine's place in the event loop."""
@@ -63,8 +69,10 @@ class Driver:
         self.counters = counters
         self.failed: Callable[[BaseException], None] | None = None
         """Told of an error that this process cannot go on with: a full disk, a mistake of ours."""
+        self.after_step: Callable[[int], None] | None = None
+        """Called when packets or the timer were dealt with: for a role that has more to give its machine."""
         self._loop = loop
-        self._alarm = Alarm(loop, self._woken, self._clock_stepped)
+        self._alarm = Alarm(loop, self._woken, self._clock_stepped, offset_ns=clock.offset_ns)
         self._armed = NEVER
         self._watched: list[int] = []
 
@@ -92,6 +100,8 @@ class Driver:
         packets = self.channels.receive(self.clock.now())
         if packets:
             self._run((PacketsArrived(packets),))
+            if self.after_step is not None:
+                self.after_step(self.clock.now())
         elif self.channels.next_deadline() < self._armed:
             self._arm()
 
@@ -104,7 +114,12 @@ class Driver:
         events: list[object] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
             events.append(_TIMER_FIRED)
+        if self.host.next_deadline() <= now:
+            self.host.wake(now)
+            self.channels.flush()
         self._run(events)
+        if self.after_step is not None:
+            self.after_step(now)
 
     def _clock_stepped(self) -> None:
         """Somebody set the clock: what was armed no longer counts, and the machine is told the time."""
@@ -143,7 +158,7 @@ class Driver:
         channels.flush()
 
     def _arm(self) -> None:
-        deadline = min(self.machine.next_deadline(), self.channels.next_deadline())
+        deadline = min(self.machine.next_deadline(), self.channels.next_deadline(), self.host.next_deadline())
         if deadline != self._armed:
             self._armed = deadline
             if deadline >= NEVER:

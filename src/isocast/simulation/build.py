@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.reformation_server import ReformationServer
+from isocast.nodes.secondary_receiver import SecondaryReceiver
 
 __all__ = ["PRODUCT", "Build"]
 
 
 @dataclass(frozen=True)
 class Build:
-    """The classes of the three roles."""
+    """The classes of the four roles."""
 
     receiver: type[PrimaryReceiver] = PrimaryReceiver
     source: type[PrimarySource] = PrimarySource
     server: type[ReformationServer] = ReformationServer
+    secondary: type[SecondaryReceiver] = SecondaryReceiver
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
+from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NodeId, is_source, server_id, source_id
@@ -61,28 +62,42 @@ class Roster:
 
     file: str
     ring: tuple[City, ...]
-    receivers: int
+    tree: Layers
     servers: int
     sources: int
 
+    @property
+    def sites(self) -> int:
+        """How many receivers there are, secondary ones included."""
+        return self.tree.receivers + len(self.tree.secondary_sites)
+
     def node(self, values: Values, key: str, item: object) -> NodeId:
-        """A number from 1 to m, a city of the ring, or a name such as site3, server1, source2."""
+        """A number from 1 on, a city of the ring, its secondaries as city/1, or a name such as site3, server1."""
         if isinstance(item, int) and not isinstance(item, bool):
-            if not 1 <= item <= self.receivers:
-                raise values.error(key, f"unknown site {item}: sites are 1 to {self.receivers}")
+            if not 1 <= item <= self.sites:
+                raise values.error(key, f"unknown site {item}: sites are 1 to {self.sites}")
             return item
         if not isinstance(item, str):
             raise values.error(key, f"a node is a number or a name, not {item}")
-        place = city(item)
+        name, slash, child = item.rpartition("/")
+        place = city(name if slash else item)
         if place is not None and place in self.ring:
-            return self.ring.index(place) + 1
+            site = self.ring.index(place) + 1
+            return self._below(values, key, site, child) if slash else site
         found = re.fullmatch(r"(site|server|source)\s*(\d{1,9})", item.strip().casefold())
         if found:
             return self._numbered(values, key, found[1], int(found[2]))
         raise values.error(key, f'unknown site "{item}"{suggestion(item, [known.name for known in self.ring])}')
 
+    def _below(self, values: Values, key: str, site: NodeId, child: str) -> NodeId:
+        children = self.tree.children(site)
+        if not child.isdecimal() or not 1 <= int(child) <= len(children):
+            rule = f"it has secondaries 1 to {len(children)}" if children else "this scenario has no secondaries"
+            raise values.error(key, f'unknown secondary "{child}" of {self.ring[site - 1].name}: {rule}')
+        return children[int(child) - 1]
+
     def _numbered(self, values: Values, key: str, role: str, number: int) -> NodeId:
-        many = {"site": self.receivers, "server": self.servers, "source": self.sources}[role]
+        many = {"site": self.sites, "server": self.servers, "source": self.sources}[role]
         if not 1 <= number <= many:
             rule = f"{role}s are 1 to {many}" if many else f"this scenario has no lasting {role}s"
             raise values.error(key, f"unknown {role} {number}: {rule}")
@@ -93,7 +108,7 @@ def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
     """All `[[faults]]` tables, in the order of the file."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigurationError(roster.file, "faults", "each fault is a table of its own, headed [[faults]]")
-    if tables and roster.receivers == 1:
+    if tables and roster.sites == 1:
         raise ConfigurationError(roster.file, "faults", "a central exchange has no sites for faults to hit")
     return tuple(_read(table, place, roster) for place, table in enumerate(tables, 1))
 
@@ -142,8 +157,13 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
         raise values.error("sites", "must name at least one")
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
-    if values.text("disk", "kept") == "lost" and any(is_source(node) for node in nodes):
-        raise values.error("disk", "a source's outbox is its promise to its clients: it can crash, not lose its disk")
+    if values.text("disk", "kept") == "lost":
+        if any(is_source(node) for node in nodes):
+            rule = "a source's outbox is its promise to its clients: it can crash, not lose its disk"
+            raise values.error("disk", rule)
+        if any(node in roster.tree.secondary_sites for node in nodes):
+            rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
+            raise values.error("disk", rule)
     return nodes
 
 

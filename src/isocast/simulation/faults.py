@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.ring.storage import SiteState
-from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site
+from isocast.terms.ids import NO_EPOCH, NodeId, is_server
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
@@ -141,5 +141,5 @@ class FaultPlan:
 
 
 def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:
-    """Sites that are up and remember everything."""
-    return tuple([site for site in world.sites if is_site(site) and plan.is_up(site) and site not in plan.lost_disks])
+    """Sites, primary and secondary, that are up and remember everything."""
+    return tuple([site for site in world.all_sites if plan.is_up(site) and site not in plan.lost_disks])

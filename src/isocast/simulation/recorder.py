@@ -7,7 +7,18 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
 
-from isocast.checks.facts import Completed, Fact, Faulted, Installed, Released, Submitted, Suspected, TokenSent
+from isocast.checks.facts import (
+    Completed,
+    Fact,
+    Faulted,
+    Installed,
+    Released,
+    RepairUnanswered,
+    SecondaryStalled,
+    Submitted,
+    Suspected,
+    TokenSent,
+)
 from isocast.simulation.losses import LossLedger
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, NewRing, Packet, Suspicion
@@ -50,6 +61,10 @@ class Recorder:
         """Submit to release, summed like `releases`."""
         self.fairness_faults = 0
         self.suspicions: Counter[Suspicion] = Counter()
+        self.unanswered = 0
+        """How often somebody whom a secondary receiver asked stayed silent k_r times."""
+        self.stalled = 0
+        """Secondary receivers that their head gave up, each time."""
         self.rings = 0
         self.last_sequence: dict[NodeId, int] = {}
         """The newest sequence that each site released."""
@@ -147,6 +162,10 @@ class Recorder:
                 self.suspicions[fact.reason] += 1
                 if fact.reason is Suspicion.UNRECOVERED:
                     self._given_up(fact.token_number)
+            case RepairUnanswered():
+                self.unanswered += 1
+            case SecondaryStalled():
+                self.stalled += 1
             case Installed():
                 self._digest.update(f"i{fact.at} {fact.site} {fact.ring.ballot} {fact.keep}".encode())
                 return

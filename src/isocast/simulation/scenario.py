@@ -13,10 +13,12 @@ from math import ceil, sqrt
 from pathlib import Path
 
 from isocast.simulation.fault_plan import Fault, Roster, read_faults
+from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_keys import KEYS_BY_NAME
 from isocast.simulation.scenario_values import Values
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.formulas import Formula, release_delay, retry, seconds, token_period
+from isocast.terms.ids import FIRST_SERVER
 from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
 from isocast.terms.timing import Gate, Timing
 from isocast.terms.topology import PAPER_RING, City, city
@@ -85,6 +87,18 @@ class Scenario:
     """A central exchange instead of a ring."""
     faults: tuple[Fault, ...] = ()
     """In the order of the file."""
+    secondaries: int = 0
+    """Secondary receivers below each receiver that is not in the lowest layer."""
+    layers: int = 1
+    """Of receivers; 1 without secondary ones."""
+    secondary_delay_ns: int = 0
+    stall_tokens: int = 64
+    """G."""
+
+    @property
+    def tree(self) -> Layers:
+        """Who stands below whom."""
+        return Layers(self.receivers, self.secondaries, self.layers)
 
     @property
     def even_arrivals(self) -> bool:
@@ -125,7 +139,8 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     values = Values(table, KEYS_BY_NAME, file)
     ring, traders, exchange = _places(values)
     receivers = _receivers(values, ring, exchange)
-    timing = _timing(values, receivers)
+    tree = _layers(values, receivers)
+    timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
     servers = values.count("servers", 2)
     _check_original(values, faults)
@@ -164,7 +179,11 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         ring=ring,
         traders=traders,
         exchange=exchange,
-        faults=read_faults(faults, Roster(file, ring, receivers, servers, arrivals.sources)),
+        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources)),
+        secondaries=tree.secondaries,
+        layers=tree.layers,
+        secondary_delay_ns=values.count("secondary_delay", 5 * MILLISECOND),
+        stall_tokens=values.count("stall_tokens", 64),
     )
 
 
@@ -204,7 +223,24 @@ def _receivers(values: Values, ring: tuple[City, ...], exchange: City | None) ->
     return receivers
 
 
-def _timing(values: Values, receivers: int) -> Timing:
+def _layers(values: Values, receivers: int) -> Layers:
+    """The tree of receivers; keys of layers mean nothing without secondary receivers."""
+    secondaries = values.count("secondaries", 0)
+    if not secondaries:
+        for key in ("layers", "secondary_delay", "secondary_detect", "secondary_retry", "stall_tokens"):
+            if key in values:
+                raise values.error(key, "means nothing without secondaries")
+        return Layers(receivers)
+    if "exchange" in values:
+        raise values.error("secondaries", "a central exchange has no receivers below it: leave it out")
+    tree = Layers(receivers, secondaries, values.count("layers", 2))
+    sites = receivers + len(tree.secondary_sites)
+    if sites >= FIRST_SERVER:
+        raise values.error("secondaries", f"makes {sites:,} receivers in all; at most {FIRST_SERVER - 1:,} have a number")
+    return tree
+
+
+def _timing(values: Values, receivers: int, tree: Layers) -> Timing:
     """The times of the ring: each rule is checked where its key and its numbers can be named."""
     detect, error = values.count("detect", 375 * MILLISECOND), values.count("clock_error", 0)
     if detect < 2 * error:
@@ -228,8 +264,27 @@ def _timing(values: Values, receivers: int) -> Timing:
     timing = replace(timing, retry_ns=retry_ns, token_period_ns=0, release_delay_ns=0)
     period_ns = _at_least(values, "token_period", timing.recovery_ns, token_period(timing))
     timing = replace(timing, token_period_ns=period_ns, release_delay_ns=0)
+    if tree.secondaries:
+        timing = _secondary_timing(values, timing, tree)
     delay_ns = _at_least(values, "release_delay", timing.minimum_release_delay_ns, release_delay(timing))
     return replace(timing, release_delay_ns=delay_ns)
+
+
+def _secondary_timing(values: Values, timing: Timing, tree: Layers) -> Timing:
+    """δ_S and τ_{r,S}, which each layer below the first adds to Δ_A."""
+    detect_ns = values.count("secondary_detect", timing.detect_ns)
+    least_ns = 2 * detect_ns + timing.transmit_ns + timing.process_ns
+    retry_ns = values.count("secondary_retry", least_ns)
+    if retry_ns < least_ns or not retry_ns:
+        rule = f"τ_{{r,S}} must be at least 2δ_S+X+P = {seconds(least_ns)} s, and more than 0, not {seconds(retry_ns)} s"
+        raise values.error("secondary_retry", rule)
+    return replace(
+        timing,
+        secondary_detect_ns=detect_ns,
+        secondary_retry_ns=retry_ns,
+        secondary_layers=tree.layers - 1,
+        release_delay_ns=0,
+    )
 
 
 def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> int:
@@ -289,7 +344,7 @@ def _messages(values: Values, rate: float) -> int:
     return messages
 
 
-_TIMED_ONLY = ("ring", "traders", "burst", "duplicate", "bandwidth", "clock_error", "wake_lateness")
+_TIMED_ONLY = ("ring", "traders", "burst", "duplicate", "bandwidth", "clock_error", "wake_lateness", "secondaries")
 """Keys of worlds that the baseline is not simulated in: it counts packets at one constant delay."""
 
 

@@ -6,67 +6,16 @@ A file is flat TOML: every key at the top level, times in seconds, and a `[[faul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
+from isocast.simulation.key import MAX_SECONDS, Key, Kind
+from isocast.simulation.layer_keys import LAYER_KEYS
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
 __all__ = ["KEYS", "KEYS_BY_NAME", "MAX_SECONDS", "Key", "Kind"]
 
-MAX_SECONDS = 1_000_000_000
-"""Some 31 years. Bounds: a quarter of what an instant of 62 bits can hold."""
 _MAX_MESSAGES = 10**12
 """Bounds: a year at 30,000 a second."""
 _MAX_SERVERS = 16
 """Bounds: more reformation servers than anybody needs for a race of ballots."""
-
-
-class Kind(StrEnum):
-    """What a value is; its name is how a message and the reference page call it."""
-
-    TEXT = "text"
-    COUNT = "whole number"
-    RATE = "number"
-    SECONDS = "seconds"
-    SIGNED_SECONDS = "seconds, either sign"
-    PROBABILITY = "probability"
-    CHOICE = "one of"
-    CITY = "city"
-    CITIES = "list of cities"
-    NODES = "list of nodes"
-    GROUPS = "list of lists of nodes"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key: what it is called, what it may be, and what happens when it is left out."""
-
-    name: str
-    symbol: str
-    """In the paper or, after it, in our extension of its notation; empty where there is none."""
-    kind: Kind
-    default: str
-    """For people: a value, or how it is derived."""
-    explanation: str
-    section: str = ""
-    """Where the paper speaks of it."""
-    choices: tuple[str, ...] = ()
-    minimum: int = 0
-    """Of a count; for other numbers 0, or 1 for "more than 0"."""
-    maximum: int = MAX_SECONDS
-
-    @property
-    def meaning(self) -> str:
-        """The explanation with the paper's section."""
-        return f"{self.explanation} ({self.section})" if self.section else self.explanation
-
-    @property
-    def type_text(self) -> str:
-        """The kind, with the choices spelled out."""
-        if self.kind is Kind.CHOICE:
-            return " | ".join(f'"{choice}"' for choice in self.choices)
-        return self.kind.value
-
 
 _T, _N, _R, _S, _P, _C = Kind.TEXT, Kind.COUNT, Kind.RATE, Kind.SECONDS, Kind.PROBABILITY, Kind.CHOICE
 
@@ -393,7 +342,7 @@ _PLACES = (
     ),
 )
 
-KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + _ORIGINAL + _PLACES
+KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + _ORIGINAL + _PLACES
 """Every key of the top level, in the order of the reference page; those of `[[faults]]` are in `fault_keys`."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

@@ -5,23 +5,16 @@ Seconds become integer nanoseconds here, names of cities become cities; rules be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from math import isfinite
 
 from isocast.simulation.scenario_keys import Key, Kind
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import from_seconds
+from isocast.terms.suggestion import suggestion
 from isocast.terms.topology import CITIES, City, city
 
 __all__ = ["Values", "suggestion"]
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean "loss"?``, or nothing when nothing is near."""
-    by_folded = {name.casefold(): name for name in known}
-    near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return f'; did you mean "{by_folded[near[0]]}"?' if near else ""
 
 
 class Values:

@@ -10,6 +10,7 @@ from isocast.checks.facts import Fact
 from isocast.checks.suite import EndOfRun, Law, Suite
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
+from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode
 from isocast.simulation.arrivals import Arrivals, PairCounter
 from isocast.simulation.build import PRODUCT, Build
@@ -54,7 +55,8 @@ class TimedRun:
         self.scenario = scenario
         self.timing = scenario.timing
         self.suite = Suite(self._law())
-        self.recorder = Recorder(self.suite, scenario.receivers, transcript=transcript)
+        trusted = scenario.receivers + len(scenario.tree.secondary_sites)
+        self.recorder = Recorder(self.suite, trusted, transcript=transcript)
         self.world = World(scenario, seed, self.recorder, build)
         self.world.network.lost_hook = self.recorder.losses.lost
         self.arrivals = Arrivals(self.world)
@@ -80,6 +82,7 @@ class TimedRun:
             agreement=certain or not scenario.faults,
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
+            parents=scenario.tree.parents,
         )
 
     # Phases -------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class TimedRun:
         standings: dict[NodeId, tuple[Epoch, Epoch, bool]] = {}
         for site in correct_sites(self.world, self.faults):
             machine = self.world.hosts[site].machine
-            if isinstance(machine, PrimaryReceiver):
+            if isinstance(machine, PrimaryReceiver | SecondaryReceiver):
                 receiver = machine.receiver
                 standings[site] = (receiver.promised, receiver.accepted, receiver.mode is Mode.SEALED)
         return standings

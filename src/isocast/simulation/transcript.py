@@ -16,13 +16,19 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
+    RepairUnanswered,
     Restarted,
     Resumed,
+    SecondaryReturned,
+    SecondaryStalled,
+    SecondaryTokenPassed,
+    StabilityClaimed,
     Submitted,
     Suspected,
     TokenSent,
 )
 from isocast.terms.ids import describe
+from isocast.wire.packets import NO_LIMIT
 
 __all__ = ["describe_fact"]
 
@@ -71,6 +77,17 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             ), f"suspects {describe(fact.suspect)} over token {fact.token_number}: {fact.reason}"
         case Faulted():
             return describe(fact.site), f"cannot release token {fact.token_number} at its instant"
+        case StabilityClaimed():
+            group = "nobody below" if fact.secstable == NO_LIMIT else f"its group up to {fact.secstable}"
+            return describe(fact.site), f"says in token {fact.token_number}: stable {fact.stable}, {group}"
+        case SecondaryTokenPassed():
+            return describe(fact.site), f"passes secondary token {fact.token_number} of group {fact.group}"
+        case RepairUnanswered():
+            return describe(fact.site), f"asked {describe(fact.asked)} for token {fact.token_number} in vain"
+        case SecondaryStalled():
+            return describe(fact.site), f"waits for {describe(fact.member)} no longer: it said {fact.token_number} last"
+        case SecondaryReturned():
+            return describe(fact.site), f"waits for {describe(fact.member)} again, which holds {fact.token_number}"
         case Crashed():
             return describe(fact.node), "crashes"
         case Restarted():

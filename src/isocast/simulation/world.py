@@ -17,10 +17,15 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
+    SecondaryTokenPassed,
+    StabilityClaimed,
     Submitted,
     Suspected,
     TokenSent,
 )
+from isocast.checks.facts import RepairUnanswered as Unanswered
+from isocast.checks.facts import SecondaryReturned as Returned
+from isocast.checks.facts import SecondaryStalled as Stalled
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
 from isocast.nodes.reformation_server import ServerState
@@ -34,9 +39,12 @@ from isocast.ring.effects import (
     PublishAccepted,
     ReadJournal,
     Release,
+    RepairUnanswered,
     RingDecided,
     RingInstalled,
     RingSuspected,
+    SecondaryReturned,
+    SecondaryStalled,
     Unicast,
 )
 from isocast.ring.inputs import JournalRead, PublishRequested
@@ -53,7 +61,17 @@ from isocast.simulation.randomness import stream
 from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import Data, NewRing, Packet, Receipt, Token, TokenPart, digest_of, payload_digest
+from isocast.wire.packets import (
+    Data,
+    NewRing,
+    Packet,
+    Receipt,
+    SecondaryToken,
+    Token,
+    TokenPart,
+    digest_of,
+    payload_digest,
+)
 from isocast.wire.token_body import token_digest
 
 if TYPE_CHECKING:
@@ -84,6 +102,7 @@ class World:
             window=scenario.window,
             batch_max=scenario.batch_max,
             release_rate=scenario.release_rate,
+            stall_tokens=scenario.stall_tokens,
         )
         model = LinkModel(
             scenario.loss,
@@ -95,7 +114,10 @@ class World:
         self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
         self.hosts: dict[NodeId, Host] = {}
         self.disks: dict[NodeId, SiteState | OutboxState | ServerState] = {}
+        self.tree = scenario.tree
         self.sites = tuple(range(1, scenario.receivers + 1))
+        self.all_sites = (*self.sites, *self.tree.secondary_sites)
+        """The trusted receivers: those of the ring, and those below them."""
         self.sources: tuple[NodeId, ...] = ()
         self.servers: tuple[NodeId, ...] = ()
         self.rings: list[NewRing] = []
@@ -111,8 +133,12 @@ class World:
             FairnessFaulted: self._faulted,
             Collect: self._collected,
             ReadJournal: self._read_journal,
+            RepairUnanswered: self._unanswered,
+            SecondaryStalled: self._stalled,
+            SecondaryReturned: self._returned,
         }
-        for site in self.sites:
+        self._passed: dict[tuple[NodeId, NodeId], SecondaryToken] = {}
+        for site in self.all_sites:
             self.add(site)
         for number in range(1, scenario.servers + 1):
             self.add(server_id(number))
@@ -135,7 +161,7 @@ class World:
             self.sources = (*self.sources, node)
         elif is_server(node):
             self.servers = (*self.servers, node)
-        roles = {Role.RECEIVER: self.sites, Role.SOURCE: self.sources, Role.SERVER: self.servers}
+        roles = {Role.RECEIVER: self.all_sites, Role.SOURCE: self.sources, Role.SERVER: self.servers}
         self._audience = {
             kind: tuple([member for role in audience for member in roles[role]]) for kind, audience in AUDIENCE.items()
         }
@@ -161,14 +187,32 @@ class World:
         disk = self.disks[node]
         match disk:
             case SiteState():
-                secret = digest_of(f"{self.seed}/{node}/nonces".encode())
-                return self.build.receiver(node, self.settings, secret, disk, forgot=forgot)
+                return self._receiver(node, disk, forgot=forgot)
             case OutboxState():
                 return self.build.source(node, self.settings, disk)
             case ServerState():
                 rank = self.servers.index(node) if node in self.servers else len(self.servers)
                 # No regions: a scenario gives its ring in the order that it wants.
                 return self.build.server(node, self.settings, rank, {}, disk)
+
+    def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine:
+        """A primary or a secondary receiver."""
+        tree = self.tree
+        secret = digest_of(f"{self.seed}/{node}/nonces".encode())
+        children = tree.children(node)
+        if not tree.depth(node):
+            return self.build.receiver(node, self.settings, secret, disk, forgot=forgot, children=children)
+        parent = tree.parent(node)
+        return self.build.secondary(
+            node,
+            self.settings,
+            parent=parent,
+            siblings=tree.children(parent),
+            backup=tree.backup(node),
+            state=disk,
+            secret=secret,
+            children=children,
+        )
 
     # Submissions --------------------------------------------------------------------------------
 
@@ -235,10 +279,18 @@ class World:
                 token.count,
             )
         )
+        if self.scenario.secondaries:
+            number, stable, secstable = token.token_number, token.stable, token.secstable
+            self.fact(StabilityClaimed(self.agenda.now, host.node, token.epoch, number, stable, secstable))
 
     def _unicast(self, host: Host, effect: Unicast) -> None:
         packet = effect.packet
         self.recorder.unicast(host.node, packet)
+        if isinstance(packet, SecondaryToken) and self._passed.get((host.node, packet.group)) != packet:
+            # One for each member of the group, and one fact for all of them.
+            self._passed[host.node, packet.group] = packet
+            fact = SecondaryTokenPassed(self.agenda.now, host.node, packet.epoch, packet.group, packet.token_number)
+            self.fact(fact)
         if effect.to not in self.hosts:
             return
         frame = encode(packet)
@@ -299,6 +351,15 @@ class World:
 
     def _faulted(self, host: Host, effect: FairnessFaulted) -> None:
         self.fact(Faulted(self.agenda.now, host.node, effect.token_number))
+
+    def _unanswered(self, host: Host, effect: RepairUnanswered) -> None:
+        self.fact(Unanswered(self.agenda.now, host.node, effect.token_number, effect.asked))
+
+    def _stalled(self, host: Host, effect: SecondaryStalled) -> None:
+        self.fact(Stalled(self.agenda.now, host.node, effect.member, effect.token_number))
+
+    def _returned(self, host: Host, effect: SecondaryReturned) -> None:
+        self.fact(Returned(self.agenda.now, host.node, effect.member, effect.token_number))
 
     def _collected(self, host: Host, effect: Collect) -> None:
         self.fact(Collected(self.agenda.now, host.node, effect.token_number))

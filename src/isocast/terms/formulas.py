@@ -91,8 +91,12 @@ def release_delay(timing: Timing) -> Formula:
         case Gate.TOTAL:
             symbols, numbers = f"{symbols}+(m-1)·τ_t", f"{numbers}+{timing.ring_size - 1}·{period}"
     if timing.secondary_ns:
-        symbols += "+δ_S+k_r·τ_{r,S}"
-        numbers += f"+{seconds(timing.secondary_detect_ns)}+{timing.retries_max}·{seconds(timing.secondary_retry_ns)}"
+        more = f"{seconds(timing.secondary_detect_ns)}+{timing.retries_max}·{seconds(timing.secondary_retry_ns)}"
+        if timing.secondary_layers == 1:
+            symbols, numbers = f"{symbols}+δ_S+k_r·τ_{{r,S}}", f"{numbers}+{more}"
+        else:
+            symbols = f"{symbols}+{timing.secondary_layers}·(δ_S+k_r·τ_{{r,S}})"
+            numbers = f"{numbers}+{timing.secondary_layers}·({more})"
     return _formula("Δ_A", symbols, numbers, timing.minimum_release_delay_ns)
 
 

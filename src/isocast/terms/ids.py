@@ -22,6 +22,7 @@ __all__ = [
     "is_server",
     "is_site",
     "is_source",
+    "other_id",
     "server_id",
     "source_id",
 ]
@@ -58,6 +59,11 @@ class Label(NamedTuple):
 def server_id(number: int) -> NodeId:
     """The node id of reformation server `number`, from 1."""
     return FIRST_SERVER + number
+
+
+def other_id(number: int) -> NodeId:
+    """The node id of retransmit server or customer `number`, from 1."""
+    return _FIRST_OTHER + number
 
 
 def source_id(number: int, incarnation: int = 1) -> NodeId:

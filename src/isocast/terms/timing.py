@@ -56,6 +56,8 @@ class Timing:
     """δ_S: detection between a secondary receiver and its primary one; 0 without a second layer."""
     secondary_retry_ns: int = 0
     """τ_{r,S}: retry interval of a secondary receiver."""
+    secondary_layers: int = 1
+    """Layers below the primary ring, where there are any: each recovers from the one above it."""
     retry_ns: int = 0
     """τ_r."""
     token_period_ns: int = 0
@@ -124,8 +126,8 @@ class Timing:
 
     @property
     def secondary_ns(self) -> int:
-        """δ_S+k_r·τ_{r,S}: what a second layer adds to the one common Δ_A."""
-        return self.secondary_detect_ns + self.retries_max * self.secondary_retry_ns
+        """δ_S+k_r·τ_{r,S}, once for each layer below the first: what they add to the one common Δ_A."""
+        return self.secondary_layers * (self.secondary_detect_ns + self.retries_max * self.secondary_retry_ns)
 
     @property
     def minimum_release_delay_ns(self) -> int:

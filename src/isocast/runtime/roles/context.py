@@ -5,17 +5,25 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
 
 from isocast.ring.effects import Record
 from isocast.runtime.channels import Channels, NodeKeys
 from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters, NodeGauges
+from isocast.runtime.door_keys import edge_door_key, publish_door_key
 from isocast.runtime.driver import Driver, Machine
 from isocast.runtime.impairment import Impairment
+from isocast.runtime.journal import JournalSettings
 from isocast.runtime.key_files import MarketKeys
 from isocast.runtime.market import DelayModel, Market, NodePlan
+from isocast.runtime.store_marker import StoreIdentity
+from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.ids import NodeId
+from isocast.terms.instants import MILLISECOND
 
 __all__ = ["Context", "RoleHost"]
 
@@ -33,6 +41,41 @@ class Context:
     alarm: Callable[[str, str, str], None]
     """(code, what happened, what to do)."""
 
+    log: FilteringBoundLogger
+
+    @property
+    def heartbeat_ns(self) -> int:
+        """Of a line: often enough to see its end within a retry."""
+        return max(self.market.timing.retry_ns, 20 * MILLISECOND)
+
+    @property
+    def directory(self) -> Path:
+        """Where this node keeps what must survive it."""
+        return self.market.directory_of(self.plan.name)
+
+    def store_identity(self) -> StoreIdentity:
+        """Whose disk it is."""
+        return StoreIdentity(self.market.name, self.plan.name, self.plan.node)
+
+    def store_settings(self) -> StoreSettings:
+        """How the protocol's state is kept."""
+        return StoreSettings(durability=self.market.durability)
+
+    def journal_settings(self) -> JournalSettings:
+        """How the journal is kept."""
+        kept = self.market.journal
+        return JournalSettings(
+            kept.segment_bytes, self.market.durability.value, kept.keep_bytes, kept.keep_seconds
+        )
+
+    def edge_door_key(self, visitor: str) -> bytes | None:
+        """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
+        return edge_door_key(self.market, self.keys, visitor)
+
+    def publish_door_key(self, visitor: str) -> bytes | None:
+        """The key by which `source/NAME` comes in to publish: this source's own floor, or a secondary source."""
+        return publish_door_key(self.market, self.keys, visitor)
+
     @property
     def stripe(self) -> int:
         """The stripe that this process serves."""
@@ -47,7 +90,7 @@ class Context:
         """The machine's place in the event loop."""
         return Driver(machine, host, channels, self.clock, self.loop, self.counters)
 
-    def _impairment(self) -> Impairment:
+    def _impairment(self, channel: str) -> Impairment:
         settings, market, name = self.market.impairment, self.market, self.plan.name
 
         def delay_ns(sender: NodeId) -> int:
@@ -56,7 +99,9 @@ class Context:
                 return 0
             return market.delay_ns(there.name, name)
 
-        return Impairment(delay_ns, settings.jitter_ns, settings.loss, f"{settings.seed}/{name}")
+        return Impairment(
+            delay_ns, jitter_ns=settings.jitter_ns, loss=settings.loss, seed=settings.seed, place=f"{name}/{channel}"
+        )
 
 
 class RoleHost(Protocol):
@@ -69,6 +114,12 @@ class RoleHost(Protocol):
 
     def perform(self, effect: object, now: int) -> None:
         """Do one effect that is the role's own."""
+
+    def next_deadline(self) -> int:
+        """When the role wants `wake`, or NEVER."""
+
+    def wake(self, now: int) -> None:
+        """The role's own deadline has come."""
 
     async def start(self) -> None:
         """Open doors, and begin."""

@@ -1,0 +1,239 @@
+"""`isocast journal`: look into the journals of a site: what they hold, whether they are sound, what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import Progress, figure, line, show_json, show_table
+
+if TYPE_CHECKING:
+    from isocast.runtime.journal_summary import SegmentSummary
+    from isocast.runtime.journal_verify import VerifyReport
+
+__all__ = ["app"]
+
+app = App(name="journal", help="Look into journals: what a site released, when, and whether every byte of it is sound.")
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Sequence: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**64))]
+_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+
+_FAULTS_SHOWN = 20
+_PATIENCE_S = 2.0
+"""A command that takes longer shows how far it has come."""
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast journal inspect data/london/journal
+
+    isocast journal inspect data/london/journal --json
+
+Exit code: 0 every header is sound, 1 one is damaged, 2 there is no journal.
+"""
+)
+def inspect(directory: Path, /, *, json: _Flag = False) -> int:
+    """List the segments of a journal by their headers: sequences, tokens, epochs, times, events, bytes.
+
+    Parameters
+    ----------
+    directory
+        A site's journal, or one segment of it. It may be in use.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.cli.journal_text import segment_as_json, segment_row
+    from isocast.runtime.journal_summary import summarise
+
+    _insist_on_segments(directory)
+    segments = summarise(directory)
+    if json:
+        show_json({"segments": [segment_as_json(segment) for segment in segments], **_totals(segments)})
+    else:
+        headers = ("segment", "sequences", "tokens", "epochs", "released", "blocks", "messages", "events", "bytes")
+        show_table(f"Journal {directory}", headers, [segment_row(segment) for segment in segments])
+        for segment in segments:
+            if segment.damage is not None:
+                line(f"DAMAGED {segment.damage}")
+            if segment.unfinished_bytes:
+                line(_unfinished(segment.path.name, segment.unfinished_bytes))
+        totals = ", ".join(f"{figure(value)} {name}" for name, value in _totals(segments).items())
+        line(f"{figure(len(segments))} segments: {totals}.")
+    return 1 if any(segment.damage for segment in segments) else 0
+
+
+def _insist_on_segments(directory: Path) -> None:
+    """A mistyped path is not a sound journal."""
+    from isocast.runtime.journal_segments import segment_files
+    from isocast.terms.errors import JournalError
+
+    if not segment_files(directory):
+        raise JournalError(str(directory), "there is no segment of a journal here")
+
+
+def _totals(segments: list[SegmentSummary]) -> dict[str, int]:
+    return {
+        "blocks": sum(segment.blocks for segment in segments),
+        "messages": sum(segment.messages for segment in segments),
+        "events": sum(segment.events for segment in segments),
+        "bytes": sum(segment.bytes for segment in segments),
+    }
+
+
+def _unfinished(name: str, count: int) -> str:
+    return f"{name} ends in {figure(count)} bytes of an unfinished block: a writer is at work there, or was killed."
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast journal verify data/london/journal
+
+    isocast journal verify data/london/journal --json
+
+Two sites that released the same have the same digests. An unfinished block at the very end is no fault: the site cuts
+it off when it starts. Exit code: 0 sound, 1 something is wrong, 2 there is no journal.
+"""
+)
+def verify(directory: Path, /, *, json: _Flag = False) -> int:
+    """Read every byte of a journal and name what is wrong: damage, gaps, overlaps, disorder, early releases.
+
+    Parameters
+    ----------
+    directory
+        A site's journal, or one segment of it. It may be in use.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.runtime.journal_verify import verify as verify_journal
+
+    _insist_on_segments(directory)
+    with _patiently(quiet=json) as progress:
+        report = verify_journal(directory, progress)
+    if json:
+        show_json(_report_as_json(report))
+    else:
+        _show_report(directory, report)
+    return 0 if report.is_sound else 1
+
+
+@contextmanager
+def _patiently(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Progress in bytes, from the moment on when it has taken two seconds."""
+    began = monotonic()
+    with ExitStack() as stack:
+        shown: list[Progress] = []
+
+        def reach(done: int, total: int) -> None:
+            if not shown and monotonic() - began >= _PATIENCE_S:
+                shown.append(stack.enter_context(Progress("bytes", total, quiet=quiet)))
+            for progress in shown:
+                progress.reach(done)
+
+        yield reach
+
+
+def _report_as_json(report: VerifyReport) -> dict[str, object]:
+    from isocast.runtime.journal_verify import FaultKind
+
+    return {
+        "sound": report.is_sound,
+        "segments": report.segments,
+        "blocks": report.blocks,
+        "messages": report.messages,
+        "events": report.events,
+        "bytes": report.bytes,
+        "first_sequence": report.first_sequence,
+        "next_sequence": report.next_sequence,
+        "unfinished_bytes": report.unfinished_bytes,
+        "labels_digest": report.labels_digest,
+        "events_digest": report.events_digest,
+        "faults": {kind.value: report.counts[kind] for kind in FaultKind},
+        "first_faults": [fault._asdict() for fault in report.faults],
+    }
+
+
+def _show_report(directory: Path, report: VerifyReport) -> None:
+    last = None if report.next_sequence is None else report.next_sequence - 1
+    rows = [
+        ("segments", figure(report.segments)),
+        ("blocks", figure(report.blocks)),
+        ("messages", figure(report.messages)),
+        ("events", figure(report.events)),
+        ("bytes", figure(report.bytes)),
+        ("first sequence", figure(report.first_sequence)),
+        ("last sequence", figure(last)),
+        ("digest of all labels", report.labels_digest),
+        ("digest of all events", report.events_digest),
+    ]
+    rows += [(f"faults: {kind}", figure(count)) for kind, count in sorted(report.counts.items())]
+    show_table(f"Journal {directory}", ("", "value"), rows)
+    if report.unfinished_bytes:
+        line(_unfinished("The newest segment", report.unfinished_bytes))
+    if report.is_sound:
+        line("Sound: nothing is wrong.")
+        return
+    line(f"WRONG: {figure(report.counts.total())}, the first of them {report.faults[0]}")
+    for fault in report.faults[1:_FAULTS_SHOWN]:
+        line(f"  {fault}")
+    if report.counts.total() > _FAULTS_SHOWN:
+        line(f"  … and {figure(report.counts.total() - _FAULTS_SHOWN)} more (--json lists a thousand)")
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast journal cat data/london/journal --limit 20
+
+    isocast journal cat data/london/journal --from 5000 --to 5010
+
+    isocast journal cat data/london/journal --from 5000 --limit 1000 --json
+
+Exit code: 0 fine, 2 there is no journal, or it is damaged where it is read.
+"""
+)
+def cat(
+    directory: Path,
+    /,
+    *,
+    from_: Annotated[_Sequence | None, Parameter(name="--from")] = None,
+    to: _Sequence | None = None,
+    limit: _Count | None = None,
+    json: _Flag = False,
+) -> int:
+    """Print what was released, a row for each event, in sequence order.
+
+    Parameters
+    ----------
+    directory
+        A site's journal, or one segment of it. It may be in use.
+    from_
+        The first sequence; the oldest that is kept if left out.
+    to
+        The last sequence; the newest if left out.
+    limit
+        How many rows at most.
+    json
+        Print one JSON list instead of rows.
+    """
+    from itertools import islice
+
+    from isocast.cli.journal_text import rows_of, show_json_rows, show_rows
+    from isocast.runtime.journal_reader import read_blocks
+
+    _insist_on_segments(directory)
+    blocks = read_blocks(directory, from_, to)
+    rows = islice((row for block in blocks for row in rows_of(block, from_, to)), limit)
+    if json:
+        show_json_rows(rows)
+    else:
+        show_rows(rows)
+    return 0

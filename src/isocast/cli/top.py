@@ -1,0 +1,163 @@
+"""`isocast top`: a running market, live in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import show_json
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.runtime.status_poll import Answer, Target
+
+__all__ = ["top"]
+
+_PORT_MAX = 65_535
+_PLAIN_WIDTH = 160
+"""Of a frame that goes into a file or a pipe."""
+
+_EXAMPLES = """Examples:
+
+    isocast top --config market.toml
+
+    isocast top --url 10.0.0.5:7780 --url 10.0.0.6:7780
+
+    isocast top --config market.toml --once
+
+    isocast top --config market.toml --json
+
+Ctrl-C ends it. With --once and --json, exit code 1 means that a node did not answer.
+"""
+
+top = App(name="top", help_epilogue=_EXAMPLES)
+
+
+@top.default
+def _top(
+    *,
+    config: Path | None = None,
+    url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    once: Annotated[bool, Parameter(negative="")] = False,
+    interval: Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))] = 1.0,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Show a running market: every node with its state, epoch, token, sequence, rates, lateness, losses and alarms.
+
+    All nodes are asked for their status at once, again and again; one that does not answer is shown as such.
+
+    Parameters
+    ----------
+    config
+        The market's file: its nodes are shown.
+    url
+        HOST:PORT where a node serves its status; may be given several times, instead of a file.
+    once
+        Print one frame and end, as happens anyway where there is no terminal.
+    interval
+        Seconds between two looks.
+    json
+        Print all statuses once, as a JSON list.
+    """
+    title, targets = _targets(config, url or [])
+    if json:
+        answers = _look(targets)
+        show_json([_as_json(answer) for answer in answers])
+        return _code(answers)
+    if once or not sys.stdout.isatty():
+        return _print_frame(title, targets)
+    _watch(title, targets, interval)
+    return 0
+
+
+def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
+    from isocast.runtime.status_poll import Target
+
+    if (config is None) == (not urls):
+        raise ConfigurationError("command line", "--config", "give either a market's file or --url HOST:PORT")
+    if config is None:
+        return "", [_target(text) for text in urls]
+    from isocast.runtime.market_file import load_market
+
+    market = load_market(config)
+    targets = [
+        Target(plan.address, plan.http_port, plan.name, plan.role.value, plan.place.name if plan.place else "")
+        for plan in market.nodes
+        if plan.http_port
+    ]
+    if not targets:
+        raise ConfigurationError(str(config), "http_port", "no node serves its status; give at least one a port")
+    return market.name, targets
+
+
+def _target(text: str) -> Target:
+    """HOST:PORT, with or without http:// before it."""
+    from isocast.runtime.status_poll import Target
+
+    host, _, port = text.removeprefix("http://").rstrip("/").rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
+        raise ConfigurationError("command line", "--url", f'"{text}" is not HOST:PORT')
+    return Target(host.strip("[]"), int(port))
+
+
+def _look(targets: list[Target]) -> list[Answer]:
+    from isocast.runtime.status_poll import poll
+
+    return asyncio.run(poll(targets))
+
+
+def _code(answers: list[Answer]) -> int:
+    return int(any(answer.status is None for answer in answers))
+
+
+def _as_json(answer: Answer) -> dict[str, object]:
+    return {
+        "name": answer.status.name if answer.status else answer.target.title,
+        "address": f"{answer.target.host}:{answer.target.port}",
+        "trouble": answer.trouble or None,
+        "status": answer.status.as_json() if answer.status else None,
+    }
+
+
+def _print_frame(title: str, targets: list[Target]) -> int:
+    from rich.console import Console
+
+    from isocast.cli.top_view import frame
+
+    answers = _look(targets)
+    console = Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH, no_color=True)
+    console.print(frame(title, answers, width=console.width))
+    return _code(answers)
+
+
+def _watch(title: str, targets: list[Target], interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from isocast.cli.top_view import frame
+    from isocast.runtime.status_poll import poll
+
+    console = Console()
+
+    async def look_again() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        if task is not None:  # So that the terminal gets its lines back.
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                due = loop.time() + interval
+                answers = await poll(targets)
+                live.update(frame(title, answers, width=console.width, height=console.height), refresh=True)
+                await asyncio.sleep(max(due - loop.time(), 0))
+
+    try:
+        asyncio.run(look_again())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return

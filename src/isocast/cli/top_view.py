@@ -1,0 +1,301 @@
+"""One frame of `isocast top`: a header, a table for each kind of role, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from isocast.runtime.status import NodeStatus, Spread
+from isocast.runtime.status_poll import Answer
+from isocast.terms.instants import SECOND
+
+__all__ = ["frame", "release_skew"]
+
+_WIDE = 130
+"""Columns from which on everything is shown; below, what matters least is left out."""
+_RECENT_NS = 60 * SECOND
+"""An alarm of the last minute is red, an older one grey."""
+_HEAD_ROWS = 2
+_UNKNOWN = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A figure of a node."""
+
+    title: str
+    show: Callable[[NodeStatus], Text | str]
+    wide: bool = False
+    """Only where there is room."""
+    left: bool = False
+
+
+# Figures ------------------------------------------------------------------------------------------
+
+
+def _figure(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _span(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"  # noqa: PLR2004
+
+
+def _spread(spread: Spread | None) -> str:
+    return _UNKNOWN if spread is None else f"{_span(spread.p50_s)} / {_span(spread.p99_s)}"
+
+
+def _total(*names: str) -> Callable[[NodeStatus], str]:
+    return lambda status: _figure(sum(status.totals.get(name, 0) for name in names))
+
+
+def _wrong(*names: str) -> Callable[[NodeStatus], Text]:
+    """A total that should be zero."""
+
+    def show(status: NodeStatus) -> Text:
+        value = sum(status.totals.get(name, 0) for name in names)
+        return Text(_figure(value), style="bold red" if value else "green")
+
+    return show
+
+
+def _state(status: NodeStatus) -> Text:
+    mode = status.gauges.mode or ""
+    if not status.healthy:
+        return Text("✖ stalled", style="bold red")
+    if status.ready:
+        return Text("◆ token", style="bold yellow") if status.gauges.owns_token else Text("● ready", style="green")
+    return Text(f"◌ {mode}" if mode in ("sealed", "catchup") else "◌ not ready", style="magenta")
+
+
+def _clock(status: NodeStatus) -> Text:
+    gauges = status.gauges
+    if gauges.clock_bound_ns is None:
+        return Text(_UNKNOWN)
+    bound = f"±{_span(gauges.clock_bound_ns / SECOND)}"
+    if gauges.clock_trusted is False:
+        return Text(f"{bound} WRONG", style="bold white on red")
+    return Text(bound) if gauges.clock_synchronised else Text(f"{bound} configured", style="yellow")
+
+
+def _ring(status: NodeStatus) -> Text:
+    gauges = status.gauges
+    if gauges.ring is None:
+        return Text(_UNKNOWN)
+    members, configured = len(gauges.ring), gauges.ring_configured
+    short = configured is not None and members < configured
+    return Text(f"{members}" if configured is None else f"{members}/{configured}", style="bold red" if short else "")
+
+
+def _gaps(status: NodeStatus) -> Text:
+    gaps = status.gauges.sequence_gaps
+    return Text(_figure(gaps), style="bold red" if gaps else "green")
+
+
+def _lines(status: NodeStatus) -> str:
+    gauges = status.gauges
+    return _UNKNOWN if gauges.lines_heard is None else f"{gauges.lines_heard}/{gauges.lines_configured or 0}"
+
+
+_EVENTS = _Column("events/s", lambda status: _figure(status.rates.events))
+_DROPS = _Column("drops", _wrong("kernel_drops_total", "unsent_packets_total"))
+_LOST = _Column("lost", _total("injected_losses_total"), wide=True)
+_FORGED = _Column("refused", _total("authentication_failures_total", "malformed_packets_total"), wide=True)
+_CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", wide=True)
+_EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN)
+_SEQUENCE = _Column("sequence", lambda status: _figure(status.gauges.next_sequence))
+
+_RECEIVERS = (
+    _EPOCH,
+    _Column("ring", _ring),
+    _Column("token", lambda status: _figure(status.gauges.held_token)),
+    _Column("released", lambda status: _figure(status.gauges.released_token), wide=True),
+    _SEQUENCE,
+    _EVENTS,
+    _Column("late p50 / p99", lambda status: _spread(status.lateness)),
+    _Column("late", _wrong("late_releases_total")),
+    _DROPS,
+    _LOST,
+    _Column("NAKs", _total("naks_sent_total")),
+    _Column("repaired", _total("repairs_received_total")),
+    _FORGED,
+    _Column("clock", _clock, wide=True),
+    _CPU,
+)
+_SOURCES = (
+    _EVENTS,
+    _Column("published", _total("events_published_total")),
+    _Column("rejected", _total("publishes_rejected_total")),
+    _Column("unacknowledged", lambda status: _figure(status.gauges.outbox_unacknowledged)),
+    _Column("unstable", lambda status: _figure(status.gauges.outbox_unstable), wide=True),
+    _Column("window", lambda status: _figure(status.gauges.outbox_window), wide=True),
+    _DROPS,
+    _CPU,
+)
+_SERVERS = (
+    _Column("stage", lambda status: status.gauges.mode or _UNKNOWN, left=True),
+    _EPOCH,
+    _Column("ballot", lambda status: _figure(status.gauges.ballot_number)),
+    _Column("votes", lambda status: _figure(status.gauges.ballot_votes)),
+    _Column("rings", _total("reformations_total")),
+    _DROPS,
+    _CPU,
+)
+_ARCHIVES = (
+    _Column("from", lambda status: _figure(status.gauges.archive_first_sequence)),
+    _Column("to", lambda status: _figure(status.gauges.archive_next_sequence)),
+    _Column("clients", lambda status: _figure(status.gauges.clients)),
+    _Column("ranges", _total("ranges_served_total")),
+    _Column("refused", _total("ranges_refused_total")),
+    _Column("repairs", _total("repairs_total")),
+    _DROPS,
+    _CPU,
+)
+_CUSTOMERS = (
+    _Column("lines", _lines),
+    _SEQUENCE,
+    _EVENTS,
+    _Column("gaps", _gaps),
+    _Column("repaired", _total("gaps_repaired_total")),
+    _Column("skipped", _total("messages_skipped_total")),
+    _Column("copies", _total("line_duplicates_total"), wide=True),
+    _DROPS,
+    _LOST,
+    _CPU,
+)
+_TABLES: tuple[tuple[str, tuple[str, ...], tuple[_Column, ...]], ...] = (
+    ("Receivers", ("primary-receiver", "secondary-receiver"), _RECEIVERS),
+    ("Sources", ("primary-source", "secondary-source"), _SOURCES),
+    ("Reformation servers", ("reformation-server",), _SERVERS),
+    ("Retransmit servers", ("retransmit-server",), _ARCHIVES),
+    ("Customers", ("customer",), _CUSTOMERS),
+)
+
+
+# The frame ----------------------------------------------------------------------------------------
+
+
+def frame(title: str, answers: Sequence[Answer], *, width: int, height: int | None = None) -> RenderableType:
+    """Everything that the nodes said, cut to a height if there is one."""
+    parts: list[RenderableType] = [_header(title, answers, width)]
+    room = None if height is None else height - _HEAD_ROWS
+    troubles = _troubles(answers)
+    shown: set[str] = set()
+    for heading, roles, columns in _TABLES:
+        rows = [answer for answer in answers if _role(answer) in roles]
+        shown.update(roles)
+        if rows:
+            parts.append(_table(heading, columns, rows, width))
+            room = None if room is None else room - len(rows) - 3
+    strangers = [answer for answer in answers if _role(answer) not in shown]
+    if strangers:
+        parts.append(_table("Others", (), strangers, width))
+        room = None if room is None else room - len(strangers) - 3
+    if troubles:
+        most = len(troubles) if room is None else max(room - 2, 1)
+        parts.append(Text("\nWhat is wrong", style="bold"))
+        parts += troubles[:most]
+    return Group(*parts)
+
+
+def _role(answer: Answer) -> str:
+    return answer.status.role if answer.status else answer.target.role
+
+
+def _header(title: str, answers: Sequence[Answer], width: int) -> Text:
+    statuses = [answer.status for answer in answers if answer.status]
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(" Isocast ", style="bold black on yellow")
+    text.append(f" {title}  " if title else " ", style="bold")
+    text.append(f"{datetime.now(UTC):%H:%M:%S} UTC  ", style="color(245)")
+    ready = sum(status.ready for status in statuses)
+    fine = ready == len(answers)
+    text.append(f"{ready} of {len(answers)} nodes ready", style="green" if fine else "bold red")
+    receivers = [status for status in statuses if status.role in _TABLES[0][1]]
+    epochs = sorted({status.gauges.epoch for status in receivers if status.gauges.epoch})
+    if epochs:
+        style = "" if len(epochs) == 1 else "bold magenta"
+        text.append(f"  epoch {' and '.join(epochs)}", style=style)
+    if receivers:
+        text.append(f"  {max(status.rates.events for status in receivers):,.0f} events/s")
+    skew = release_skew(receivers)
+    if skew is not None:
+        text.append(f"  skew {_spread(skew)} of {skew.count} tokens")
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def release_skew(statuses: Sequence[NodeStatus]) -> Spread | None:
+    """First to last release of each token that two or more nodes remember, by their own clocks."""
+    instants: dict[int, list[int]] = {}
+    for status in statuses:
+        for mark in status.releases:
+            instants.setdefault(mark.token_number, []).append(mark.at_ns)
+    skews = sorted(max(times) - min(times) for times in instants.values() if len(times) > 1)
+    if not skews:
+        return None
+    middle, high = skews[len(skews) // 2], skews[min(len(skews) * 99 // 100, len(skews) - 1)]
+    return Spread(len(skews), middle / SECOND, high / SECOND)
+
+
+def _table(heading: str, columns: Sequence[_Column], answers: Sequence[Answer], width: int) -> RenderableType:
+    shown = [column for column in columns if width >= _WIDE or not column.wide]
+    table = Table(
+        title=f"\n{heading}", title_justify="left", title_style="bold", box=None, padding=(0, 1), pad_edge=False
+    )
+    table.header_style = "color(245)"
+    table.add_column("node", no_wrap=True, overflow="ellipsis")
+    table.add_column("city", no_wrap=True, overflow="ellipsis")
+    table.add_column("state", no_wrap=True, min_width=13)
+    for column in shown:
+        table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
+    for answer in answers:
+        table.add_row(*_row(answer, shown))
+    return table
+
+
+def _row(answer: Answer, columns: Sequence[_Column]) -> list[Text]:
+    status = answer.status
+    if status is None:
+        name = Text(answer.target.title, style="bold red")
+        return [name, Text(answer.target.city), Text("✖ unreachable", style="bold red")]
+    figures = [column.show(status) for column in columns]
+    cells = [Text(figure) if isinstance(figure, str) else figure for figure in figures]
+    return [Text(status.name, style="bold"), Text(status.city), _state(status), *cells]
+
+
+def _troubles(answers: Sequence[Answer]) -> list[Text]:
+    """A line for each: first who does not answer, then who is not ready, then alarms, the newest first."""
+    lines: list[Text] = []
+    alarms: list[tuple[int, Text]] = []
+    for answer in answers:
+        status = answer.status
+        if status is None:
+            lines.append(_trouble(answer.target.title, answer.trouble, "", "bold red"))
+            continue
+        lines += [_trouble(status.name, reason, "", "magenta") for reason in status.reasons]
+        for alarm in status.alarms:
+            recent = status.at_ns - alarm.last_ns <= _RECENT_NS
+            times = f" ({alarm.count:,} times, last {_ago(status.at_ns - alarm.last_ns)})"
+            style = "bold red" if recent else "color(245)"
+            alarms.append((alarm.last_ns, _trouble(status.name, alarm.text + times, alarm.remedy, style)))
+    return lines + [line for _, line in sorted(alarms, key=lambda pair: -pair[0])]
+
+
+def _trouble(name: str, text: str, remedy: str, style: str) -> Text:
+    line = Text.assemble((f" {name}: ", "bold"), (text, style), overflow="ellipsis", no_wrap=True)
+    if remedy:
+        line.append(f" → {remedy}")
+    return line
+
+
+def _ago(span_ns: int) -> str:
+    seconds = max(span_ns, 0) // SECOND
+    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"  # noqa: PLR2004

@@ -1,0 +1,407 @@
+"""What happens at the edge of the network, between lines, customers and retransmit servers (§4.1; protocol §7).
+
+Two closed unions, as in the ring: inputs are past tense, effects say what the driver shall do, or what it shall
+tell people. A *line* is the multicast group of one receiver or retransmit server; whoever sends on it is its
+owner. A *door* is a retransmit server's (or receiver's) TCP port, where ranges and snapshots are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from isocast.hierarchy.latest import Snapshot
+from isocast.ring.effects import Release, Unicast
+from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.terms.ids import NodeId
+from isocast.wire.events import EventArray, events_view
+from isocast.wire.packets import Released
+
+__all__ = [
+    "Archive",
+    "ArchiveRead",
+    "ArchiveTrimmed",
+    "ClaimRefuted",
+    "ConflictFound",
+    "CustomerCaughtUp",
+    "CustomerEffect",
+    "CustomerInput",
+    "CustomerSlow",
+    "CustomerThrottled",
+    "Deliver",
+    "DeliverLatest",
+    "DeliverSnapshot",
+    "FetchFailed",
+    "FetchRange",
+    "FetchSnapshot",
+    "GapAbandoned",
+    "GapClosed",
+    "GapOpened",
+    "GiveRange",
+    "GiveSnapshot",
+    "KeepSnapshot",
+    "LineBack",
+    "LineLate",
+    "LineSilent",
+    "MessagesReleased",
+    "RangeArrived",
+    "RangeAsked",
+    "ReadArchive",
+    "RepairUnanswered",
+    "SendLine",
+    "ServerEffect",
+    "ServerInput",
+    "Slowness",
+    "SnapshotArrived",
+    "SnapshotAsked",
+    "TurnAway",
+]
+
+
+# ---- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesReleased:
+    """A receiver performs `Release`: the same messages with their payloads opened, place by place."""
+
+    release: Release
+    payloads: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeArrived:
+    """A door's answer to `FetchRange`: what the server has of it, in order, and what it keeps at all.
+
+    `newest` is the last sequence that the server has; `low_water` the first from which on it has everything.
+    """
+
+    server: NodeId
+    packets: Sequence[Released]
+    low_water: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotArrived:
+    """A door's answer to `FetchSnapshot`."""
+
+    server: NodeId
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """A door did not answer, or broke off."""
+
+    server: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAsked:
+    """Somebody at the door of a retransmit server wants a range."""
+
+    customer: NodeId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAsked:
+    """Somebody at the door of a retransmit server wants the latest event of every key."""
+
+    customer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRead:
+    """The archive's answer to `ReadArchive`, in order."""
+
+    to: NodeId
+    first: int
+    last: int
+    packets: Sequence[Released]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTrimmed:
+    """Retention dropped everything below `low_water`."""
+
+    low_water: int
+
+
+CustomerInput: TypeAlias = PacketsArrived | TimerFired | RangeArrived | SnapshotArrived | FetchFailed
+ServerInput: TypeAlias = CustomerInput | RangeAsked | SnapshotAsked | ArchiveRead | ArchiveTrimmed
+
+
+# ---- effects: what is handed on
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand these messages to the application: consecutive sequences, each of them once, in order."""
+
+    packets: tuple[Released, ...]
+
+    @property
+    def first(self) -> int:
+        """The first sequence."""
+        return self.packets[0].sequence
+
+    @property
+    def last(self) -> int:
+        """The last sequence."""
+        return self.packets[-1].sequence
+
+    def events(self) -> EventArray:
+        """All events of the run as one array; RemoteProtocolError when a payload holds something else."""
+        return events_view(b"".join([packet.payload for packet in self.packets]))
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverLatest:
+    """Hand over the newest event of every key that changed; `newest` is the highest sequence seen."""
+
+    newest: int
+    payload: bytes
+
+    def events(self) -> EventArray:
+        """One event for each key, in the order in which they happened."""
+        return events_view(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverSnapshot:
+    """Hand over the state that what follows continues."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class SendLine:
+    """Send on this node's own line, as one burst."""
+
+    packets: tuple[Released, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange:
+    """Ask the server's door for a range; answer with `RangeArrived` or `FetchFailed`. Less than all is welcome."""
+
+    server: NodeId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshot:
+    """Ask the server's door for a snapshot; answer with `SnapshotArrived` or `FetchFailed`."""
+
+    server: NodeId
+
+
+# ---- effects: what is told
+
+
+@dataclass(frozen=True, slots=True)
+class GapOpened:
+    """Sequences that no line brought in time: `missing` of those from `first` to `last`."""
+
+    first: int
+    last: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class GapClosed:
+    """An opened gap is no more, `after_ns` after it was seen: repaired, or a server knows that nothing was there."""
+
+    first: int
+    last: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GapAbandoned:
+    """Sequences that will not be delivered: skipped by grade `latest`, or kept by no server any more."""
+
+    first: int
+    last: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairUnanswered:
+    """Every server was asked in vain; asking goes on."""
+
+    first: int
+    last: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineLate:
+    """A line brings its copies later than another, by more than its setting allows."""
+
+    line: NodeId
+    lag_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineSilent:
+    """A line brings nothing, not even heartbeats."""
+
+    line: NodeId
+    silent_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineBack:
+    """A line that was late or silent is neither."""
+
+    line: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictFound:
+    """Two lines carry different content for one sequence: an alarm. The first copy stands."""
+
+    sequence: int
+    first_line: NodeId
+    other_line: NodeId
+    first_digest: bytes
+    other_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefuted:
+    """A line spoke of sequences far beyond what a retransmit server knows; it is not believed for a while."""
+
+    line: NodeId
+    sequence: int
+    newest: int
+
+
+class Slowness(StrEnum):
+    """How a customer notices that it is slow."""
+
+    STOPPED = "stopped"
+    """Its own timer came late: the process did not run."""
+    LAGGING = "lagging"
+    """Heartbeats of every line wait in its sockets before it reads them."""
+    OVERFLOW = "overflow"
+    """The lines are further ahead than its buffer reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerSlow:
+    """This customer names itself: `behind` is in nanoseconds, for OVERFLOW in sequences."""
+
+    customer: NodeId
+    reason: Slowness
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerCaughtUp:
+    """What the customer named itself for is over."""
+
+    customer: NodeId
+    reason: Slowness
+
+
+CustomerEffect: TypeAlias = (
+    Deliver
+    | DeliverLatest
+    | DeliverSnapshot
+    | Unicast
+    | FetchRange
+    | FetchSnapshot
+    | GapOpened
+    | GapClosed
+    | GapAbandoned
+    | RepairUnanswered
+    | LineLate
+    | LineSilent
+    | LineBack
+    | ConflictFound
+    | ClaimRefuted
+    | CustomerSlow
+    | CustomerCaughtUp
+)
+
+
+# ---- effects of a retransmit server
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Append these to the archive, before what follows: consecutive sequences, after all before."""
+
+    packets: tuple[Released, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArchive:
+    """Read a range of the archive and answer with `ArchiveRead`, its `to` unchanged: who asked, or what for."""
+
+    to: NodeId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveRange:
+    """Answer a range at the door: `RangeArrived` for the customer."""
+
+    customer: NodeId
+    packets: tuple[Released, ...]
+    low_water: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveSnapshot:
+    """Answer a snapshot at the door: `SnapshotArrived` for the customer."""
+
+    customer: NodeId
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAway:
+    """Close the door to a customer: it asks for more than its share, or for what is not ready yet."""
+
+    customer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSnapshot:
+    """Write the snapshot beside the archive: after a restart the table of latest events goes on from it."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerThrottled:
+    """A customer asks for more than its share: messages `asked` and `served`, requests `refused`, since it is known."""
+
+    customer: NodeId
+    asked: int
+    served: int
+    refused: int
+
+
+ServerEffect: TypeAlias = (
+    CustomerEffect
+    | Archive
+    | ReadArchive
+    | KeepSnapshot
+    | SendLine
+    | GiveRange
+    | GiveSnapshot
+    | TurnAway
+    | CustomerThrottled
+)

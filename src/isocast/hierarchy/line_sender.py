@@ -1,0 +1,137 @@
+"""The sending end of a line: released messages as REL, and heartbeats that tell where the line stands.
+
+A heartbeat is a REL that carries no message: `count` is 0, `sequence` and `number` are the *next* ones that the line
+will send, and `instant` is the sender's clock as it sends. It lets a customer see that the last message of all
+was lost on every line, that a line lives, and how long it leaves packets in its own sockets.
+
+The first heartbeat follows a burst quickly, each next one after twice the time, up to `heartbeat_ns`: the end of a
+burst is where a loss cannot be seen otherwise. However busy the line is, there is one every `heartbeat_ns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isocast.hierarchy.edge import MessagesReleased, SendLine
+from isocast.ring.inputs import TimerFired
+from isocast.terms.errors import LocalProtocolError
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
+from isocast.wire.packets import Released
+
+__all__ = ["Heartbeat", "LineSender", "LineSenderSnapshot"]
+
+QUICK = 8
+"""The first heartbeat after a burst comes an eighth of `heartbeat_ns` after it."""
+
+
+class Heartbeat:
+    """When a line's next heartbeat is due, and what it says."""
+
+    def __init__(self, sender: NodeId, stripe: int, heartbeat_ns: int) -> None:
+        """At once after a start: customers learn where the line stands."""
+        self.due = 0
+        self.epoch: Epoch = NO_EPOCH
+        self.token_number = 0
+        self._sender = sender
+        self._stripe = stripe
+        self._longest_ns = heartbeat_ns
+        self._quick_ns = max(heartbeat_ns // QUICK, 1)
+        self._wait_ns = heartbeat_ns
+        self._beat_at = 0
+
+    def busy(self, last: Released, now: int) -> None:
+        """Messages went out, `last` at the end: heartbeats are quick again, and never rarer than the longest wait."""
+        self.epoch, self.token_number = last.epoch, last.token_number
+        self._wait_ns = self._quick_ns
+        self.due = min(now + self._quick_ns, self._beat_at + self._longest_ns)
+
+    def beat(self, next_sequence: int, now: int) -> Released:
+        """The heartbeat that is due."""
+        self._beat_at = now
+        self.due = now + self._wait_ns
+        self._wait_ns = min(2 * self._wait_ns, self._longest_ns)
+        return Released(
+            self._stripe,
+            self.epoch,
+            self._sender,
+            self.token_number,
+            next_sequence,
+            now,
+            self._stripe,
+            next_sequence,
+            0,
+            b"",
+            b"",
+        )
+
+    def set_back(self, now: int) -> None:
+        """The clock was set back: the next heartbeat does not wait for the difference."""
+        self.due = min(self.due, now + self._longest_ns)
+        self._beat_at = min(self._beat_at, now)
+
+
+@dataclass(frozen=True, slots=True)
+class LineSenderSnapshot:
+    """A line's sending end for checkers and console."""
+
+    site: NodeId
+    next_sequence: int
+    messages: int
+    heartbeats: int
+
+
+class LineSender:
+    """Turns a receiver's releases into what its customers hear."""
+
+    def __init__(self, site: NodeId, stripe: int, heartbeat_ns: int, next_sequence: int = 1) -> None:
+        """`next_sequence` is what the site's journal says: the first that it has not released."""
+        if heartbeat_ns <= 0 or next_sequence < 1:
+            raise LocalProtocolError("a line needs a positive heartbeat_ns and a next_sequence from 1 on")
+        self.site = site
+        self.next_sequence = next_sequence
+        self._stripe = stripe
+        self._heartbeat = Heartbeat(site, stripe, heartbeat_ns)
+        self._messages = 0
+        self._heartbeats = 0
+        self._last_now = 0
+
+    def step(self, event: object, now: int) -> tuple[SendLine, ...]:
+        """Take one input at local time `now`."""
+        if now < self._last_now:
+            self._heartbeat.set_back(now)
+        self._last_now = now
+        match event:
+            case MessagesReleased():
+                return self._on_released(event, now)
+            case TimerFired() if now >= self._heartbeat.due:
+                self._heartbeats += 1
+                return (SendLine((self._heartbeat.beat(self.next_sequence, now),)),)
+            case _:
+                return ()
+
+    def next_deadline(self) -> int:
+        """When the next heartbeat is due."""
+        return self._heartbeat.due
+
+    def snapshot(self) -> LineSenderSnapshot:
+        """For whoever watches."""
+        return LineSenderSnapshot(self.site, self.next_sequence, self._messages, self._heartbeats)
+
+    def _on_released(self, event: MessagesReleased, now: int) -> tuple[SendLine, ...]:
+        release, payloads = event.release, event.payloads
+        if len(payloads) != len(release.messages):
+            raise LocalProtocolError(f"{len(payloads)} opened payloads for {len(release.messages)} messages")
+        if not payloads:
+            return ()
+        token, first, stripe = release.entry.token, release.first_sequence, self._stripe
+        epoch, number, instant, site = token.epoch, token.token_number, token.instant, self.site
+        packets = tuple(
+            [
+                Released(stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"")
+                for sequence, payload in enumerate(payloads, first)
+            ]
+        )
+        self.next_sequence = first + len(packets)
+        self._messages += len(packets)
+        self._heartbeat.busy(packets[-1], now)
+        return (SendLine(packets),)

@@ -1,0 +1,213 @@
+"""The receiving end of a customer's lines: who brings what first, who is late, who is silent (protocol §7).
+
+Statistics are kept by bursts, not by packets: a socket belongs to one line, so a burst has one owner.
+
+Two clocks need not agree for a customer to see that it reads late. A heartbeat says when it was sent; the least
+difference between that and the moment of reading, over the last minutes, is the journey and the clocks' offset; what
+comes on top is time spent in a queue. If that holds on one line, the line is congested. If it holds on all of
+them, the reader is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isocast.hierarchy.customer_settings import CustomerSettings
+from isocast.hierarchy.edge import ClaimRefuted, CustomerEffect, LineBack, LineLate, LineSilent
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER, SECOND
+from isocast.wire.packets import Released
+
+__all__ = ["Line", "LineView", "Lines", "Recent"]
+
+_SMOOTHING = 4
+"""A burst moves a line's lag by 1/16 of the difference."""
+_BASELINE_NS = 60 * SECOND
+"""The least delay is that of the last one to two minutes: by then a drifting clock, 50 ppm, is off by 6 ms."""
+_DISTRUST_RETRIES = 16
+"""Retry intervals for which a line whose claim was refuted is not believed about far sequences."""
+
+
+class Recent:
+    """The last messages that were taken, to compare later copies with; one slot for each sequence modulo the size.
+
+    Payloads are compared as they are: that costs less than any digest of them, and says more.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Nothing was taken yet; `size` is a power of two."""
+        self.mask = size - 1
+        self.packets: list[Released | None] = [None] * size
+        self.came: list[int] = [0] * size
+        """When the packet in the same slot came."""
+
+    def find(self, sequence: int) -> Released | None:
+        """The message of that sequence, if it is still here."""
+        kept = self.packets[sequence & self.mask]
+        return kept if kept is not None and kept.sequence == sequence else None
+
+    def recall(self, first: int, last: int) -> tuple[Released, ...] | None:
+        """A whole range, if all of it is still here."""
+        if not 0 <= last - first <= self.mask:
+            return None
+        found = []
+        for sequence in range(first, last + 1):
+            kept = self.find(sequence)
+            if kept is None:
+                return None
+            found.append(kept)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """One line's statistics for checkers and console."""
+
+    line: NodeId
+    repairs: bool
+    messages: int
+    wins: int
+    duplicates: int
+    heartbeats: int
+    conflicts: int
+    beyond: int
+    lag_ns: int
+    lag_max_ns: int
+    queued_ns: int
+    newest: int
+    silent: bool
+    late: bool
+
+
+@dataclass(slots=True)
+class Line:
+    """One line as this customer hears it."""
+
+    owner: NodeId
+    repairs: bool
+    """Whether it is a retransmit server's."""
+    wins: int = 0
+    """First copies."""
+    duplicates: int = 0
+    """Copies that another line, or this one, had brought."""
+    heartbeats: int = 0
+    conflicts: int = 0
+    beyond: int = 0
+    """Packets further ahead than the customer's buffer reaches."""
+    lag_ns: int = 0
+    """Smoothed: how long after the first copy this line's copy comes."""
+    lag_max_ns: int = 0
+    heard_at: int = -NEVER
+    newest: int = 0
+    """The last sequence that the line is known to have sent."""
+    distrusted_until: int = -NEVER
+    silent: bool = False
+    late: bool = False
+    queued_ns: int = 0
+    """By the last heartbeat: time spent waiting on the way, beyond the least."""
+    _least_ns: int = NEVER
+    _least_before_ns: int = NEVER
+    _least_since: int = -NEVER
+
+    def burst(self, wins: int, duplicates: int, lag_ns: int, now: int) -> None:
+        """A burst is over; `lag_ns` is that of its last duplicate, 0 when it was first with anything."""
+        self.heard_at = now
+        self.wins += wins
+        self.duplicates += duplicates
+        if wins:
+            lag_ns = 0
+        if wins or duplicates:
+            self.lag_ns += (lag_ns - self.lag_ns) >> _SMOOTHING
+            self.lag_max_ns = max(self.lag_max_ns, lag_ns)
+
+    def heartbeat(self, packet: Released, now: int) -> None:
+        """The line says where it stands, and when it said so."""
+        self.heartbeats += 1
+        self.heard_at = now
+        self.newest = max(self.newest, packet.sequence - 1)
+        delay_ns = now - packet.instant
+        if now - self._least_since >= _BASELINE_NS or now < self._least_since:
+            self._least_before_ns, self._least_ns, self._least_since = self._least_ns, NEVER, now
+        self._least_ns = min(self._least_ns, delay_ns)
+        self.queued_ns = delay_ns - min(self._least_ns, self._least_before_ns)
+
+    def view(self) -> LineView:
+        """For whoever watches."""
+        return LineView(
+            self.owner,
+            self.repairs,
+            self.wins + self.duplicates,
+            self.wins,
+            self.duplicates,
+            self.heartbeats,
+            self.conflicts,
+            self.beyond,
+            self.lag_ns,
+            self.lag_max_ns,
+            self.queued_ns,
+            self.newest,
+            self.silent,
+            self.late,
+        )
+
+
+class Lines:
+    """All lines of one customer."""
+
+    def __init__(self, settings: CustomerSettings) -> None:
+        """Nobody was heard yet."""
+        self.by_owner: dict[NodeId, Line] = {
+            **{owner: Line(owner, repairs=False) for owner in settings.lines},
+            **{owner: Line(owner, repairs=True) for owner in settings.servers},
+        }
+        self._main = [self.by_owner[owner] for owner in settings.lines]
+        self._reach = settings.hold_max
+        self._late_ns = settings.late_ns
+        self._silent_ns = settings.silent_ns
+        self._distrust_ns = _DISTRUST_RETRIES * settings.retry_ns
+        self._since: int | None = None
+
+    def tick(self, now: int) -> list[CustomerEffect]:
+        """Which lines fell silent or late, and which are back. Servers' lines may be silent: they only repair."""
+        if self._since is None or now < self._since:
+            self._since = now
+        told: list[CustomerEffect] = []
+        for line in self._main:
+            troubled = line.silent or line.late
+            heard_at = max(min(line.heard_at, now), self._since)
+            silent = now - heard_at > self._silent_ns
+            late = line.lag_ns > (self._late_ns // 2 if line.late else self._late_ns)
+            if silent and not line.silent:
+                told.append(LineSilent(line.owner, now - heard_at))
+            if late and not line.late:
+                told.append(LineLate(line.owner, line.lag_ns))
+            line.silent, line.late = silent, late
+            if troubled and not (silent or late):
+                told.append(LineBack(line.owner))
+        return told
+
+    def reader_lag_ns(self) -> int:
+        """How long packets wait before they are read, on the line where they wait least."""
+        queued = [line.queued_ns for line in self._main if line.heartbeats and not line.silent]
+        return min(queued, default=0)
+
+    def corroborated(self, sequence: int) -> bool:
+        """Whether one line's word about a far sequence can be believed: another says so, or no other speaks."""
+        speaking = [line for line in self._main if line.heard_at > -NEVER and not line.silent]
+        near = [line for line in speaking if line.newest >= sequence - self._reach]
+        return len(near) > 1 or len(speaking) <= 1
+
+    def refute(self, newest: int, now: int) -> Sequence[ClaimRefuted]:
+        """A server knows nothing beyond `newest`: lines that claimed far more are not believed for a while."""
+        told = []
+        for line in self.by_owner.values():
+            if line.newest > newest + self._reach:
+                told.append(ClaimRefuted(line.owner, line.newest, newest))
+                line.newest = newest
+                line.distrusted_until = now + self._distrust_ns
+        return told
+
+    def views(self) -> tuple[LineView, ...]:
+        """For whoever watches."""
+        return tuple([line.view() for line in self.by_owner.values()])

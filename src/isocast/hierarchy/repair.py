@@ -1,0 +1,207 @@
+"""Asking retransmit servers: by datagram for a few messages, at their doors for many (§4.1; protocol §7).
+
+A gap that outlives the lines' difference is asked of the first server, k_r times, then of the next one. The repairs are
+multicast, so whoever else lost the same is served too. Who lacks more than `ask_max` was away, not unlucky: it fetches
+ranges at a door, as does who was not answered.
+
+That a message is lost for good is believed only when every server's door says so. A datagram may say it too, but it
+only hurries the question along: whoever holds the edge key could have sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from isocast.hierarchy.arbitration import Arbitration
+from isocast.hierarchy.edge import FetchRange, GapOpened, RangeArrived, RepairUnanswered
+from isocast.hierarchy.gaps import Gap, Gaps, split_runs
+from isocast.ring.effects import Unicast
+from isocast.terms.ids import NO_EPOCH, NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.packets import Range, RangeReply, RangeRequest
+
+__all__ = ["Repairs"]
+
+_NEAR = 3
+"""Runs with at most two messages between them are asked for as one: a request costs as much as a repair."""
+_BACKOFF_MAX = 16
+"""Rounds over all servers are at most this many retry intervals apart."""
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """What a door was asked for."""
+
+    server: NodeId
+    first: int
+    last: int
+    give_up_at: int
+
+
+class Repairs:
+    """One customer's requests."""
+
+    def __init__(
+        self, arbitration: Arbitration, gaps: Gaps, missing: Callable[[int, int], list[tuple[int, int]]]
+    ) -> None:
+        """Nothing was asked for yet; `missing` says which runs of a range are neither delivered nor held."""
+        settings = arbitration.settings
+        self.rounds = 0
+        """Rounds over all servers since the last progress."""
+        self._arbitration = arbitration
+        self._gaps = gaps
+        self._missing = missing
+        self._settings = settings
+        self._exhausted = settings.retries_max * len(settings.servers) if settings.by_datagram else 0
+        self._fetch: _Fetch | None = None
+        self._turn = 0
+        self._not_before = -NEVER
+        self._wants_fetch = False
+        self._low_water: dict[NodeId, int] = {}
+
+    @property
+    def wake_at(self) -> int:
+        """When to poll, gaps apart."""
+        if self._fetch is not None:
+            return self._fetch.give_up_at
+        return self._not_before if self._wants_fetch else NEVER
+
+    @property
+    def fetching(self) -> bool:
+        """Whether a door was asked and has not answered."""
+        return self._fetch is not None
+
+    def poll(self, following: int, overflown: int, now: int) -> None:
+        """Look at the gaps that are due, and keep the fetch going."""
+        if self._fetch is not None and now >= self._fetch.give_up_at:
+            self.on_failed(self._fetch.server, following, now)
+        if now >= self._gaps.wake_at:
+            self._look(now)
+        self._go_on(following, overflown, now)
+
+    # By datagram --------------------------------------------------------------------------------
+
+    def _look(self, now: int) -> None:
+        due: list[tuple[Gap, list[tuple[int, int]]]] = []
+        total = 0
+        for gap in self._gaps.due(now):
+            runs = self._missing(gap.first, gap.last)
+            if not runs:
+                # All of it is held, and waits for a lower gap.
+                gap.next_at = NEVER
+                continue
+            missing = sum([last - first + 1 for first, last in runs])
+            total += missing
+            if not gap.told:
+                gap.told = True
+                self._arbitration.counters.gaps += 1
+                self._arbitration.out.append(GapOpened(runs[0][0], runs[-1][1], missing))
+            due.append((gap, runs))
+        wanted: dict[NodeId, list[tuple[int, int]]] = {}
+        for gap, runs in due:
+            if total > self._settings.ask_max:
+                gap.attempts = self._exhausted
+            if gap.attempts >= self._exhausted:
+                gap.next_at = NEVER
+                continue
+            server = self._settings.servers[gap.attempts // self._settings.retries_max]
+            wanted.setdefault(server, []).extend(runs)
+            gap.attempts += 1
+            gap.next_at = now + self._settings.retry_ns
+        self._gaps.rearm()
+        for server, runs in wanted.items():
+            self._request(server, runs)
+
+    def _request(self, server: NodeId, runs: list[tuple[int, int]]) -> None:
+        """One RXREQ for each range, as many as may be sent at a time; the next attempt names the rest."""
+        settings, arbitration = self._settings, self._arbitration
+        for first, last in split_runs(runs, settings.range_max, _NEAR)[: settings.requests_max]:
+            arbitration.counters.requests += 1
+            arbitration.counters.asked += last - first + 1
+            packet = RangeRequest(settings.stripe, NO_EPOCH, arbitration.node, Range.SEQUENCES, first, last)
+            arbitration.out.append(Unicast(server, packet))
+
+    def on_reply(self, reply: RangeReply, now: int) -> None:
+        """A server says that it does not keep so old messages: do not wait for it."""
+        settings = self._settings
+        if reply.kind is not Range.SEQUENCES or reply.sender not in settings.servers:
+            self._arbitration.counters.strange += 1
+            return
+        turn = settings.servers.index(reply.sender)
+        for gap in self._gaps:
+            if gap.first >= reply.low_water:
+                break
+            asked = 0 < gap.attempts < self._exhausted and (gap.attempts - 1) // settings.retries_max == turn
+            if asked:
+                gap.attempts = (turn + 1) * settings.retries_max
+                gap.next_at = now
+        self._gaps.rearm()
+
+    # At doors -----------------------------------------------------------------------------------
+
+    def reconsider(self, overflown: int) -> None:
+        """Whether what delivery waits for must be fetched."""
+        lowest = self._gaps.lowest
+        spent = lowest is not None and lowest.told and lowest.attempts >= self._exhausted
+        self._wants_fetch = spent or overflown > 0
+
+    def _go_on(self, following: int, overflown: int, now: int) -> None:
+        """Fetch what delivery waits for, if it cannot be had by datagram."""
+        self.reconsider(overflown)
+        if not self._wants_fetch or self._fetch is not None or now < self._not_before:
+            return
+        settings, first = self._settings, following
+        last = limit = first + settings.fetch_max - 1
+        if not overflown:
+            last = first
+            for gap in self._gaps:
+                if gap.attempts < self._exhausted or gap.first > limit:
+                    break
+                last = min(gap.last, limit)
+        server = settings.servers[self._turn]
+        self._fetch = _Fetch(server, first, last, now + settings.retries_max * settings.retry_ns)
+        self._arbitration.counters.fetches += 1
+        self._arbitration.out.append(FetchRange(server, first, last))
+
+    def on_range(self, event: RangeArrived, following: int, *, advanced: bool, now: int) -> int:
+        """A door answered; return the sequence below which nothing can be had anywhere, or 0."""
+        if event.server not in self._settings.servers:
+            return 0
+        self._low_water[event.server] = event.low_water
+        if self._fetch is None or self._fetch.server != event.server:
+            return 0
+        fetch, self._fetch = self._fetch, None
+        self._not_before = now
+        if advanced:
+            self.rounds = 0
+            return 0
+        if event.low_water > following:
+            floor = min(self._low_water.values())
+            if len(self._low_water) == len(self._settings.servers) and floor > following:
+                self.rounds = 0
+                return floor
+        self._rotate(fetch, now)
+        return 0
+
+    def on_failed(self, server: NodeId, following: int, now: int) -> None:
+        """A door did not answer: try the next; after all of them, wait."""
+        if self._fetch is None or self._fetch.server != server:
+            return
+        fetch, self._fetch = self._fetch, None
+        fetch.first = following
+        self._rotate(fetch, now)
+
+    def _rotate(self, fetch: _Fetch, now: int) -> None:
+        self._turn = (self._turn + 1) % len(self._settings.servers)
+        self._not_before = now
+        if self._turn == 0:
+            self.rounds += 1
+            self._not_before = now + self._settings.retry_ns * min(1 << min(self.rounds, 16), _BACKOFF_MAX)
+            self._arbitration.out.append(RepairUnanswered(fetch.first, fetch.last, self.rounds))
+
+    def set_back(self, now: int, longest_ns: int) -> None:
+        """The clock was set back: nothing waits for the difference."""
+        self._not_before = min(self._not_before, now + longest_ns)
+        if self._fetch is not None:
+            self._fetch.give_up_at = min(self._fetch.give_up_at, now + self._settings.retries_max * longest_ns)

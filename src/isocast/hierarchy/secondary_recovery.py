@@ -1,0 +1,102 @@
+"""Whom a secondary receiver asks for what it lacks, and when (§4.1; protocol §1, §7).
+
+Its parent, never the token site: a thousand secondary receivers must not add to the requests on the global tree. A
+parent that is silent is given up for the backup, and a silent backup for a member of the ring, for a while. None of
+this is a suspicion: rings are judged by those who are on them.
+
+A parent may be asking itself. It says so (PENDING), and the count of silences starts anew, until the instant by which
+it must have had an answer. Requests lie on a grid that ends at T_t+Δ_A less the gate's share: k_r of them come after
+the last moment at which a parent that recovers becomes complete.
+"""
+
+from __future__ import annotations
+
+from isocast.ring.recovery import Recovery
+from isocast.ring.schedule import Schedule
+from isocast.terms.ids import NodeId
+from isocast.terms.timing import Timing
+
+__all__ = ["SecondaryRecovery", "Support"]
+
+AWAY_PERIODS = 8
+"""Token periods for which a silent parent is spared: asking it again costs k_r retries, once in this time."""
+
+
+class Support:
+    """The parent, the backup and the ring: one of them is asked at a time."""
+
+    def __init__(self, parent: NodeId, backup: NodeId | None, timing: Timing) -> None:
+        """Ask the parent first."""
+        self.parent = parent
+        self.backup = backup
+        self.others: tuple[NodeId, ...] = ()
+        """The last resort: members of the ring, or holders of a ring's cut."""
+        self._away_ns = AWAY_PERIODS * timing.token_period_ns
+        self._place = 0
+        self._turn = 0
+        self._return_at = 0
+
+    def asked(self, now: int) -> NodeId:
+        """Who is asked now."""
+        if self._place and not 0 < self._return_at - now <= self._away_ns:
+            # The time is over, or the clock was set back: the parent gets another chance.
+            self._place = 0
+        return self._chain()[self._place]
+
+    @property
+    def last_resort(self) -> bool:
+        """Whether neither parent nor backup answered."""
+        return self._place == len(self._chain()) - 1 > 0
+
+    def move_on(self, now: int) -> NodeId:
+        """Whoever is asked stays silent: turn to the next. Returns the silent one."""
+        silent = self.asked(now)
+        chain = self._chain()
+        self._place = (self._place + 1) % len(chain)
+        self._turn += self._place == 0
+        self._return_at = now + self._away_ns
+        return silent
+
+    def _chain(self) -> list[NodeId]:
+        chain = [self.parent]
+        if self.backup is not None:
+            chain.append(self.backup)
+        rest = [site for site in self.others if site not in chain]
+        if rest:
+            chain.append(rest[self._turn % len(rest)])
+        return chain
+
+
+class SecondaryRecovery(Recovery):
+    """The request timers of one secondary receiver in one epoch."""
+
+    def __init__(self, site: NodeId, schedule: Schedule, timing: Timing, support: Support) -> None:
+        """Nothing is missing yet."""
+        super().__init__(site, schedule, timing)
+        self._support = support
+        self._retry_ns = timing.secondary_retry_ns or timing.retry_ns
+        self._complete_ns = timing.completion_ns + timing.secondary_ns
+        first_ns = timing.late_ns + timing.secondary_detect_ns
+        self._first_ns = first_ns + (self._complete_ns - first_ns) % self._retry_ns
+
+    def ask_from(self, token_number: int) -> int:
+        """T_t+δ_N+2ε+δ_S, or a little later: on the grid of requests."""
+        return self._schedule.instant(token_number) + self._first_ns
+
+    def pending(self, token_number: int, now: int) -> None:
+        """Whoever was asked lacks the token too, and is alive: that counts as no silence while it may yet get it."""
+        attempts = self._attempts.get(token_number)
+        if attempts is not None and now < self._schedule.instant(token_number) + self._complete_ns:
+            attempts.made = 0
+
+    def _gave_up_on(self, number: int, now: int) -> NodeId:  # noqa: ARG002
+        """The silent one; when nobody answers single requests, ranges catch up with what there is."""
+        silent = self._support.move_on(now)
+        self.behind = self.behind or self._support.last_resort
+        return silent
+
+    def _target(self, number: int, rounds: int, now: int) -> NodeId:  # noqa: ARG002
+        return self._support.asked(now)
+
+    def _range_target(self, held: int, rounds: int, now: int) -> NodeId:  # noqa: ARG002
+        return self._support.asked(now)

@@ -1,0 +1,236 @@
+"""Read a whole journal and find everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from isocast.runtime.journal_segments import Segment, SegmentFile, segment_files
+from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.terms.ids import NodeId, describe
+from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SEGMENT_HEADER_BYTES, BlockHeader
+from isocast.wire.journal_blocks import BlockView
+from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.packets import DIGEST_BYTES
+
+__all__ = ["Fault", "FaultKind", "VerifyReport", "verify"]
+
+_FAULTS_KEPT = 1_000
+"""Of each report; all are counted."""
+_LABEL_BYTES = 32
+"""The first three columns of a directory: source, number and digest."""
+_PROGRESS_BYTES = 4 << 20
+
+
+class FaultKind(StrEnum):
+    """What can be wrong with a journal."""
+
+    DAMAGE = "damage"
+    """A checksum is wrong, a block is no block, or a segment ends within one."""
+    GAP = "gap"
+    """Sequences are missing."""
+    OVERLAP = "overlap"
+    """Sequences occur twice."""
+    ORDER = "order"
+    """Tokens, epochs or instants go back, or a token contradicts itself."""
+    EARLY = "early"
+    """Released before its instant."""
+    SOURCE = "source"
+    """A message of a source is missing, repeated or out of its source's order."""
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    kind: FaultKind
+    file: str
+    offset: int
+    text: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.kind}: {self.file}: byte {self.offset}: {self.text}"
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a journal holds and what is wrong with it."""
+
+    segments: int = 0
+    blocks: int = 0
+    messages: int = 0
+    events: int = 0
+    bytes: int = 0
+    first_sequence: int | None = None
+    next_sequence: int | None = None
+    unfinished_bytes: int = 0
+    """At the end of the newest segment: a writer is at work there, or was killed. No fault."""
+    labels_digest: str = ""
+    """Over source, number and digest of every message in order: equal where two sites released the same."""
+    events_digest: str = ""
+    """Over the records of all events in order."""
+    counts: Counter[FaultKind] = field(default_factory=Counter)
+    """How many faults of each kind."""
+    faults: list[Fault] = field(default_factory=list)
+    """The first thousand."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.counts
+
+
+def verify(where: Path, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+    """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all."""
+    return _Verifier(segment_files(where), progress).run()
+
+
+class _Verifier:
+    """One walk over all blocks."""
+
+    def __init__(self, files: list[SegmentFile], progress: Callable[[int, int], None] | None) -> None:
+        self.report = VerifyReport()
+        self._files = files
+        self._progress = progress
+        self._before: BlockHeader | None = None
+        self._expected: dict[NodeId, int] = {}
+        """The next number of each source."""
+        self._labels = blake2b(digest_size=DIGEST_BYTES)
+        self._events = blake2b(digest_size=DIGEST_BYTES)
+        self._path = ""
+        self._offset = 0
+
+    def run(self) -> VerifyReport:
+        report = self.report
+        sizes = [file.path.stat().st_size for file in self._files]
+        total, done = sum(sizes), 0
+        for file, size in zip(self._files, sizes, strict=True):
+            report.segments += 1
+            report.bytes += size
+            self._path = str(file.path)
+            try:
+                with Segment(file) as segment:
+                    self._read(segment, done, total)
+            except JournalError as damage:
+                self._fault(FaultKind.DAMAGE, damage.rule, damage.offset or 0)
+            done += size
+        if self._progress is not None:
+            self._progress(total, total)
+        report.labels_digest = self._labels.hexdigest()
+        report.events_digest = self._events.hexdigest()
+        return report
+
+    def _read(self, segment: Segment, done: int, total: int) -> None:
+        """All blocks of a segment, those behind damage too."""
+        start: int | None = SEGMENT_HEADER_BYTES
+        told = 0
+        while start is not None:
+            try:
+                for offset, block in segment.blocks(start):
+                    self._offset = offset
+                    self._block(block)
+                    if self._progress is not None and offset - told >= _PROGRESS_BYTES:
+                        told = offset
+                        self._progress(done + offset, total)
+                start = None
+            except JournalError as damage:
+                place = damage.offset or 0
+                self._fault(FaultKind.DAMAGE, damage.rule, place)
+                start = segment.next_header(place)
+                if start is None:
+                    return
+        unfinished = segment.size() - segment.reached
+        if unfinished and segment.file == self._files[-1]:
+            self.report.unfinished_bytes = unfinished
+        elif unfinished:
+            self._fault(
+                FaultKind.DAMAGE, "the segment ends within a block, although a later one exists", segment.reached
+            )
+
+    def _block(self, block: BlockView) -> None:
+        header = block.header
+        self.report.blocks += 1
+        try:
+            block.check()
+        except RemoteProtocolError as reason:
+            self._fault(FaultKind.DAMAGE, str(reason))
+            return
+        self._place(header)
+        self._instants(header)
+        self._sources(block)
+        self._before = header
+        report = self.report
+        report.messages += header.messages
+        report.events += header.events
+        report.next_sequence = header.next_sequence
+        table = np.frombuffer(block.raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
+        self._labels.update(table.reshape(-1, DIRECTORY_BYTES)[:, :_LABEL_BYTES].tobytes())
+        events_at = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
+        self._events.update(block.raw[events_at : events_at + header.events * EVENT_BYTES])
+
+    def _place(self, header: BlockHeader) -> None:
+        """Sequences are contiguous (S2)."""
+        expected = self.report.next_sequence
+        found = header.first_sequence
+        if expected is None:
+            self.report.first_sequence = found
+        elif found > expected:
+            self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing")
+        elif found < expected:
+            self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}")
+        if found != expected:
+            self._expected.clear()
+            self._labels.update(found.to_bytes(8, "little"))
+
+    def _instants(self, header: BlockHeader) -> None:
+        """T increases (S11), nothing is early (S12), and one token has one instant (S5)."""
+        if header.lateness_ns < 0:
+            self._fault(FaultKind.EARLY, f"released {-header.lateness_ns} ns before its instant")
+        before = self._before
+        if before is None:
+            return
+        if header.token_number < before.token_number:
+            self._fault(FaultKind.ORDER, f"token {header.token_number} follows {before.token_number}")
+        elif header.token_number == before.token_number:
+            same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
+            if same != (header.epoch, header.instant, header.token_count, header.shuffle_key):
+                self._fault(FaultKind.ORDER, f"token {header.token_number} contradicts itself")
+        elif header.instant <= before.instant:
+            self._fault(FaultKind.ORDER, f"the instant of token {header.token_number} is not after the one before")
+        if header.epoch < before.epoch:
+            self._fault(FaultKind.ORDER, f"epoch {header.epoch} follows {before.epoch}")
+        if header.released_at < before.released_at:
+            self._fault(FaultKind.ORDER, f"the clock went back by {before.released_at - header.released_at} ns")
+
+    def _sources(self, block: BlockView) -> None:
+        """Each source's numbers follow one another (S2, S3)."""
+        rows = block.directory
+        order = np.argsort(rows["source"], kind="stable")
+        sources, numbers = rows["source"][order], rows["number"][order]
+        begins = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
+        follows = np.concatenate(([True], numbers[1:] == numbers[:-1] + np.uint64(1)))
+        follows[begins] = True
+        for at in np.flatnonzero(~follows).tolist():
+            self._number_fault(int(sources[at]), int(numbers[at]), int(numbers[at - 1]))
+        ends = [*begins[1:].tolist(), len(order)]
+        for begin, end in zip(begins.tolist(), ends, strict=True):
+            source, number = int(sources[begin]), int(numbers[begin])
+            expected = self._expected.get(source)
+            if expected is not None and number != expected:
+                self._number_fault(source, number, expected - 1)
+            self._expected[source] = int(numbers[end - 1]) + 1
+
+    def _number_fault(self, source: NodeId, number: int, before: int) -> None:
+        self._fault(FaultKind.SOURCE, f"message {number} of {describe(source)} follows {before}")
+
+    def _fault(self, kind: FaultKind, text: str, offset: int | None = None) -> None:
+        self.report.counts[kind] += 1
+        if len(self.report.faults) < _FAULTS_KEPT:
+            self.report.faults.append(Fault(kind, self._path, self._offset if offset is None else offset, text))

@@ -1,0 +1,387 @@
+"""One market as values: its nodes, ring, network, times, clocks and journals.
+
+`market_file` reads and checks them; whatever stands here has passed its rules. Every process of a market reads
+the same file, so groups, ids and times need no agreement while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from isocast.ring.settings import OrderRule, RingSettings
+from isocast.terms.ids import NodeId, is_source
+from isocast.terms.timing import Timing
+from isocast.terms.topology import City, delay_ns
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_MTU, payload_capacity
+
+__all__ = [
+    "PORT_BLOCK",
+    "ClockSettings",
+    "ClockSource",
+    "DelayModel",
+    "Durability",
+    "Grade",
+    "Impairment",
+    "JournalSettings",
+    "Market",
+    "NetworkMode",
+    "NetworkSettings",
+    "NodePlan",
+    "NodeRole",
+]
+
+PORT_BLOCK = 4
+"""UDP ports of a node: direct, then control, data and line of the fan-out mode."""
+
+
+class NodeRole(StrEnum):
+    """The roles of Figure 2."""
+
+    PRIMARY_RECEIVER = "primary-receiver"
+    SECONDARY_RECEIVER = "secondary-receiver"
+    PRIMARY_SOURCE = "primary-source"
+    SECONDARY_SOURCE = "secondary-source"
+    RETRANSMIT_SERVER = "retransmit-server"
+    REFORMATION_SERVER = "reformation-server"
+    CUSTOMER = "customer"
+
+    @property
+    def is_receiver(self) -> bool:
+        """Whether it is a trusted receiver: R_P or R_S."""
+        return self in (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is S_P or S_S."""
+        return self in (NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
+
+    @property
+    def has_door(self) -> bool:
+        """Whether others come in by TCP: to publish at a source, for ranges at a receiver or retransmit server."""
+        return self not in (NodeRole.REFORMATION_SERVER, NodeRole.CUSTOMER)
+
+
+class Grade(StrEnum):
+    """The two grades of service (§4.2)."""
+
+    COMPLETE = "complete"
+    """Every message, repaired where a line lost it."""
+    LATEST = "latest"
+    """What is newest; a lost message is not worth waiting for."""
+
+
+class NetworkMode(StrEnum):
+    """How a packet reaches all members of a group."""
+
+    MULTICAST = "multicast"
+    FANOUT = "fanout"
+    """By unicast to each, for networks without multicast."""
+
+
+class Durability(StrEnum):
+    """What a write survives before the effect that rests on it follows."""
+
+    PROCESS = "process"
+    """The end of the process: handed to the kernel."""
+    POWER = "power"
+    """The end of the power supply: on the disk."""
+
+
+class ClockSource(StrEnum):
+    """Whose word counts for the clock's error bound."""
+
+    KERNEL = "kernel"
+    """The kernel's estimate while it is synchronised; the configured bound while it is not."""
+    CONFIGURED = "configured"
+    """The configured bound, always."""
+
+
+class DelayModel(StrEnum):
+    """The delay that a demo puts between two nodes."""
+
+    CITIES = "cities"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One process of the market."""
+
+    name: str
+    role: NodeRole
+    node: NodeId
+    """Its id on the wire; for a source with incarnation 0, which `terms.ids.source_id` replaces when it starts."""
+    number: int
+    """Its number among its kind: sites, servers, sources, others."""
+    address: str
+    """IPv4, dotted; also the interface for multicast."""
+    port: int
+    """The first of PORT_BLOCK UDP ports."""
+    http_port: int = 0
+    """Metrics and health; 0: none."""
+    tcp_port: int = 0
+    """The door for publishers, or for ranges; 0: none."""
+    place: City | None = None
+    parent: str = ""
+    """A secondary receiver's receiver; a secondary source's primary source."""
+    backup: str = ""
+    """A secondary receiver's second receiver, for when its parent fails."""
+    layer: int = 1
+    """Of a receiver: 1 primary, 2 or 3 below it. Of a secondary source 2."""
+    line: bool = False
+    """Whether it multicasts REL to customers."""
+    lines: tuple[str, ...] = ()
+    """Whose lines it hears."""
+    retransmit: tuple[str, ...] = ()
+    """Which retransmit servers it asks."""
+    grade: Grade = Grade.COMPLETE
+    stripes: tuple[int, ...] = (0,)
+    """A source has one; everybody else those of the market."""
+    clock_error_ns: int = 0
+    """The bound of this node's own clock, at most the market's."""
+
+    @property
+    def control_port(self) -> int:
+        """In fan-out mode: TOKEN, RECEIPT, ballots."""
+        return self.port + 1
+
+    @property
+    def data_port(self) -> int:
+        """In fan-out mode: DATA."""
+        return self.port + 2
+
+    @property
+    def line_port(self) -> int:
+        """In fan-out mode: REL."""
+        return self.port + 3
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """How packets travel."""
+
+    mode: NetworkMode = NetworkMode.MULTICAST
+    groups: str = "239.255.77.0"
+    """Data of stripe i is this + 2i, control this + 2i + 1."""
+    lines: str = "239.255.78.0"
+    """The line of site n is this + n."""
+    repairs: str = "239.255.79.0"
+    """The line of retransmit server n is this + n."""
+    port: int = 7700
+    """UDP port of every group."""
+    ttl: int = 1
+    source_specific: bool = False
+    mtu: int = STANDARD_MTU
+    receive_buffer: int = 4 << 20
+    """Bytes that a socket asks the kernel for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSettings:
+    """What is known of the clocks."""
+
+    bound_ns: int
+    """ε: no clock of the market is further from true time."""
+    source: ClockSource = ClockSource.KERNEL
+    realtime: bool = True
+    """Ask for a real-time priority (SCHED_FIFO) where the machine allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """How much of the past a receiver keeps."""
+
+    segment_bytes: int = 64 << 20
+    keep_bytes: int = 0
+    """0: no limit by size."""
+    keep_seconds: int = 0
+    """0: no limit by age."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """Loss and delay that a demo injects on loopback; `enabled` is never true anywhere else."""
+
+    enabled: bool = False
+    loss: float = 0.0
+    """Share of packets lost, for each destination alone."""
+    jitter_ns: int = 0
+    """Mean of an exponential delay on top."""
+    delay: DelayModel = DelayModel.CITIES
+    seed: int = 1
+
+
+def _nth(base: str, place: int) -> str:
+    """The address so many after another."""
+    return str(IPv4Address(base) + place)
+
+
+@dataclass(frozen=True)
+class Market:
+    """Everything that the processes of one market agree on."""
+
+    name: str
+    file: str
+    """Where it was read, for messages."""
+    nodes: tuple[NodePlan, ...]
+    """In the order of the file."""
+    timing: Timing
+    data_directory: Path
+    keys_directory: Path
+    profile: str = ""
+    """The timing profile that `timing` came from."""
+    seal: bool = True
+    durability: Durability = Durability.PROCESS
+    stripes: tuple[int, ...] = (0,)
+    order: OrderRule = OrderRule.ARRIVAL
+    window: int = 1024
+    batch_max: int = 16_384
+    release_rate: int = 0
+    """Packets per millisecond; 0: a token at one instant."""
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    clock: ClockSettings = field(default_factory=lambda: ClockSettings(0))
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    impairment: Impairment = field(default_factory=Impairment)
+
+    # ---- nodes
+
+    @cached_property
+    def by_name(self) -> Mapping[str, NodePlan]:
+        """Every node by its name."""
+        return {plan.name: plan for plan in self.nodes}
+
+    @cached_property
+    def _by_id(self) -> Mapping[NodeId, NodePlan]:
+        return {plan.node: plan for plan in self.nodes}
+
+    def node(self, name: str) -> NodePlan:
+        """The node of that name; KeyError for a stranger."""
+        return self.by_name[name]
+
+    def find(self, node: NodeId) -> NodePlan | None:
+        """The node of that id, whatever a source's incarnation; None for a stranger."""
+        return self._by_id.get(node >> 32 << 32 if is_source(node) else node)
+
+    def name_of(self, node: NodeId) -> str:
+        """The name of an id; its number where nobody has it."""
+        plan = self.find(node)
+        return str(node) if plan is None else plan.name
+
+    def by_role(self, *roles: NodeRole) -> tuple[NodePlan, ...]:
+        """All nodes of these roles, in the order of the file."""
+        return tuple(plan for plan in self.nodes if plan.role in roles)
+
+    @cached_property
+    def receivers(self) -> tuple[NodePlan, ...]:
+        """All trusted receivers, primary and secondary."""
+        return tuple(plan for plan in self.nodes if plan.role.is_receiver)
+
+    @cached_property
+    def universe(self) -> tuple[NodeId, ...]:
+        """U: the ids of the primary receivers, whose majority counts."""
+        return tuple(plan.node for plan in self.by_role(NodeRole.PRIMARY_RECEIVER))
+
+    @cached_property
+    def servers(self) -> tuple[NodeId, ...]:
+        """The ids of the reformation servers."""
+        return tuple(plan.node for plan in self.by_role(NodeRole.REFORMATION_SERVER))
+
+    def children(self, name: str) -> tuple[NodePlan, ...]:
+        """The secondary receivers or sources right below a node: with it, a receiver's secondary ring (§4.1)."""
+        return tuple(plan for plan in self.nodes if plan.parent == name)
+
+    @cached_property
+    def layers(self) -> int:
+        """Layers of receivers: 1 to 3."""
+        return max((plan.layer for plan in self.receivers), default=1)
+
+    def directory_of(self, name: str) -> Path:
+        """Where a node keeps what must survive it."""
+        return self.data_directory / name
+
+    @cached_property
+    def on_loopback(self) -> bool:
+        """Whether all of it is one machine talking to itself."""
+        return all(IPv4Address(plan.address).is_loopback for plan in self.nodes)
+
+    # ---- the ring
+
+    def ring_settings(self, stripe: int = 0) -> RingSettings:
+        """What the machines of one stripe agree on."""
+        return RingSettings(
+            timing=self.timing,
+            stripe=stripe,
+            order=self.order,
+            window=self.window,
+            batch_max=self.batch_max,
+            release_rate=self.release_rate,
+            payload_max=self.payload_bytes,
+        )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of one message, its seal included."""
+        return payload_capacity(self.network.mtu)
+
+    @property
+    def events_per_payload(self) -> int:
+        """Market events that fit one message beside its seal."""
+        return (self.payload_bytes - SEAL_BYTES) // EVENT_BYTES
+
+    # ---- groups
+
+    def data_group(self, stripe: int = 0) -> str:
+        """DATA of a stripe."""
+        return _nth(self.network.groups, 2 * stripe)
+
+    def control_group(self, stripe: int = 0) -> str:
+        """All other multicast packets of a stripe's core."""
+        return _nth(self.network.groups, 2 * stripe + 1)
+
+    def line_group(self, name: str) -> str:
+        """REL of one receiver, or the repairs of one retransmit server."""
+        plan = self.by_name[name]
+        base = self.network.lines if plan.role.is_receiver else self.network.repairs
+        return _nth(base, plan.number)
+
+    def data_members(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who listens to DATA."""
+        return tuple(plan for plan in self.receivers if stripe in plan.stripes)
+
+    def data_senders(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who sends DATA."""
+        return tuple(plan for plan in self.by_role(NodeRole.PRIMARY_SOURCE) if stripe in plan.stripes)
+
+    def control_members(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who listens to the control group: receivers, reformation servers and the stripe's primary sources."""
+        others = (NodeRole.PRIMARY_SOURCE, NodeRole.REFORMATION_SERVER)
+        return tuple(
+            plan for plan in self.nodes if stripe in plan.stripes and (plan.role.is_receiver or plan.role in others)
+        )
+
+    def control_senders(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who sends to the control group: receivers and reformation servers."""
+        return tuple(plan for plan in self.control_members(stripe) if not plan.role.is_source)
+
+    def line_listeners(self, name: str) -> tuple[NodePlan, ...]:
+        """Who hears a node's line: whoever lists it, and for a retransmit server whoever asks it."""
+        return tuple(plan for plan in self.nodes if name in plan.lines or name in plan.retransmit)
+
+    # ---- places
+
+    def delay_ns(self, a: str, b: str) -> int:
+        """One-way delay of light in fibre between two nodes; 0 where a place is unknown."""
+        known = self._delays.get((a, b))
+        if known is None:
+            here, there = self.by_name[a].place, self.by_name[b].place
+            known = self._delays[a, b] = 0 if here is None or there is None else delay_ns(here, there)
+        return known
+
+    @cached_property
+    def _delays(self) -> dict[tuple[str, str], int]:
+        return {}

@@ -1,0 +1,162 @@
+"""One node as a process: from its market file to a clean end.
+
+    the file → clock, keys, counters → the role with its disk and sockets → status pages → work → SIGTERM
+
+Errors of the configuration come up before anything is opened. What a role cannot go on with (a full disk, a damaged
+store, a mistake of ours) ends the process with a reason; whoever supervises it decides what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack, suppress
+from time import monotonic_ns
+
+from isocast.runtime.clock import SystemClock
+from isocast.runtime.counters import NodeCounters, NodeGauges
+from isocast.runtime.http import StatusServer, monitor_pages
+from isocast.runtime.key_files import load_keys
+from isocast.runtime.logs import get_log
+from isocast.runtime.market import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.metric_table import Identity
+from isocast.runtime.notify import notify
+from isocast.runtime.priority import become_punctual
+from isocast.runtime.roles.context import Context, RoleHost
+from isocast.runtime.status import Monitor
+from isocast.terms.errors import IsocastError
+from isocast.terms.instants import SECOND
+
+__all__ = ["NodeProcess", "run_node"]
+
+_TICK_S = 1.0
+_EAGER_TICK_S = 0.05
+"""Until the node is ready, so that nobody waits a second to hear of it."""
+
+
+class NodeProcess:
+    """A node that lives in this event loop; `isocast node` has one, tests may have several."""
+
+    def __init__(self, market: Market, plan: NodePlan) -> None:
+        """Nothing is opened yet."""
+        self.market = market
+        self.plan = plan
+        self.counters = NodeCounters()
+        self.host: RoleHost | None = None
+        self.failure: BaseException | None = None
+        self.stopping = asyncio.Event()
+        self._log = get_log(node=plan.name, role=plan.role.value)
+        self._opened = AsyncExitStack()
+        identity = Identity(
+            name=plan.name,
+            role=plan.role,
+            node_id=plan.node,
+            stripe=plan.stripes[0],
+            city=plan.place.name if plan.place else "",
+        )
+        self.monitor = Monitor(identity, self.counters, self._gauges)
+
+    async def start(self) -> None:
+        """Open everything and begin, or raise and leave nothing open."""
+        async with AsyncExitStack() as opened:
+            market, plan = self.market, self.plan
+            clock = SystemClock(
+                plan.clock_error_ns or market.clock.bound_ns or None,
+                watch_kernel=market.clock.source is ClockSource.KERNEL,
+                file=market.file,
+            )
+            loop = asyncio.get_running_loop()
+            context = Context(market, plan, clock, load_keys(market, plan), self.counters, loop, self.alarm, self._log)
+            self.host = build_role(context)
+            opened.push_async_callback(self.host.stop)
+            self.host.driver.failed = self._failed
+            await self.host.start()
+            if plan.http_port:
+                server = StatusServer(monitor_pages(self.monitor), self.counters)
+                await server.start(plan.address, plan.http_port)
+                opened.push_async_callback(server.stop)
+            ticking = asyncio.create_task(self._tick(clock), name=f"tick {plan.name}")
+            opened.push_async_callback(_cancelled, ticking)
+            self._opened = opened.pop_all()
+        self._log.info("started", address=self.plan.address, port=self.plan.port)
+
+    async def stop(self) -> None:
+        """End in order."""
+        await self._opened.aclose()
+        self._log.info("stopped")
+
+    def alarm(self, code: str, text: str, remedy: str) -> None:
+        """Something went wrong that a person should know of; logged the first time, counted always."""
+        if self.monitor.alarm(code, text, remedy):
+            self._log.warning(code, what=text, remedy=remedy)
+
+    def _failed(self, error: BaseException) -> None:
+        """The role cannot go on."""
+        if self.failure is None:
+            self.failure = error
+            self._log.error("failed", error=type(error).__name__, what=str(error))
+        self.stopping.set()
+
+    def _gauges(self) -> NodeGauges:
+        return NodeGauges() if self.host is None else self.host.gauges()
+
+    async def _tick(self, clock: SystemClock) -> None:
+        """Once a second: the clock, the counters, the rates; readiness is told to the supervisor once."""
+        ready = False
+        while True:
+            pause_s = _TICK_S if ready else _EAGER_TICK_S
+            wanted_ns = monotonic_ns() + round(pause_s * SECOND)
+            await asyncio.sleep(pause_s)
+            if self.host is None:
+                return
+            self.host.tick(clock.now())
+            self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+            if not ready:
+                reasons = self.monitor.not_ready()
+                ready = not reasons
+                notify("READY=1" if ready else f"STATUS={reasons[0]}")
+                if ready:
+                    self._log.info("ready")
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def build_role(context: Context) -> RoleHost:
+    """The host of a role; each is imported when it is needed."""
+    match context.plan.role:
+        case NodeRole.PRIMARY_RECEIVER | NodeRole.SECONDARY_RECEIVER:
+            from isocast.runtime.roles.receiver import ReceiverHost  # noqa: PLC0415
+
+            return ReceiverHost(context)
+        case NodeRole.PRIMARY_SOURCE:
+            from isocast.runtime.roles.source import SourceHost  # noqa: PLC0415
+
+            return SourceHost(context)
+        case NodeRole.REFORMATION_SERVER:
+            from isocast.runtime.roles.reformation import ReformationHost  # noqa: PLC0415
+
+            return ReformationHost(context)
+        case _:
+            raise IsocastError(f"{context.plan.role} does not run yet")
+
+
+async def run_node(market: Market, plan: NodePlan) -> None:
+    """Run one node until SIGTERM or SIGINT, or until it fails: then its error is raised."""
+    granted = become_punctual(realtime=market.clock.realtime)
+    process = NodeProcess(market, plan)
+    get_log().info("priority", detail=granted.detail)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.stopping.set)
+    await process.start()
+    try:
+        await process.stopping.wait()
+    finally:
+        notify("STOPPING=1")
+        await process.stop()
+    if process.failure is not None:
+        raise IsocastError(f"{plan.name}: {process.failure}") from process.failure

@@ -1,0 +1,94 @@
+"""A reformation server as a process: its ballots survive it (§4.3)."""
+
+from __future__ import annotations
+
+from isocast.nodes.reformation_server import ReformationServer
+from isocast.ring.effects import Record, RingDecided
+from isocast.runtime.channels import NodeKeys
+from isocast.runtime.counters import NodeGauges, gauges_from
+from isocast.runtime.founding import begun, is_new
+from isocast.runtime.roles.context import Context
+from isocast.runtime.server_store import open_server_store
+from isocast.terms.instants import NEVER
+
+__all__ = ["ReformationHost"]
+
+
+class ReformationHost:
+    """What surrounds the machine of one reformation server."""
+
+    def __init__(self, context: Context) -> None:
+        """Open disk and sockets."""
+        self._context = context
+        market, plan = context.market, context.plan
+        self.store = open_server_store(
+            context.directory / "ballots",
+            context.store_identity(),
+            settings=context.store_settings(),
+            fresh=is_new(context.directory),
+        )
+        regions = {node.node: node.place.name if node.place else node.name for node in market.receivers}
+        self.machine = ReformationServer(
+            plan.node,
+            market.ring_settings(context.stripe),
+            market.servers.index(plan.node),
+            regions,
+            self.store.state,
+        )
+        self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
+        self.driver = context.driver(self.machine, self, self._channels)
+
+    def persist(self, records: list[Record]) -> None:
+        """A ballot is on disk before anybody hears of it."""
+        self.store.append_many(records)
+        for record in records:
+            if isinstance(record, RingDecided):
+                self._context.counters.reformations += 1
+                ring = record.ring
+                names = ", ".join([self._context.market.name_of(site) for site in ring.ring])
+                self._context.log.info(
+                    "ring decided", epoch=str(ring.ballot), members=names, first_token=ring.first_token
+                )
+
+    def perform(self, effect: object, now: int) -> None:
+        """It has no effects of its own."""
+
+    def next_deadline(self) -> int:
+        """None of its own."""
+        return NEVER
+
+    def wake(self, now: int) -> None:
+        """Nothing to do."""
+
+    async def start(self) -> None:
+        """Begin."""
+        begun(self._context.directory)
+        if self.store.forgot:
+            # It may have used any ballot before, and must not use one again.
+            self._context.alarm(
+                "forgot",
+                "this server's disk was lost, and with it the ballots that it used; it stays silent",
+                "remove its name from the market and add it again under a new number",
+            )
+            return
+        self.driver.start()
+
+    def tick(self, _: int) -> None:
+        """Bring counts up to date."""
+        self._context.clock.check()
+        self._channels.collect()
+        self._context.counters.store_bytes = self.store.counters.bytes
+
+    def gauges(self) -> NodeGauges:
+        """The machine's state."""
+        gauges = gauges_from(self.machine.snapshot())
+        ring, market = self.machine.ring, self._context.market
+        gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
+        gauges.ring_configured = len(market.universe)
+        return gauges
+
+    async def stop(self) -> None:
+        """Close."""
+        self.driver.stop()
+        self._channels.close()
+        self.store.close()

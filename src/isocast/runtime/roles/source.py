@@ -1,0 +1,220 @@
+"""A primary source as a process: its outbox, and the door through which floors publish (§4.2).
+
+A batch that was accepted is on disk and will be in the sequence, whatever dies. What the window does not allow yet
+waits at the door, in order, and is never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isocast.nodes.primary_source import PrimarySource
+from isocast.ring.effects import PublishAccepted, PublishRejected, Record
+from isocast.ring.inputs import PublishRequested
+from isocast.runtime.channels import NodeKeys
+from isocast.runtime.counters import NodeGauges, gauges_from
+from isocast.runtime.door import Door, Visit
+from isocast.runtime.founding import begun
+from isocast.runtime.outbox_store import open_outbox_store
+from isocast.runtime.roles.context import Context
+from isocast.terms.errors import IsocastError
+from isocast.terms.ids import Label, source_id
+from isocast.terms.instants import NEVER
+from isocast.wire.door import Accepted, Publish, Refused
+from isocast.wire.frame import Kind
+from isocast.wire.limits import EVENT_BYTES
+
+__all__ = ["PublishError", "SourceHost"]
+
+WAITING_MAX = 65_536
+"""Batches that wait for the window, over all visitors: then the door reads no more until some are out."""
+_CHUNK = 256
+"""Batches given to the machine at once: tokens have their turn between two chunks."""
+
+
+class PublishError(IsocastError):
+    """A batch that no source can take, and why."""
+
+
+@dataclass(slots=True)
+class _Order:
+    """Batches of one caller, and who waits for their labels."""
+
+    batches: Sequence[tuple[bytes, bytes]]
+    done: asyncio.Future[tuple[Label, ...]]
+    labels: list[Label]
+
+
+class SourceHost:
+    """What surrounds the machine of one source."""
+
+    def __init__(self, context: Context) -> None:
+        """Open outbox and sockets."""
+        self._context = context
+        market, plan = context.market, context.plan
+        self._counters = context.counters
+        self._clock = context.clock
+        self.store = open_outbox_store(
+            context.directory / "outbox", context.store_identity(), settings=context.store_settings()
+        )
+        own = source_id(plan.number, self.store.incarnation)
+        settings = market.ring_settings(context.stripe)
+        seal = context.keys.sealer(plan.number).seal if market.seal else None
+        self.machine = PrimarySource(own, settings, self.store.state, seal)
+        self._channels = context.channels(own, NodeKeys(context.keys.core_ring()))
+        self.driver = context.driver(self.machine, self, self._channels)
+        self.door = Door(context.publish_door_key, self._serve, self._complain)
+        self._waiting: deque[_Order] = deque()
+        self._waiting_batches = 0
+        self._room = asyncio.Event()
+        self._answers: dict[bytes, PublishAccepted | PublishRejected] = {}
+        self._tokens_seen = 0
+        self._token_at = 0
+
+    # Publishing ---------------------------------------------------------------------------------
+
+    async def publish(self, batches: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
+        """Put (key, payload) batches into the sequence, in this order; returns when all are in the outbox.
+
+        Waits while the window is full. PublishError for a payload that fits no packet.
+        """
+        limit = self._context.market.events_per_payload * EVENT_BYTES
+        for _, payload in batches:
+            if len(payload) > limit:
+                raise PublishError(f"a batch of {len(payload)} bytes: at most {limit} fit a message of this market")
+        order = _Order(batches, self._context.loop.create_future(), [])
+        self._waiting.append(order)
+        self._waiting_batches += len(batches)
+        self._pump()
+        return await order.done
+
+    def _pump(self) -> None:
+        """Give the machine as much as its window takes, in order."""
+        while self._waiting:
+            snapshot = self.machine.snapshot()
+            room = min(snapshot.window - snapshot.unacknowledged, _CHUNK)
+            if room <= 0:
+                return
+            requests: list[PublishRequested] = []
+            taken: list[tuple[_Order, bytes]] = []
+            for order in self._waiting:
+                ahead = order.batches[len(order.labels) : len(order.labels) + room - len(requests)]
+                requests += [PublishRequested(key, payload) for key, payload in ahead]
+                taken += [(order, key) for key, _ in ahead]
+                if len(requests) >= room:
+                    break
+            self._answers.clear()
+            self.driver.feed(*requests)
+            if not self._settle(taken):
+                return
+
+    def _settle(self, taken: list[tuple[_Order, bytes]]) -> bool:
+        """Hand out the labels; False when the window closed on the way."""
+        for order, key in taken:
+            answer = self._answers.get(key)
+            if not isinstance(answer, PublishAccepted):
+                return False
+            order.labels.append(answer.label)
+            self._waiting_batches -= 1
+            if len(order.labels) == len(order.batches):
+                self._waiting.remove(order)
+                if not order.done.done():
+                    order.done.set_result(tuple(order.labels))
+        if self._waiting_batches < WAITING_MAX:
+            self._room.set()
+        return True
+
+    # The driver's side --------------------------------------------------------------------------
+
+    def persist(self, records: list[Record]) -> None:
+        """Write to the outbox before anything is sent or promised."""
+        self.store.append_many(records)
+
+    def perform(self, effect: object, now: int) -> None:
+        """Do one effect of a source."""
+        match effect:
+            case PublishAccepted(key):
+                self._answers[key] = effect
+                self._counters.publishes_accepted += 1
+            case PublishRejected(key):
+                self._answers[key] = effect
+                self._counters.publishes_rejected += 1
+            case _:
+                self._token_at = now
+
+    def next_deadline(self) -> int:
+        """None of its own."""
+        return NEVER
+
+    def wake(self, now: int) -> None:
+        """Nothing to do."""
+
+    # Life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the door and begin; `after_step` lets what waits follow each token."""
+        plan = self._context.plan
+        begun(self._context.directory)
+        self.driver.after_step = self._after_step
+        if plan.tcp_port:
+            await self.door.open(plan.address, plan.tcp_port)
+        self.driver.start()
+
+    def _after_step(self, now: int) -> None:
+        heard = self._counters.received_of(Kind.TOKEN) + self._counters.received_of(Kind.TOKENPART)
+        if heard != self._tokens_seen:
+            self._tokens_seen = heard
+            self._token_at = now
+        if self._waiting:
+            self._context.loop.call_soon(self._pump)
+
+    def tick(self, _: int) -> None:
+        """Bring counts up to date."""
+        self._clock.check()
+        self._channels.collect()
+        self._counters.store_bytes = self.store.counters.bytes
+
+    def gauges(self) -> NodeGauges:
+        """The machine's state, and what only the host knows."""
+        gauges = gauges_from(self.machine.snapshot())
+        status = self._clock.status
+        gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
+        gauges.clock_source = status.bound_source.value
+        gauges.clock_synchronised = status.kernel_synchronised
+        gauges.clock_trusted = status.trusted
+        gauges.clock_bound_ns = status.bound_ns
+        gauges.clients = self.door.visitors
+        return gauges
+
+    async def stop(self) -> None:
+        """Stop, then close; what waits at the door was never accepted."""
+        self.driver.stop()
+        await self.door.close()
+        for order in self._waiting:
+            order.done.cancel()
+        self._channels.close()
+        self.store.close()
+
+    # The door -----------------------------------------------------------------------------------
+
+    async def _serve(self, guest: Visit) -> None:
+        while (message := await guest.receive()) is not None:
+            if not isinstance(message, Publish):
+                await guest.send(Refused("this door takes batches to publish; ask a retransmit server for ranges"))
+                continue
+            while self._waiting_batches >= WAITING_MAX:
+                self._room.clear()
+                await self._room.wait()
+            try:
+                labels = await self.publish(message.batches)
+            except PublishError as reason:
+                await guest.send(Refused(str(reason)))
+                continue
+            self._counters.events_published += sum([len(payload) for _, payload in message.batches]) // EVENT_BYTES
+            await guest.send(Accepted(labels))
+
+    def _complain(self, name: str, text: str) -> None:
+        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "check its key file, and that it reads its answers")

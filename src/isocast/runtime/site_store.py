@@ -1,0 +1,347 @@
+"""What a receiver must not forget: prom, e_acc with its ring, and the log (protocol §3).
+
+The log's payloads are on the disk only; memory has eight bytes for each entry that is kept. What is stable is folded
+into a checkpoint, which is written down now and then: a restart reads the log from the newest one on, and segments
+that hold nothing but older entries go when there are more of them than the settings keep.
+
+How far the site has released is not here: its journal of releases knows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from isocast.ring.answers import ANSWERS_MAX
+from isocast.ring.effects import EntryAppended, PromiseMade, Record, RingInstalled
+from isocast.ring.entries import LogEntry
+from isocast.ring.storage import SiteState
+from isocast.runtime.node_store import NodeStore
+from isocast.runtime.records import (
+    Kind,
+    entry_number,
+    read_entry,
+    read_installed,
+    read_promise,
+    record_frames,
+    verify_entry,
+)
+from isocast.runtime.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
+from isocast.runtime.store import Location, Store
+from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
+from isocast.runtime.store_segments import Frame, Stored
+from isocast.runtime.store_settings import StoreSettings
+from isocast.terms.errors import LocalProtocolError, StoreError
+from isocast.terms.ids import NO_EPOCH, Epoch
+from isocast.wire.packets import NewRing, Token
+from isocast.wire.token_body import token_digest
+
+__all__ = ["SiteStore", "open_site_store"]
+
+_OFFSET_BITS = 40
+"""A location in eight bytes: offsets up to 1 TiB, and 16 million segments."""
+_SNAPSHOT_TOKENS = 256
+"""Stable tokens after which a snapshot is written: what a restart reads beyond what it needs."""
+_SNAPSHOT_SHARE = 8
+"""Or this part of a segment's bytes, for tokens that are large."""
+
+
+def open_site_store(
+    directory: Path,
+    identity: StoreIdentity,
+    blank: Callable[[], SiteState],
+    settings: StoreSettings | None = None,
+    *,
+    fresh: bool = False,
+    votes: bool = True,
+    released: int | None = None,
+    boot: str | None = None,
+) -> SiteStore:
+    """Open a receiver's store, or make it.
+
+    `fresh` says that the site may be new: without it an empty directory is a lost one, and the site has forgotten.
+    `votes`: whether it makes promises; a secondary receiver makes none, and goes on from whatever is left.
+    `released` is the token up to which its journal has everything: the log will begin at or below it.
+    """
+    settings = settings or StoreSettings()
+    store = Store(directory, Role.SITE, identity, settings, boot_id() if boot is None else boot)
+    try:
+        return _opened(store, blank, fresh=fresh, votes=votes, released=released)
+    except BaseException:
+        store.abandon()
+        raise
+
+
+def _opened(
+    store: Store, blank: Callable[[], SiteState], *, fresh: bool, votes: bool, released: int | None
+) -> SiteStore:
+    marker, past = store.marker, store.past
+    lost = past is Past.NONE and not fresh
+    if votes and (lost or past is Past.DOUBTFUL or (marker is not None and marker.forgot)):
+        store.mark(forgot=True)
+        return SiteStore(store, blank(), Log(), forgot=True)
+    if marker is not None and marker.begun:
+        try:
+            log, state = Log(), blank()
+            log.replay(store, lenient=past is Past.DOUBTFUL)
+            log.restore(store, state, released)
+        except StoreError:
+            if past is not Past.DOUBTFUL:
+                raise
+        else:
+            opened = SiteStore(store, state, log)
+            store.resume(opened.snapshot)
+            return opened
+    log, state = Log(), blank()
+    log.held = state.held
+    opened = SiteStore(store, state, log)
+    store.begin(opened.snapshot)
+    return opened
+
+
+class Log:
+    """Where each entry lies, and what else the records say."""
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self.promised: Epoch = NO_EPOCH
+        self.ring: NewRing | None = None
+        self.held = 0
+        self.places = array("Q")
+        """The location of each entry that is kept, up to `held`."""
+        self.snapshots: list[tuple[int, Location]] = []
+        """While opening: the checkpoint's token of each snapshot, and where it lies."""
+
+    @property
+    def first(self) -> int:
+        """The oldest entry that is kept."""
+        return self.held - len(self.places) + 1
+
+    def add(self, place: Location) -> None:
+        """The next entry lies there."""
+        self.places.append(place.segment << _OFFSET_BITS | place.offset)
+        self.held += 1
+
+    def cut(self, keep: int) -> None:
+        """Forget everything above a token."""
+        del self.places[max(keep + 1 - self.first, 0) :]
+        self.held = keep
+
+    def place(self, number: int) -> Location:
+        """Where an entry lies that is kept."""
+        packed = self.places[number - self.first]
+        return Location(packed >> _OFFSET_BITS, packed & ((1 << _OFFSET_BITS) - 1))
+
+    def last_in(self, segment: int) -> int:
+        """The newest entry that lies in this segment or an older one. Places rise with the numbers."""
+        return self.first - 1 + bisect_left(self.places, (segment + 1) << _OFFSET_BITS)
+
+    def forget_before(self, segment: int) -> None:
+        """Older segments are gone."""
+        del self.places[: bisect_left(self.places, segment << _OFFSET_BITS)]
+
+    # What the disk says -------------------------------------------------------------------------
+
+    def replay(self, store: Store, *, lenient: bool) -> None:
+        """Read everything but the payloads."""
+        for segment, record in store.replay(verify_entry, lenient=lenient):
+            place = Location(segment, record[-1].offset)
+            try:
+                self._take(segment, record)
+            except ValueError as reason:
+                store.fail_at(place, str(reason))
+
+    def _take(self, segment: int, record: tuple[Stored, ...]) -> None:
+        kind, offset, checked, _ = record[-1]
+        match kind:
+            case Kind.ENTRY:
+                self._follow(segment, record)
+            case Kind.PROMISE:
+                self.promised = read_promise(checked).ballot
+            case Kind.RING:
+                ring, keep, entries = read_installed(checked)
+                if entries != len(record) - 1 or keep > self.held:
+                    raise ValueError(f"a ring with {len(record) - 1} entries of {entries} on top of token {keep}")
+                self.cut(keep)
+                self._follow(segment, record[:-1])
+                self.ring, self.promised = ring, ring.ballot
+            case Kind.SITE:
+                point, promised, ring_now, held = read_site_snapshot(checked)
+                if self.snapshots and held != self.held:
+                    raise ValueError(f"a snapshot of a log up to token {held}, and the log ends at {self.held}")
+                self.held, self.promised, self.ring = held, promised, ring_now
+                self.snapshots.append((point.token_number, Location(segment, offset)))
+            case _:
+                raise ValueError(f"a record of kind {kind}, which is no site's")
+
+    def _follow(self, segment: int, entries: tuple[Stored, ...]) -> None:
+        for stored in entries:
+            number = entry_number(stored.checked)
+            if number != self.held + 1:
+                raise ValueError(f"token {number} follows token {self.held}")
+            self.add(Location(segment, stored.offset))
+
+    def restore(self, store: Store, state: SiteState, released: int | None) -> None:
+        """Fill a blank state: from the newest checkpoint that the journal has reached, entry after entry."""
+        fitting = [place for token, place in self.snapshots if released is None or token <= released]
+        if not fitting:
+            rule = f"no snapshot of the log that begins where the journal ends, with token {released}"
+            raise StoreError(str(store.directory), f"{rule}: {Role.SITE.advice}")
+        state.checkpoint = read_site_snapshot(store.read(fitting[-1])[1]).checkpoint
+        state.promised, state.ring = self.promised, self.ring
+        if released is not None:
+            state.released = released
+        digest, floor = state.checkpoint.digest, state.checkpoint.token_number
+        if floor + 1 < self.first:
+            store.fail_at(fitting[-1], f"the tokens from {floor + 1} to {self.first - 1} are missing")
+        for number in range(floor + 1, self.held + 1):
+            entry = self.read(store, number)
+            if entry.token.prev_digest != digest:
+                store.fail_at(self.place(number), f"token {number} does not continue the chain")
+            digest = token_digest(entry.token)
+            state.entries[number] = entry
+
+    def read(self, store: Store, number: int) -> LogEntry:
+        """One entry, from the disk."""
+        place = self.place(number)
+        _, checked, loose = store.read(place)
+        try:
+            entry = read_entry(checked, loose)
+        except ValueError as reason:
+            store.fail_at(place, str(reason))
+        if entry.token.token_number != number:
+            store.fail_at(place, f"token {entry.token.token_number} stands where token {number} belongs")
+        return entry
+
+
+class SiteStore(NodeStore):
+    """A receiver's state on disk; made by `open_site_store`."""
+
+    def __init__(self, store: Store, state: SiteState, log: Log, *, forgot: bool = False) -> None:
+        """On top of an open directory, from what was read of it."""
+        self.forgot = forgot
+        """The disk was lost, or may have lost its end: this site must never vote again under its id."""
+        super().__init__(store)
+        self._log = log
+        self._restored: SiteState | None = state
+        self._floor = state.checkpoint.copy()
+        self._tokens: dict[int, Token] = {number: entry.token for number, entry in state.entries.items()}
+        self._noted = state.checkpoint.token_number
+        self._noted_at = 0
+
+    @property
+    def state(self) -> SiteState:
+        """What the disk said when the store was opened: for making the machine, before the first record is appended."""
+        if self._restored is None:
+            raise LocalProtocolError("the state of a site is read before anything is appended")
+        return self._restored
+
+    @property
+    def held(self) -> int:
+        """The newest token on disk."""
+        return self._log.held
+
+    @property
+    def first(self) -> int:
+        """The oldest token that can be read; `held` + 1 when there is none."""
+        return self._log.first
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def append_many(self, records: Sequence[Record]) -> None:
+        """Make records durable together: one write, and one fdatasync where power failures count."""
+        if self.forgot:
+            rule = f"this site has forgotten what it promised: {Role.SITE.advice}"
+            raise StoreError(str(self._store.directory), rule)
+        held = self._log.held
+        frames: list[Frame] = []
+        for record in records:
+            held = self._checked(record, held)
+            frames += record_frames(record)
+        places = iter(self._store.write(frames))
+        self._restored = None
+        for record in records:
+            match record:
+                case EntryAppended(entry):
+                    self._add(entry, next(places))
+                case RingInstalled(ring, keep, suffix):
+                    for number in range(keep + 1, self._log.held + 1):
+                        del self._tokens[number]
+                    self._log.cut(keep)
+                    for entry in suffix:
+                        self._add(entry, next(places))
+                    next(places)
+                    self._log.ring, self._log.promised = ring, ring.ballot
+                case PromiseMade(ballot):
+                    next(places)
+                    self._log.promised = ballot
+                case _:
+                    pass
+
+    def _checked(self, record: Record, held: int) -> int:
+        """The newest token after a record that continues a log up to `held`."""
+        match record:
+            case EntryAppended(entry):
+                entries, keep = (entry,), held
+            case RingInstalled(_, keep, entries):
+                if not self._floor.token_number <= keep <= held:
+                    rule = f"the log from {self._floor.token_number} to {held} cannot be cut back to {keep}"
+                    raise LocalProtocolError(rule)
+            case PromiseMade():
+                return held
+            case _:
+                raise LocalProtocolError(f"{type(record).__name__} is no record of a site")
+        for number, entry in enumerate(entries, keep + 1):
+            if entry.token.token_number != number:
+                raise LocalProtocolError(f"token {entry.token.token_number} does not follow {number - 1}")
+        return keep + len(entries)
+
+    def _add(self, entry: LogEntry, place: Location) -> None:
+        self._log.add(place)
+        self._tokens[entry.token.token_number] = entry.token
+
+    def snapshot(self) -> Frame:
+        """What a segment begins with now."""
+        log = self._log
+        self._noted, self._noted_at = self._floor.token_number, self.counters.bytes
+        return site_snapshot(SiteSnapshot(self._floor, log.promised, log.ring, log.held))
+
+    # The past -----------------------------------------------------------------------------------
+
+    def collected(self, token_number: int) -> None:
+        """Everything up to here is stable, released and in the journal (`Collect`): old segments may go."""
+        for number in range(self._floor.token_number + 1, min(token_number, self._log.held) + 1):
+            self._floor.advance(LogEntry(self._tokens.pop(number), (), b""))
+        new = self._floor.token_number - self._noted
+        grown = self.counters.bytes - self._noted_at
+        if new >= _SNAPSHOT_TOKENS or (new and grown * _SNAPSHOT_SHARE >= self._store.settings.segment_bytes):
+            self._store.write([self.snapshot()])
+        self._retire()
+
+    def _retire(self) -> None:
+        """Remove segments beyond those to be kept in which a restart would not need anything."""
+        store = self._store
+        oldest = store.oldest
+        while store.newest - oldest >= store.settings.keep_segments and self._log.last_in(oldest) <= self._noted:
+            oldest += 1
+        if oldest > store.oldest:
+            store.remove_before(oldest)
+            self._log.forget_before(oldest)
+
+    def read(self, first: int, last: int) -> tuple[LogEntry, ...]:
+        """The entries of a range that the disk still has, from the disk.
+
+        At least one, if there is one, and then no more than a site may send in one answer.
+        """
+        entries: list[LogEntry] = []
+        messages = 0
+        for number in range(max(first, self._log.first), min(last, self._log.held) + 1):
+            entry = self._log.read(self._store, number)
+            messages += 1 + len(entry.messages)
+            if entries and messages > ANSWERS_MAX:
+                break
+            entries.append(entry)
+            self.counters.entries_read += 1
+        return tuple(entries)

@@ -1,0 +1,180 @@
+"""Sealed payloads: known answers, no nonce twice, and nothing opens that was touched."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocast.security import sealing
+from isocast.security.keys import Purpose, SecretKey, derive
+from isocast.security.sealing import SEAL_TAG_BYTES, Opener, Sealer
+from isocast.terms.errors import ForgeryError, LocalProtocolError, RemoteProtocolError, StrangerError
+from isocast.terms.ids import Label, source_id
+from isocast.wire.limits import SEAL_BYTES
+
+RAW = bytes(range(32))
+SECRET = SecretKey(RAW)
+SOURCE = source_id(3, 0x01020304)
+LABEL = Label(SOURCE, 0x1122334455667788)
+PAYLOAD = b"48 bytes of an event, and whatever else there is"
+GOLDEN = Path(__file__).parent / "golden" / "sealed.hex"
+
+
+def sealed(payload: bytes = PAYLOAD, stripe: int = 1, label: Label = LABEL) -> bytes:
+    return Sealer(SECRET, label.source >> 32).seal(stripe, label, payload)
+
+
+def opener() -> Opener:
+    return Opener({3: SECRET})
+
+
+def test_what_is_sealed_is_opened() -> None:
+    assert opener().open(1, LABEL, sealed()) == PAYLOAD
+
+
+def test_the_known_answer() -> None:
+    """Another implementation must seal the same, for ever: a change here is another wire version."""
+    assert sealed().hex() == "".join(GOLDEN.read_text(encoding="ascii").split())
+
+
+def test_a_seal_is_gcm_with_the_label_as_nonce_and_the_header_as_associated_data() -> None:
+    key = derive(RAW, Purpose.SEAL, source_id(3, 0), 1)
+    nonce = bytes.fromhex("010203041122334455667788")
+    associated = bytes.fromhex("000100000003010203041122334455667788")
+    assert AESGCM(key).decrypt(nonce, sealed(), associated) == PAYLOAD
+
+
+def test_a_seal_takes_16_bytes_of_the_28_that_are_kept_for_it() -> None:
+    assert len(sealed()) == len(PAYLOAD) + SEAL_TAG_BYTES <= len(PAYLOAD) + SEAL_BYTES
+    assert sealed(b"") != b""
+    assert opener().open(1, LABEL, sealed(b"")) == b""
+
+
+# ---- nonces
+
+
+class Recorder:
+    """In place of AES-GCM: every (key, nonce) it was given."""
+
+    used: list[tuple[bytes, bytes]]
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def encrypt(self, nonce: bytes, payload: bytes, _: bytes) -> bytes:
+        Recorder.used.append((self._key, nonce))
+        return payload
+
+
+LABELS = st.tuples(
+    st.integers(min_value=0, max_value=2**16 - 1),
+    st.integers(min_value=1, max_value=2**32 - 1),
+    st.integers(min_value=0, max_value=2**32 - 1),
+    st.integers(min_value=0, max_value=2**64 - 1),
+)
+
+
+@given(st.lists(LABELS, unique=True, min_size=1, max_size=30))
+def test_no_two_labels_meet_under_one_key_and_nonce(labels: list[tuple[int, int, int, int]]) -> None:
+    """Even where all sources were given the same file."""
+    Recorder.used = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "AESGCM", Recorder)
+        sealers: dict[int, Sealer] = {}
+        for stripe, source, incarnation, number in sorted(labels, key=lambda label: label[3]):
+            sealer = sealers.setdefault(source, Sealer(SECRET, source))
+            sealer.seal(stripe, Label(source_id(source, incarnation), number), b"")
+    assert len(set(Recorder.used)) == len(labels)
+
+
+def test_a_number_is_sealed_once() -> None:
+    sealer = Sealer(SECRET, 3)
+    sealer.seal(0, Label(SOURCE, 5), b"one")
+    for number in (5, 4):
+        with pytest.raises(LocalProtocolError, match="a seal is made once"):
+            sealer.seal(0, Label(SOURCE, number), b"another")
+    sealer.seal(0, Label(SOURCE, 6), b"next")
+    sealer.seal(1, Label(SOURCE, 5), b"another stripe")
+    sealer.seal(0, Label(source_id(3, 9), 5), b"another incarnation")
+
+
+def test_a_source_seals_for_itself_only() -> None:
+    with pytest.raises(LocalProtocolError, match="source 3 does not seal for source 4"):
+        Sealer(SECRET, 3).seal(0, Label(source_id(4, 1), 1), b"")
+
+
+# ---- forgeries
+
+
+def test_every_byte_counts() -> None:
+    frame = sealed()
+    for place in range(len(frame)):
+        for bit in (1, 0x80):
+            touched = bytearray(frame)
+            touched[place] ^= bit
+            with pytest.raises(ForgeryError, match="the seal is broken"):
+                opener().open(1, LABEL, bytes(touched))
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 40])
+def test_a_piece_of_a_seal_is_none(length: int) -> None:
+    with pytest.raises(RemoteProtocolError):
+        opener().open(1, LABEL, sealed()[:length])
+
+
+@pytest.mark.parametrize(
+    "stripe, label",
+    [
+        (0, LABEL),
+        (1, Label(LABEL.source, LABEL.number + 1)),
+        (1, Label(source_id(3, 1), LABEL.number)),
+        (1, Label(source_id(2, 0x01020304), LABEL.number)),
+    ],
+)
+def test_a_payload_opens_under_its_own_label_only(stripe: int, label: Label) -> None:
+    with pytest.raises(ForgeryError):
+        Opener({2: SECRET, 3: SECRET}).open(stripe, label, sealed())
+
+
+def test_another_sources_key_opens_nothing() -> None:
+    with pytest.raises(ForgeryError):
+        Opener({3: SecretKey(bytes(32))}).open(1, LABEL, sealed())
+
+
+def test_a_stranger_is_refused() -> None:
+    with pytest.raises(StrangerError, match="no key of source 4"):
+        opener().open(1, Label(source_id(4, 1), 1), sealed())
+
+
+@given(st.binary(max_size=200))
+def test_hostile_bytes_raise_one_error(frame: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        opener().open(1, LABEL, frame)
+
+
+# ---- nothing shows
+
+
+@pytest.mark.parametrize("make", [lambda: Sealer(SECRET, 3), opener], ids=["sealer", "opener"])
+def test_neither_shows_a_key_nor_is_copied(make: Any) -> None:  # noqa: ANN401  # either
+    thing = make()
+    thing.seal(0, Label(SOURCE, 1), b"") if isinstance(thing, Sealer) else thing.open(1, LABEL, sealed())
+    for text in (repr(thing), str(thing)):
+        assert RAW.hex() not in text
+        assert repr(RAW)[2:-1] not in text
+        assert "SecretKey" not in text
+    for act in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="not pickled or copied"):
+            act(thing)
+
+
+def test_an_error_shows_neither_key_nor_payload() -> None:
+    with pytest.raises(ForgeryError) as caught:
+        opener().open(1, LABEL, PAYLOAD * 2)
+    assert PAYLOAD.decode() not in str(caught.value)
+    assert caught.value.__cause__ is None
