@@ -169,10 +169,10 @@ def test_alarms_are_distinct_and_remember_when() -> None:
     assert node.monitor.alarm("disk-full", "the journal took no more", "make room")
     node.pass_seconds(2)
     assert not node.monitor.alarm("disk-full", "the journal took no more: 3 MB", "make room")
+    node.pass_seconds(1)
     assert node.monitor.alarm("slow-customer", "tokyo-desk does not read", "look at it")
-    newest, oldest = node.monitor.status().alarms
-    assert (newest.code, newest.count) == ("slow-customer", 1) or newest.last_ns == oldest.last_ns
-    disk = next(alarm for alarm in node.monitor.status().alarms if alarm.code == "disk-full")
+    slow, disk = node.monitor.status().alarms
+    assert (slow.code, slow.count, slow.first_ns) == ("slow-customer", 1, slow.last_ns)
     assert (disk.count, disk.text, disk.last_ns - disk.first_ns) == (2, "the journal took no more: 3 MB", 2 * SECOND)
     assert node.monitor.reading().alarms == 3
 
@@ -233,12 +233,12 @@ def test_a_newer_or_older_node_is_understood() -> None:
 )
 def test_a_status_of_the_wrong_shape_is_refused(change: dict[str, Any], where: str) -> None:
     with pytest.raises(RemoteProtocolError, match=f"^{where}"):
-        status_from_json(full_status().as_json() | change)
+        status_from_json(json.loads(json.dumps(full_status().as_json())) | change)
 
 
 @pytest.mark.parametrize("value", [None, [], 3, "x", {}])
 def test_what_is_no_status_is_refused(value: object) -> None:
-    with pytest.raises(RemoteProtocolError, match="^status"):
+    with pytest.raises(RemoteProtocolError, match=r"^status"):
         status_from_json(value)
 
 
@@ -304,7 +304,7 @@ def test_somebody_who_never_answers_holds_up_nobody_else() -> None:
         await server.start()
         try:
             targets = [Target("127.0.0.1", mute.sockets[0].getsockname()[1]), Target("127.0.0.1", server.port)]
-            return await poll(targets, seconds=0.5)
+            return await poll(targets, seconds=2.0)
         finally:
             await server.stop()
             mute.close()
@@ -312,5 +312,5 @@ def test_somebody_who_never_answers_holds_up_nobody_else() -> None:
                 writer.transport.abort()
 
     first, second = asyncio.run(play())
-    assert first.trouble == "no answer within 0.5 s"
+    assert first.trouble == "no answer within 2 s"
     assert second.status is not None

@@ -88,7 +88,8 @@ def test_get_and_in_know_whom_the_brackets_know() -> None:
     assert keys.get(source_id(3, 9)) == derive(b"\7" * 32, Purpose.TAG, source_id(3, 9))
     assert source_id(3, 8) in ring()
     assert 1 in keys
-    assert "1" not in keys
+    text: object = "1"
+    assert text not in keys
 
 
 def test_invented_incarnations_do_not_fill_the_memory() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from isocast.terms import formulas
 from isocast.terms.instants import MICROSECOND, MILLISECOND
 from isocast.terms.profiles import PROFILES
 from isocast.terms.timing import Gate
@@ -50,3 +51,9 @@ def test_detection_leaves_room_for_the_distance_that_a_profile_is_for() -> None:
     for profile in PROFILES.values():
         assert profile.one_way_delay_ns < profile.detect_ns
     assert PROFILES["world"].detect_ns > 100 * MILLISECOND, "half-way round the earth"
+
+
+def test_three_layers_add_the_second_layers_time_twice_and_the_formula_says_so() -> None:
+    text = str(formulas.release_delay(PROFILES["lan"].timing(5, layers=3)))
+    assert text.startswith("δ_N+2ε+k_r·τ_r+(δ_N+2ε)+2·(δ_S+k_r·τ_{r,S}) = ")
+    assert text.endswith("+2·(0.003+4·0.011) = 0.1444")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from isocast.hierarchy.edge import CustomerThrottled
+from isocast.hierarchy.archive_effects import CustomerThrottled
 from isocast.hierarchy.gaps import missing_runs
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId

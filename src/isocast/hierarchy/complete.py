@@ -57,7 +57,7 @@ class Complete:
 
     # Packets ------------------------------------------------------------------------------------
 
-    def take(self, packets: Sequence[Packet], now: int) -> None:
+    def take(self, packets: Sequence[Packet], now: int, *, door: bool = False) -> None:
         """A burst, in the order in which it came. Kept flat: this runs for every packet of every line."""
         arbitration, held, stripe = self._arbitration, self.held, self._stripe
         recent, came, mask = arbitration.recent.packets, arbitration.recent.came, arbitration.recent.mask
@@ -74,7 +74,7 @@ class Complete:
                 if line is not None:
                     arbitration.burst_over(line, wins, duplicates, duplicate, now)
                 owner, wins, duplicates, duplicate = packet.sender, 0, 0, 0
-                line = arbitration.lines.by_owner.get(owner)
+                line = arbitration.lines.door if door else arbitration.lines.by_owner.get(owner)
             if line is None or packet.stripe != stripe or packet.count != 1:
                 self._on_other(line, packet, following, now)
                 continue
@@ -204,7 +204,7 @@ class Complete:
     def on_range(self, event: RangeArrived, now: int) -> None:
         """A door answered."""
         before = self.next
-        self.take(event.packets, now)
+        self.take(event.packets, now, door=True)
         arbitration = self._arbitration
         refuted = arbitration.lines.refute(event.newest, now)
         arbitration.out.extend(refuted)

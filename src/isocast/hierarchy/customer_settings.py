@@ -54,7 +54,8 @@ class CustomerSettings:
     lines: tuple[NodeId, ...]
     """The receivers whose lines it hears: two or more, so that one may fail."""
     servers: tuple[NodeId, ...] = ()
-    """The retransmit servers that it may ask, the nearest first. Their lines, which carry repairs, are heard too."""
+    """The retransmit servers that it may ask, the nearest first. Their lines, which carry repairs, are heard too.
+    A receiver with a door may be a line and a server."""
     grade: Grade = Grade.COMPLETE
     """Everything, or the newest only."""
     stripe: int = 0
@@ -100,8 +101,7 @@ class CustomerSettings:
         """Refuse what cannot work."""
         if not self.lines:
             raise LocalProtocolError("a customer needs a line, better two")
-        nodes = self.lines + self.servers
-        if len(nodes) != len(dict.fromkeys(nodes)):
+        if any(len(nodes) != len(dict.fromkeys(nodes)) for nodes in (self.lines, self.servers)):
             raise LocalProtocolError("a line or server is named twice")
         if not self.servers and (self.grade is Grade.COMPLETE or self.join is JoinPoint.SNAPSHOT):
             raise LocalProtocolError("grade complete, and a start from a snapshot, need a retransmit server")

@@ -20,16 +20,12 @@ from isocast.wire.events import EventArray, events_view
 from isocast.wire.packets import Released
 
 __all__ = [
-    "Archive",
-    "ArchiveRead",
-    "ArchiveTrimmed",
     "ClaimRefuted",
     "ConflictFound",
     "CustomerCaughtUp",
     "CustomerEffect",
     "CustomerInput",
     "CustomerSlow",
-    "CustomerThrottled",
     "Deliver",
     "DeliverLatest",
     "DeliverSnapshot",
@@ -39,24 +35,15 @@ __all__ = [
     "GapAbandoned",
     "GapClosed",
     "GapOpened",
-    "GiveRange",
-    "GiveSnapshot",
-    "KeepSnapshot",
     "LineBack",
     "LineLate",
     "LineSilent",
     "MessagesReleased",
     "RangeArrived",
-    "RangeAsked",
-    "ReadArchive",
     "RepairUnanswered",
     "SendLine",
-    "ServerEffect",
-    "ServerInput",
     "Slowness",
     "SnapshotArrived",
-    "SnapshotAsked",
-    "TurnAway",
 ]
 
 
@@ -99,41 +86,7 @@ class FetchFailed:
     server: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class RangeAsked:
-    """Somebody at the door of a retransmit server wants a range."""
-
-    customer: NodeId
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotAsked:
-    """Somebody at the door of a retransmit server wants the latest event of every key."""
-
-    customer: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveRead:
-    """The archive's answer to `ReadArchive`, in order."""
-
-    to: NodeId
-    first: int
-    last: int
-    packets: Sequence[Released]
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveTrimmed:
-    """Retention dropped everything below `low_water`."""
-
-    low_water: int
-
-
 CustomerInput: TypeAlias = PacketsArrived | TimerFired | RangeArrived | SnapshotArrived | FetchFailed
-ServerInput: TypeAlias = CustomerInput | RangeAsked | SnapshotAsked | ArchiveRead | ArchiveTrimmed
 
 
 # ---- effects: what is handed on
@@ -330,78 +283,4 @@ CustomerEffect: TypeAlias = (
     | ClaimRefuted
     | CustomerSlow
     | CustomerCaughtUp
-)
-
-
-# ---- effects of a retransmit server
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """Append these to the archive, before what follows: consecutive sequences, after all before."""
-
-    packets: tuple[Released, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadArchive:
-    """Read a range of the archive and answer with `ArchiveRead`, its `to` unchanged: who asked, or what for."""
-
-    to: NodeId
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class GiveRange:
-    """Answer a range at the door: `RangeArrived` for the customer."""
-
-    customer: NodeId
-    packets: tuple[Released, ...]
-    low_water: int
-    newest: int
-
-
-@dataclass(frozen=True, slots=True)
-class GiveSnapshot:
-    """Answer a snapshot at the door: `SnapshotArrived` for the customer."""
-
-    customer: NodeId
-    snapshot: Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class TurnAway:
-    """Close the door to a customer: it asks for more than its share, or for what is not ready yet."""
-
-    customer: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class KeepSnapshot:
-    """Write the snapshot beside the archive: after a restart the table of latest events goes on from it."""
-
-    snapshot: Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class CustomerThrottled:
-    """A customer asks for more than its share: messages `asked` and `served`, requests `refused`, since it is known."""
-
-    customer: NodeId
-    asked: int
-    served: int
-    refused: int
-
-
-ServerEffect: TypeAlias = (
-    CustomerEffect
-    | Archive
-    | ReadArchive
-    | KeepSnapshot
-    | SendLine
-    | GiveRange
-    | GiveSnapshot
-    | TurnAway
-    | CustomerThrottled
 )

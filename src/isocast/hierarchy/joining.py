@@ -53,7 +53,8 @@ class Joining:
                 arbitration.counters.strange += packet.sender != arbitration.node
                 continue
             line.heard_at = now
-            self._claims.setdefault(line.owner, packet.sequence)
+            if not line.repairs:
+                self._claims.setdefault(line.owner, packet.sequence)
             if packet.count == 0:
                 line.heartbeat(packet, now)
                 continue

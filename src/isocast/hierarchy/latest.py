@@ -159,15 +159,19 @@ class LatestTable:
 
     def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64]) -> bytes:
         words: Words = np.frombuffer(payload, "<u8").reshape(-1, _WORDS)
-        keys = words[:, :_KEY_WORDS].copy()
-        keys[:, 0] &= _FLAGS
-        order = np.lexsort((keys[:, 1], keys[:, 0]))
-        ordered = keys[order]
-        changes = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
+        heads, symbols = words[:, 0] & _FLAGS, words[:, 1]
+        order = np.lexsort((symbols, heads))
+        ordered_heads, ordered_symbols = heads[order], symbols[order]
+        ends = np.empty(len(order), bool)
+        ends[-1] = True
+        np.not_equal(ordered_heads[1:], ordered_heads[:-1], out=ends[:-1])
+        ends[:-1] |= ordered_symbols[1:] != ordered_symbols[:-1]
         # Sorting is stable, so the last of each group of equal keys is the newest.
-        lasts = order[np.append(changes - 1, len(order) - 1)]
-        firsts = order[np.append(0, changes)]
-        places, lasts = self._places_of(keys[lasts], lasts, firsts)
+        groups = np.flatnonzero(ends)
+        lasts = order[groups]
+        keys = np.empty((len(lasts), _KEY_WORDS), "<u8")
+        keys[:, 0], keys[:, 1] = ordered_heads[groups], ordered_symbols[groups]
+        places, lasts = self._places_of(keys, lasts, order, groups)
         fresh = sequences[lasts] > self._sequences[places]
         places, lasts = places[fresh], lasts[fresh]
         self._sequences[places] = sequences[lasts]
@@ -177,15 +181,16 @@ class LatestTable:
         self._words[places] = news
         return news[np.argsort(lasts)].tobytes()
 
-    def _places_of(self, keys: Words, lasts: Places, firsts: Places) -> tuple[Places, Places]:
+    def _places_of(self, keys: Words, lasts: Places, order: Places, groups: Places) -> tuple[Places, Places]:
         """Where each key stands, new ones added while there is room; the keys without a place are left out."""
-        names: list[bytes] = np.ascontiguousarray(keys).view("V16").ravel().tolist()
+        names: list[bytes] = keys.view("V16").ravel().tolist()
         known = self._places
         found = [known.get(name, -1) for name in names]
         if -1 in found:
             # In the order of their first events, so that a full table is the same however bursts were cut.
+            firsts = order[np.append(0, groups[:-1] + 1)].tolist()
             unknown = [place for place, at in enumerate(found) if at < 0]
-            for place in sorted(unknown, key=lambda place: int(firsts[place])):
+            for place in sorted(unknown, key=firsts.__getitem__):
                 found[place] = self._add(names[place])
         places = np.array(found, np.intp)
         if self.refused and (places < 0).any():

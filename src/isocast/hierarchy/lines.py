@@ -158,9 +158,11 @@ class Lines:
     def __init__(self, settings: CustomerSettings) -> None:
         """Nobody was heard yet."""
         self.by_owner: dict[NodeId, Line] = {
-            **{owner: Line(owner, repairs=False) for owner in settings.lines},
             **{owner: Line(owner, repairs=True) for owner in settings.servers},
+            **{owner: Line(owner, repairs=False) for owner in settings.lines},
         }
+        self.door = Line(0, repairs=True)
+        """What is fetched says nothing about anybody's line."""
         self._main = [self.by_owner[owner] for owner in settings.lines]
         self._reach = settings.hold_max
         self._late_ns = settings.late_ns

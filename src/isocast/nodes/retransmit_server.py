@@ -10,31 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isocast.hierarchy.archive import Answers, AnswerLimits
-from isocast.hierarchy.customer import Customer, CustomerSnapshot
-from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade
-from isocast.hierarchy.edge import (
+from isocast.hierarchy.archive import AnswerLimits, Answers
+from isocast.hierarchy.archive_effects import (
     Archive,
     ArchiveRead,
     ArchiveTrimmed,
-    CustomerEffect,
-    Deliver,
-    DeliverSnapshot,
-    GapAbandoned,
     GiveRange,
     GiveSnapshot,
     KeepSnapshot,
     RangeAsked,
     ReadArchive,
-    SendLine,
     ServerEffect,
     SnapshotAsked,
     TurnAway,
 )
+from isocast.hierarchy.customer import Customer, CustomerSnapshot
+from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade
+from isocast.hierarchy.edge import CustomerEffect, Deliver, DeliverSnapshot, GapAbandoned, SendLine
 from isocast.hierarchy.latest import LatestTable, Snapshot
 from isocast.hierarchy.line_sender import Heartbeat
 from isocast.ring.effects import Unicast
-from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.inputs import PacketsArrived
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
@@ -119,7 +115,7 @@ class RetransmitServer:
         self._heartbeat = Heartbeat(node, stripe, settings.customer.heartbeat_ns)
         self._table = LatestTable(stripe, settings.customer.keys_max)
         self._reading = False
-        self._kept_at = state.next_sequence
+        self._kept_at = state.snapshot.next_sequence if state.snapshot else state.low_water
         self._snapshot: Snapshot | None = None
         self._snapshot_at = -NEVER
         self._last_now = -NEVER
@@ -153,15 +149,16 @@ class RetransmitServer:
                 self._follow(self.customer.step(event, now), now)
         self._serve(now)
         self._read_for_table()
-        if now >= self._heartbeat.due:
-            self._out.append(SendLine((self._heartbeat.beat(max(self.next_sequence, 1), now),)))
+        if now >= self._heartbeat.due and self.next_sequence:
+            self._out.append(SendLine((self._heartbeat.beat(self.next_sequence, now),)))
         effects = tuple(self._out)
         self._out.clear()
         return effects
 
     def next_deadline(self) -> int:
         """When the machine must be woken."""
-        return min(self.customer.next_deadline(), self._heartbeat.due, self.line.wake_at, self.door.wake_at)
+        heartbeat_at = self._heartbeat.due if self.next_sequence else NEVER
+        return min(self.customer.next_deadline(), heartbeat_at, self.line.wake_at, self.door.wake_at)
 
     def snapshot(self) -> RetransmitServerSnapshot:
         """For whoever watches."""
@@ -212,11 +209,9 @@ class RetransmitServer:
         self.low_water = self.low_water or first
         self.next_sequence = last + 1
         self._heartbeat.epoch, self._heartbeat.token_number = packets[-1].epoch, packets[-1].token_number
-        table = self._table
-        if table.next_sequence >= self.low_water and not self._reading and first <= table.next_sequence <= last + 1:
+        self._table.next_sequence = max(self._table.next_sequence, self.low_water)
+        if first <= self._table.next_sequence:
             self._apply(packets)
-        elif table.next_sequence < self.low_water:
-            table.next_sequence = self.low_water
         if self.next_sequence - self._kept_at >= self._settings.snapshot_every and self._up_to_date:
             self._kept_at = self.next_sequence
             self._out.append(KeepSnapshot(self._make_snapshot(now)))
@@ -234,8 +229,7 @@ class RetransmitServer:
         """After a restart the table is behind the archive: read on until it is not."""
         if self._reading or self._up_to_date:
             return
-        self._table.next_sequence = max(self._table.next_sequence, self.low_water)
-        first = self._table.next_sequence
+        first = self._table.next_sequence = max(self._table.next_sequence, self.low_water)
         last = min(first + _TABLE_CHUNK, self.next_sequence) - 1
         if first <= last:
             self._reading = True
@@ -261,10 +255,8 @@ class RetransmitServer:
             self._out.extend(self.line.ask(request.sender, first, last, now))
 
     def _reply(self) -> RangeReply:
-        newest = max(self.next_sequence - 1, 0)
-        return RangeReply(
-            self._stripe, NO_EPOCH, self.node, Range.SEQUENCES, self.low_water, newest, self.low_water
-        )  # fmt: skip
+        newest = self.next_sequence - 1
+        return RangeReply(self._stripe, NO_EPOCH, self.node, Range.SEQUENCES, self.low_water, newest, self.low_water)
 
     def _on_range_asked(self, event: RangeAsked, now: int) -> None:
         first, last = event.first, min(event.last, self.next_sequence - 1)

@@ -25,7 +25,7 @@ from isocast.security.sealing import Opener, Sealer
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.ids import NodeId, source_id
 
-__all__ = ["CORE", "EDGE", "KeyFile", "MarketKeys", "check_keys", "init_keys", "key_names", "load_keys", "needed_by"]
+__all__ = ["CORE", "EDGE", "KeyFile", "MarketKeys", "check_keys", "init_keys", "key_names", "load_keys", "load_source_key", "needed_by"]
 
 CORE = "core.key"
 EDGE = "edge.key"
@@ -227,6 +227,11 @@ def load_keys(market: Market, plan: NodePlan) -> MarketKeys:
         core_members=tuple(p.node for p in market.by_role(*_CORE_ROLES) if not p.role.is_source),
         edge_members=tuple(p.node for p in market.by_role(*_EDGE_ROLES)),
     )
+
+
+def load_source_key(market: Market, plan: NodePlan) -> SecretKey:
+    """The key of one source alone: all that a floor's own program needs."""
+    return _read_key(market.keys_directory / _source_file(plan))
 
 
 def _read_key(path: Path) -> SecretKey:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
+from isocast.simulation.chaos_layers import with_layers
 from isocast.simulation.randomness import stream
 
 __all__ = ["chaos"]
@@ -64,7 +65,9 @@ def chaos(seed: int) -> dict[str, object]:
         # Heavy loss is a fault like others: it stops before everything must come right.
         end = round(0.3 + (tokens + 2) * float(str(world.get("token_period", _period(world)))), 6)
         world["faults"] = [{"kind": "loss", "at": 0.01, "until": end, "loss": heavy}, *_faults(world)]
-    return world
+    period = float(str(world.get("token_period", _period(world))))
+    begin = 0.3 + 2 * period
+    return with_layers(seed, world, begin, begin + tokens * period, period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

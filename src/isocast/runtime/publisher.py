@@ -1,0 +1,169 @@
+"""A client that publishes at a source's door, exactly once whatever dies on the way.
+
+Every message carries a key. A message whose answer did not come is sent again under the same key, and the source takes
+a key once. So `publish` returns when all of a batch is in the source's outbox, on disk, and a caller that gives its own
+keys may even repeat itself after its own crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from secrets import token_bytes
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from isocast.runtime.arrow import from_arrow
+from isocast.runtime.door import DoorError, Visit, visit
+from isocast.runtime.door_keys import publish_visitor
+from isocast.runtime.key_files import load_source_key
+from isocast.runtime.market import Market, NodePlan
+from isocast.runtime.market_file import load_market
+from isocast.security.keys import Purpose
+from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
+from isocast.terms.ids import Label
+from isocast.wire.door import MAX_BATCH, Accepted, Publish, Refused
+from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
+
+__all__ = ["Batch", "PublishRefusedError", "Publisher"]
+
+Batch: TypeAlias = "EventArray | bytes | Any"
+"""Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
+
+ResultT = TypeVar("ResultT")
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_KEY_BYTES = 16
+_PLACE_BYTES = 4
+
+
+class PublishRefusedError(IsocastError):
+    """The source refuses a batch for good, and says why."""
+
+
+class Publisher:
+    """One floor's connection to its source; to be used in an `async with` block.
+
+    async with Publisher("market.toml", "nyse") as source:
+        await source.publish(events)
+    """
+
+    def __init__(self, market: Market | Path | str, source: str, *, patience_s: float = 60.0) -> None:
+        """`patience_s` is how long a source may be down before `publish` gives up."""
+        self._market = market if isinstance(market, Market) else load_market(Path(market))
+        self._plan = _source_plan(self._market, source)
+        self._key = load_source_key(self._market, self._plan).derive(Purpose.DOOR, self._plan.node)
+        self._patience_s = patience_s
+        self._visit: Visit | None = None
+        self._prefix = token_bytes(_KEY_BYTES - 8)
+        self._count = 0
+        self._turn = asyncio.Lock()
+
+    @property
+    def events_per_message(self) -> int:
+        """How many events travel together."""
+        return self._market.events_per_payload
+
+    async def __aenter__(self) -> Self:
+        await self._patiently(self._connect)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave; everything that `publish` returned for is safe."""
+        if self._visit is not None:
+            await self._visit.close()
+            self._visit = None
+
+    async def publish(self, batch: Batch, key: bytes | None = None) -> tuple[Label, ...]:
+        """Put events into the sequence, in this order; the labels of their messages, once all are in the outbox.
+
+        With a `key` of the caller's (at most 60 bytes) the same call may be repeated at any time: it publishes once.
+        """
+        whole = as_bytes(batch)
+        step = self.events_per_message * EVENT_DTYPE.itemsize
+        key = key if key is not None else self._new_key()
+        messages = [
+            (key + place.to_bytes(_PLACE_BYTES), whole[at : at + step])
+            for place, at in enumerate(range(0, len(whole), step))
+        ]
+        labels: list[Label] = []
+        async with self._turn:
+            for at in range(0, len(messages), MAX_BATCH):
+                labels += await self._deliver(messages[at : at + MAX_BATCH])
+        return tuple(labels)
+
+    def _new_key(self) -> bytes:
+        self._count += 1
+        return self._prefix + self._count.to_bytes(8)
+
+    async def _deliver(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
+        """Until the source has answered; a connection that broke is made again, and the same said again."""
+
+        async def once() -> tuple[Label, ...]:
+            here = self._visit or await self._connect()
+            await here.send(Publish(tuple(messages)))
+            match await here.receive():
+                case Accepted(labels) if len(labels) == len(messages):
+                    return labels
+                case Refused(text):
+                    raise PublishRefusedError(f"{self._plan.name}: {text}")
+                case _:
+                    raise DoorError("the connection ended before the answer")
+
+        return await self._patiently(once)
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Try until it succeeds, or until patience ends; a source that is down comes back."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except (DoorError, RemoteProtocolError, OSError) as reason:
+                await self.close()
+                if loop.time() > until:
+                    raise DoorError(f"{self._plan.name}: {reason}; gave up after {self._patience_s:.0f} s") from reason
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _connect(self) -> Visit:
+        plan = self._plan
+        self._visit = await visit(plan.address, plan.tcp_port, publish_visitor(plan), self._key)
+        return self._visit
+
+
+def as_bytes(batch: Batch) -> bytes:
+    """The records of a batch, checked as every reader will check them."""
+    if isinstance(batch, np.ndarray):
+        if batch.dtype != EVENT_DTYPE or batch.ndim != 1:
+            raise LocalProtocolError(f"not a row of events: {batch.dtype} in {batch.ndim} dimensions")
+        whole = np.ascontiguousarray(batch).tobytes()
+    elif isinstance(batch, bytes | bytearray | memoryview):
+        whole = bytes(batch)
+    else:
+        whole = from_arrow(batch).tobytes()
+    try:
+        events_view(whole)
+    except RemoteProtocolError as reason:
+        raise LocalProtocolError(f"these events cannot be published: {reason}") from reason
+    return whole
+
+
+def _source_plan(market: Market, name: str) -> NodePlan:
+    plan = market.by_name.get(name)
+    if plan is None or not plan.role.is_source:
+        sources = ", ".join(node.name for node in market.nodes if node.role.is_source)
+        raise ConfigurationError(market.file, f"nodes.{name}", f"is not a source; there are {sources or 'none'}")
+    if not plan.tcp_port:
+        raise ConfigurationError(market.file, f"nodes.{name}.tcp_port", "is 0: this source has no door")
+    return plan

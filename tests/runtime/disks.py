@@ -1,0 +1,135 @@
+"""Logs, records and directories for tests of the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import strategies as st
+from tests.ring.makers import PERIOD, S1, S2, SERVER, Chain, following, founding
+
+from isocast.ring.effects import EntryAppended, PromiseMade, Record, RingInstalled
+from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Checkpoint
+from isocast.ring.schedule import Schedule
+from isocast.ring.storage import SiteState
+from isocast.runtime.site_store import SiteStore, open_site_store
+from isocast.runtime.store_marker import StoreIdentity
+from isocast.runtime.store_settings import StoreSettings
+from isocast.terms.ids import Epoch, NodeId
+from isocast.wire.packets import Data
+
+__all__ = [
+    "SITE",
+    "SMALL",
+    "Author",
+    "Step",
+    "blank_site",
+    "folded",
+    "open_site",
+    "quick_directory",
+    "segment_paths",
+    "site_steps",
+]
+
+SITE = StoreIdentity("test market", "london", 2)
+UNIVERSE = (1, 2, 3)
+SMALL = StoreSettings(segment_bytes=4_096, keep_bytes=8_192)
+"""A new segment after a few records, and two of them kept."""
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  Only for throw-away directories of its own.
+
+Step = tuple[str, int, int]
+
+
+def quick_directory() -> TemporaryDirectory[str]:
+    """A directory in memory, where there is such a thing: examples by the hundred need not wait for a disk."""
+    return TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
+
+
+def blank_site() -> SiteState:
+    """Before anything happened."""
+    return SiteState(Checkpoint(universe=UNIVERSE))
+
+
+def open_site(directory: Path, settings: StoreSettings = SMALL, *, boot: str = "boot 1") -> SiteStore:
+    """London's store, on a machine that has not been started again unless `boot` says so."""
+    return open_site_store(directory, SITE, blank_site, settings, fresh=True, boot=boot)
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """The segments, oldest first."""
+    return sorted(directory.glob("segment-*.log"))
+
+
+class Author:
+    """Writes the records of one site, as a ring and its reformations would; everything follows from the steps."""
+
+    def __init__(self, payload_bytes: int = 40) -> None:
+        """A site on the first ring, before its first token."""
+        self.chain = Chain(founding(*UNIVERSE))
+        self.ballot = 1
+        self.floor = 0
+        self._payload_bytes = payload_bytes
+
+    def message(self, source: NodeId, ahead: int) -> Data:
+        """The message that the chain expects of a source, or one so many later."""
+        number = self.chain.head.next_number.get(source, 1) + ahead
+        payload = f"{source >> 32}/{number}/{self.ballot}/".encode().ljust(self._payload_bytes, b".")
+        return Data(0, self.chain.ring.ballot, source, number, max(number - 3, 1), payload)
+
+    def entry(self, messages: int) -> LogEntry:
+        """The next token, its messages from two sources in turn."""
+        return self.chain.add(*[self.message((S1, S2)[place % 2], place // 2) for place in range(messages)])
+
+    def record(self, step: Step) -> Record:
+        """The record of one step: ("entry", messages, _), ("promise", ahead, _) or ("ring", cut back by, new entries)."""
+        kind, one, two = step
+        if kind == "entry":
+            return EntryAppended(self.entry(one))
+        if kind == "promise":
+            self.ballot += one + 1
+            return PromiseMade(Epoch(self.ballot, SERVER))
+        keep = max(self.floor, self.chain.head.token_number - one)
+        self.ballot += 1
+        self._cut(keep)
+        suffix = tuple([self.entry(place + 1) for place in range(two)])
+        epoch = Epoch(self.ballot, SERVER)
+        start = self.chain.schedule.instant(self.chain.head.token_number + 5)
+        ring = following(self.chain, start=start, epoch=epoch)
+        self.chain = self.chain.enter(ring)
+        return RingInstalled(ring, keep, suffix)
+
+    def _cut(self, keep: int) -> None:
+        """As another site's log would go on from a token of ours: with other messages in it."""
+        other = Chain(self.chain.ring, self.chain.order)
+        other.schedule = Schedule(self.chain.ring, PERIOD)
+        other.entries = self.chain.entries[:keep]
+        for entry in other.entries:
+            other.head.advance(entry)
+        self.chain = other
+
+
+def folded(state: SiteState, records: Iterable[Record], floor: int) -> SiteState:
+    """A state after some records, everything up to a token folded into its checkpoint: what a store should say."""
+    for record in records:
+        state.apply(record)
+    while state.checkpoint.token_number < floor:
+        state.checkpoint.advance(state.entries.pop(state.checkpoint.token_number + 1))
+    return state
+
+
+def site_steps() -> st.SearchStrategy[list[Step]]:
+    """What may happen to a site, with restarts and collections in between."""
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("entry"), st.integers(0, 5), st.just(0)),
+            st.tuples(st.just("promise"), st.integers(0, 2), st.just(0)),
+            st.tuples(st.just("ring"), st.integers(0, 4), st.integers(0, 3)),
+            st.tuples(st.just("collect"), st.integers(0, 3), st.just(0)),
+            st.tuples(st.just("close"), st.just(0), st.just(0)),
+            st.tuples(st.just("kill"), st.just(0), st.just(0)),
+        ),
+        max_size=40,
+    )
