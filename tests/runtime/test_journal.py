@@ -293,7 +293,9 @@ def test_a_segment_that_cannot_be_begun_leaves_no_trace(tmp_path: Path, monkeypa
 def test_a_device_that_cannot_even_be_cut_back_stops_for_good(tmp_path: Path) -> None:
     opened = journal(tmp_path)
     opened.append(block(1, 1))
-    os.dup2(os.open("/dev/full", os.O_WRONLY), opened._fd)  # noqa: SLF001  as if the device under it had filled up
+    device = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(device, opened._fd)  # noqa: SLF001  as if the device under it had filled up
+    os.close(device)
     with pytest.raises(JournalFull, match="No space left on device"):
         opened.append(block(2, 2))
     with pytest.raises(JournalFull, match="start the process again"):

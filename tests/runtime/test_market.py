@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.runtime.markets import market_of
 
 from isocast.ring.settings import OrderRule
 from isocast.runtime.market import NodeRole
 from isocast.terms.ids import other_id, server_id, source_id
 from isocast.terms.topology import city, delay_ns
 from isocast.wire.limits import MAX_PAYLOAD, STANDARD_PAYLOAD
-from tests.runtime.markets import market_of
 
 MARKET = market_of()
 
@@ -83,17 +83,13 @@ def test_families() -> None:
 
 
 def test_the_ring_gets_the_settings_of_the_file() -> None:
-    market = market_of(
-        {"ring": {"order": "shuffle", "window": 9, "batch_max": 99, "release_rate": 5, "stripes": [3]}} | STRIPE_3
-    )
+    ring = {"order": "shuffle", "window": 9, "batch_max": 99, "release_rate": 5, "stripes": [3]}
+    market = market_of({"ring": ring, "nodes.floor.stripe": 3, "nodes.broker.stripe": 3})
     settings = market.ring_settings(3)
     assert (settings.stripe, settings.order) == (3, OrderRule.SHUFFLE)
     assert (settings.window, settings.batch_max, settings.release_rate) == (9, 99, 5)
     assert settings.timing is market.timing
     assert settings.payload_max == STANDARD_PAYLOAD
-
-
-STRIPE_3 = {"nodes.floor.stripe": 3, "nodes.broker.stripe": 3}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.runtime.markets import SMALL, changed, faults_of, market_of, reading_of
 
 from isocast.runtime.market import (
     ClockSettings,
@@ -17,7 +18,6 @@ from isocast.runtime.market import (
 from isocast.runtime.market_file import load_market, market_from_mapping, read_market
 from isocast.runtime.market_keys import SETTINGS
 from isocast.terms.errors import ConfigurationError
-from tests.runtime.markets import SMALL, changed, faults_of, market_of, reading_of
 
 NODES = """
 [nodes.a]
@@ -145,7 +145,7 @@ def test_loading_raises_the_first_fault_and_says_how_many_more(tmp_path: Path) -
         load_market(file)
     assert (caught.value.file, caught.value.key) == (str(file), "seal")
     assert caught.value.rule == f"must be true or false, not 1 (and 1 more: isocast config check {file})"
-    with pytest.raises(ConfigurationError, match="must be true or false, not 1$"):
+    with pytest.raises(ConfigurationError, match=r"must be true or false, not 1$"):
         load_market(written(tmp_path, f"seal = 1\n{NODES}"))
 
 
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_toml_names_the_line(content: bytes, key: str, rule: s
     file = tmp_path / "bad.toml"
     file.write_bytes(content)
     (fault,) = read_market(file).faults
-    assert (fault.file, fault.key) == (str(file), key)
+    assert (fault.file, fault.key.split(",")[0]) == (str(file), key)
     assert rule in fault.rule
 
 

@@ -58,6 +58,8 @@ def test_a_system_without_priorities_goes_on(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_collector_waits_and_comes_back() -> None:
     assert gc.isenabled()
-    with collector_paused(), collector_paused():
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()

@@ -177,6 +177,18 @@ def test_a_unicast_listener_tells_strangers_by_their_address(kind: type[socket.s
         assert inlet.received == Traffic(3, 18)
 
 
+def test_a_group_is_not_heard_by_unicast() -> None:
+    port = free_port()
+    with (
+        multicast_inlet(GROUP, port, HERE) as inlet,
+        unicast_outlet(THERE) as direct,
+        multicast_outlet(GROUP, port, THERE) as proper,
+    ):
+        direct.send_to(Endpoint(HERE, port), [b"by the back door"])
+        proper.send([b"to us"])
+        assert gather(inlet, 1) == [b"to us"]
+
+
 def test_another_group_on_the_same_port_is_not_heard() -> None:
     port = free_port()
     with (

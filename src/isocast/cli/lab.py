@@ -82,10 +82,10 @@ Exit code: 0 fine, 1 a node ended badly, 2 bad input, 3 the machine refused.
 def up(  # noqa: PLR0913  # a market, and what its world is like
     *,
     config: Path,
-    loss: _Share = 0.0,
-    jitter: str = "0s",
+    loss: _Share | None = None,
+    jitter: str | None = None,
     scale: _Scale = 1.0,
-    seed: _Seed = 1,
+    seed: _Seed | None = None,
     seconds: _Seconds | None = None,
     run: Path | None = None,
     without_root: Flag = False,
@@ -101,13 +101,13 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     config
         The market's file. Addresses on loopback are fine: each is as far away in the lab as its city.
     loss
-        Share of the frames that are lost, for each receiver by itself.
+        Share of the frames that are lost, for each receiver by itself; what [impairment] of the file says if left out.
     jitter
-        Mean of an exponential delay on top of each frame's, such as 2ms.
+        Mean of an exponential delay on top of each frame's, such as 2ms; as above.
     scale
         Times the delay of light in fibre: 0.1 is an earth a tenth as large.
     seed
-        For loss and jitter.
+        Of loss and jitter; as above.
     seconds
         End after so long.
     run
@@ -117,13 +117,14 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     json
         Print one JSON object at the end instead of tables.
     """
-    from isocast.runtime.lab.market_world import market_world
-    from isocast.runtime.lab.world import WorldSettings
+    from isocast.runtime.lab.market_world import market_settings, market_world
     from isocast.runtime.market_file import load_market
     from isocast.runtime.supervisor import node_command
 
-    settings = WorldSettings(loss, parse_option(jitter, "--jitter") or 0, scale, seed)
-    world, nodes = market_world(load_market(config), settings, lambda name: node_command(config, name))
+    market = load_market(config)
+    jitter_ns = parse_option(jitter, "--jitter")
+    settings = market_settings(market, loss=loss, jitter_ns=jitter_ns, seed=seed, scale=scale)
+    world, nodes = market_world(market, settings, lambda name: node_command(config, name))
     report = _session(world, nodes, run, seconds, without_root=without_root)
     _show(report, json=json)
     return 1 if report.failed else 0

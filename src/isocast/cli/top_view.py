@@ -119,7 +119,7 @@ _RECEIVERS = (
     _Column("released", lambda status: _figure(status.gauges.released_token), wide=True),
     _SEQUENCE,
     _EVENTS,
-    _Column("late p50 / p99", lambda status: _spread(status.lateness)),
+    _Column("lateness p50 / p99", lambda status: _spread(status.lateness)),
     _Column("late", _wrong("late_releases_total")),
     _DROPS,
     _LOST,

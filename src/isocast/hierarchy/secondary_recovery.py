@@ -41,7 +41,10 @@ class Support:
         if self._place and not 0 < self._return_at - now <= self._away_ns:
             # The time is over, or the clock was set back: the parent gets another chance.
             self._place = 0
-        return self._chain()[self._place]
+        chain = self._chain()
+        # A new ring may leave nobody else to turn to.
+        self._place = min(self._place, len(chain) - 1)
+        return chain[self._place]
 
     @property
     def last_resort(self) -> bool:

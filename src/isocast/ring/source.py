@@ -7,6 +7,7 @@ sent again; receivers acknowledge each number once, so nothing is lost and nothi
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -45,7 +46,8 @@ class OutboxState:
     next_number: int = 1
     messages: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """number → (client's key, payload)."""
-    keys: dict[bytes, int] = field(default_factory=dict)
+    keys: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
+    """Oldest first. No plain dict: it walks over all that is gone to find the first of what is left."""
     keys_max: int = KEYS_MAX
     """How many keys are remembered."""
 
@@ -57,7 +59,7 @@ class OutboxState:
                 self.keys[key] = number
                 self.next_number = number + 1
                 if len(self.keys) > self.keys_max:
-                    del self.keys[next(iter(self.keys))]
+                    self.keys.popitem(last=False)
             case OutboxFreed(base):
                 for number in [number for number in self.messages if number < base]:
                     del self.messages[number]
@@ -106,7 +108,7 @@ class Source:
         self._parts = PartStore(newest_first=True)
         state = state or OutboxState()
         self._next_number = state.next_number
-        self._keys = dict(state.keys)
+        self._keys = OrderedDict(state.keys)
         self._keys_max = state.keys_max
         self._held = {number: _Held(payload, -NEVER) for number, (_, payload) in sorted(state.messages.items())}
         self._unacknowledged = len(self._held)
@@ -163,7 +165,7 @@ class Source:
         self._next_number += 1
         self._keys[key] = number
         if len(self._keys) > self._keys_max:
-            del self._keys[next(iter(self._keys))]
+            self._keys.popitem(last=False)
         if self._seal is not None:
             # A number is sealed once, and the outbox keeps the result: a nonce never meets two payloads.
             payload = self._seal(self._stripe, Label(self.source, number), payload)

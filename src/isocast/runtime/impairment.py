@@ -57,7 +57,7 @@ class Lane:
         """Frames that pass between two losses: geometric, so that frames that pass cost no draw."""
         if not self._log_keep:
             return 0
-        return int(log1p(-self._gaps.random()) / self._log_keep)
+        return int(min(log1p(-self._gaps.random()) / self._log_keep, NEVER))
 
     def survivors(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         """What of a run passes."""

@@ -203,9 +203,10 @@ def _give_numbers(nodes: Nodes) -> None:
         number = node.values.count("number")
         if number:
             other = taken.setdefault((space.what, number), node.name)
-            if other != node.name:
+            if other == node.name:
+                node.number = number
+            else:
                 node.fault("number", f"{number} is already the number of {space.what} {other}")
-            node.number = number
     free: dict[str, int] = {}
     for node in nodes.values():
         if not node.number:
@@ -300,7 +301,7 @@ def _give_layers(nodes: Nodes) -> None:
         above = node
         while above.role is NodeRole.SECONDARY_RECEIVER:
             parent = nodes.get(above.values.text("parent"))
-            if parent is None or not parent.role.is_receiver:
+            if parent is None or parent is above or not parent.role.is_receiver:
                 break
             path.append(parent.name)
             if parent.name in path[:-1]:

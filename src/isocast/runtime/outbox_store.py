@@ -20,7 +20,7 @@ from typing import NamedTuple
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
 from isocast.runtime.node_store import NodeStore, nothing_loose
-from isocast.runtime.records import Kind, read_freed, read_outgoing, record_frames
+from isocast.runtime.records import Kind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
 from isocast.runtime.store import Location, Store
 from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
@@ -102,7 +102,7 @@ class Outbox:
         self.base = state.next_number
         """Everything below is stable."""
         self.newest: dict[int, int] = {}
-        """The highest number in each segment that has any."""
+        """The highest number given when a record was last written to a segment."""
 
     def replay(self, store: Store, *, lenient: bool = False) -> None:
         """Read everything."""
@@ -115,7 +115,7 @@ class Outbox:
                     begun = True
                 else:
                     found = _read(kind, checked)
-                    self.examine((found,))
+                    self.examine(found)
                     self.take(found, segment)
             except (ValueError, LocalProtocolError) as reason:
                 store.fail_at(Location(segment, offset), str(reason))
@@ -130,34 +130,31 @@ class Outbox:
         state.next_number = snapshot.next_number
         state.keys.update(snapshot.keys)
         while len(state.keys) > state.keys_max:
-            del state.keys[next(iter(state.keys))]
+            state.keys.popitem(last=False)
 
     def examine(self, records: Sequence[Record]) -> None:
         """Raise LocalProtocolError for records that do not continue this outbox."""
         following, base = self.state.next_number, self.base
         for record in records:
-            match record:
-                case OutboxAppended(_, number, _):
-                    if number != following:
-                        raise LocalProtocolError(f"message {number} does not follow message {following - 1}")
-                    following += 1
-                case OutboxFreed(freed):
-                    if not base <= freed <= following:
-                        raise LocalProtocolError(f"messages below {freed} of {base} to {following - 1} are freed")
-                    base = freed
-                case _:
-                    raise LocalProtocolError(f"{type(record).__name__} is no record of a source")
+            if type(record) is OutboxAppended:
+                if record.number != following:
+                    raise LocalProtocolError(f"message {record.number} does not follow message {following - 1}")
+                following += 1
+            elif type(record) is OutboxFreed:
+                if not base <= record.base <= following:
+                    raise LocalProtocolError(f"messages below {record.base} of {base} to {following - 1} are freed")
+                base = record.base
+            else:
+                raise LocalProtocolError(f"{type(record).__name__} is no record of a source")
 
-    def take(self, record: Record, segment: int) -> None:
-        """One record that continues this outbox and lies in this segment."""
-        match record:
-            case OutboxAppended(_, number, _):
-                self.newest[segment] = number
-            case OutboxFreed(base):
-                self.base = base
-            case _:
-                pass
-        self.state.apply(record)
+    def take(self, records: Sequence[Record], segment: int) -> None:
+        """Records that continue this outbox and lie in this segment."""
+        apply = self.state.apply
+        for record in records:
+            apply(record)
+            if type(record) is OutboxFreed:
+                self.base = record.base
+        self.newest[segment] = self.state.next_number - 1
 
     def check(self, store: Store, incarnation: int) -> None:
         """Every message that is owed is there."""
@@ -180,12 +177,29 @@ class Outbox:
         return tuple([InDoubt(Label(node, n), *held) for n, held in self.state.messages.items() if n >= self.base])
 
 
-def _read(kind: int, checked: bytes) -> Record:
+def _frames(records: Sequence[Record]) -> list[Frame]:
+    """Messages that follow one another share a frame."""
+    frames: list[Frame] = []
+    run: list[OutboxAppended] = []
+    for record in records:
+        if type(record) is OutboxAppended:
+            run.append(record)
+            continue
+        if run:
+            frames.append(outgoing_frame(run))
+            run = []
+        frames += record_frames(record)
+    if run:
+        frames.append(outgoing_frame(run))
+    return frames
+
+
+def _read(kind: int, checked: bytes) -> Sequence[Record]:
     match kind:
         case Kind.OUTGOING:
             return read_outgoing(checked)
         case Kind.FREED:
-            return read_freed(checked)
+            return (read_freed(checked),)
         case _:
             raise ValueError(f"a record of kind {kind}, which is no source's")
 
@@ -217,12 +231,13 @@ class OutboxStore(NodeStore):
 
     def append_many(self, records: Sequence[Record]) -> None:
         """Make records durable together: one write, and one fdatasync where power failures count."""
+        if not records:
+            return
         outbox = self._outbox
         outbox.examine(records)
-        places = self._store.write([frame for record in records for frame in record_frames(record)])
+        places = self._store.write(_frames(records))
         base = outbox.base
-        for record, place in zip(records, places, strict=True):
-            outbox.take(record, place.segment)
+        outbox.take(records, places[0].segment)
         if outbox.base > base:
             self._retire()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct, error
 from struct import pack as pack_values
 from struct import unpack_from as unpack_values
@@ -43,6 +43,7 @@ from isocast.wire.token_body import decode_token_body, token_body
 __all__ = [
     "Kind",
     "entry_number",
+    "outgoing_frame",
     "read_ballot",
     "read_decided",
     "read_entry",
@@ -83,7 +84,8 @@ _MIXED = 1
 """Flag: messages of other stripes or epochs than the first; two columns more say which."""
 _EPOCH = Struct("<II")
 _RING = Struct("<QI")
-_OUTGOING = Struct("<QH")
+_OUTGOING = Struct("<QI")
+"""The first number, and how many messages."""
 _NUMBER = Struct("<Q")
 
 
@@ -104,8 +106,8 @@ def _frames(record: Record) -> list[Frame]:
             return [*frames, Frame(Kind.RING, _RING.pack(keep, len(suffix)) + ring_bytes(ring))]
         case PromiseMade(ballot):
             return [Frame(Kind.PROMISE, _EPOCH.pack(*ballot))]
-        case OutboxAppended(key, number, payload):
-            return [Frame(Kind.OUTGOING, b"".join((_OUTGOING.pack(number, len(key)), key, payload)))]
+        case OutboxAppended():
+            return [outgoing_frame((record,))]
         case OutboxFreed(base):
             return [Frame(Kind.FREED, _NUMBER.pack(base))]
         case BallotChosen(ballot):
@@ -179,7 +181,7 @@ def _read_entry(checked: bytes, loose: bytes) -> LogEntry:
         at += 10 * count
     if flags & ~_MIXED or at != len(checked) or sum(lengths) != len(loose) or number != token.token_number:
         raise ValueError("an entry whose lengths do not add up")
-    payloads = [loose[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]
+    payloads = _pieces(loose, 0, lengths)
     entry = LogEntry(token, tuple(map(Data, stripes, epochs, sources, numbers, bases, payloads)), key)
     _check_payloads(entry)
     return entry
@@ -236,13 +238,48 @@ def read_promise(checked: bytes) -> PromiseMade:
     return PromiseMade(Epoch(*_whole(_EPOCH, checked)))
 
 
-def read_outgoing(checked: bytes) -> OutboxAppended:
-    """A message of an outbox."""
-    number, length = _fixed(_OUTGOING, checked)
-    at = _OUTGOING.size + length
-    if at > len(checked):
-        raise ValueError("a client's key that is longer than its frame")
-    return OutboxAppended(checked[_OUTGOING.size : at], number, checked[at:])
+def outgoing_frame(records: Sequence[OutboxAppended]) -> Frame:
+    """Messages of an outbox whose numbers follow one another, in one frame.
+
+    Nothing else has looked at these payloads yet, so the frame's checksum covers them.
+    """
+    count = len(records)
+    keys = [record.key for record in records]
+    payloads = [record.payload for record in records]
+    try:
+        parts = (
+            _OUTGOING.pack(records[0].number, count),
+            pack_values(f"<{count}H", *map(len, keys)),
+            pack_values(f"<{count}I", *map(len, payloads)),
+            *keys,
+            *payloads,
+        )
+    except error as reason:
+        raise LocalProtocolError(f"message {records[0].number}: {reason}") from reason
+    return Frame(Kind.OUTGOING, b"".join(parts))
+
+
+def read_outgoing(checked: bytes) -> list[OutboxAppended]:
+    """The messages of an outbox in a frame."""
+    try:
+        number, count = _OUTGOING.unpack_from(checked)
+        key_lengths = unpack_values(f"<{count}H", checked, _OUTGOING.size)
+        lengths = unpack_values(f"<{count}I", checked, _OUTGOING.size + 2 * count)
+    except error as reason:
+        raise ValueError(f"messages that cannot be understood: {reason}") from reason
+    keys_at = _OUTGOING.size + 6 * count
+    payloads_at = keys_at + sum(key_lengths)
+    if payloads_at + sum(lengths) != len(checked):
+        raise ValueError("messages whose lengths do not add up")
+    keys = _pieces(checked, keys_at, key_lengths)
+    payloads = _pieces(checked, payloads_at, lengths)
+    return list(map(OutboxAppended, keys, range(number, number + count), payloads))
+
+
+def _pieces(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
+    """Bytes of these lengths, one after another."""
+    ends = accumulate(lengths, initial=at)
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def read_freed(checked: bytes) -> OutboxFreed:

@@ -10,7 +10,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 
 from isocast import __version__
 from isocast.runtime.counters import Channel, Histogram, NodeCounters, NodeGauges, ReleaseMark, packet_slot
@@ -30,6 +31,9 @@ _STALLED_NS = 5 * SECOND
 """An event loop that did not run for so long serves nobody."""
 _PATIENCE_NS = 10 * SECOND
 """Without a token for so long, a source says that it is not ready, unless its market's timing says otherwise."""
+_SLOTS = tuple(
+    (packet_slot(channel, kind), f"{channel.name.lower()} {kind.name}") for channel in Channel for kind in Kind
+)
 _ALARMS_KEPT = 64
 """Distinct alarms: there are fewer kinds than that; whoever makes texts of hostile bytes fills no memory."""
 
@@ -148,8 +152,28 @@ class NodeStatus:
     """The newest tokens, for the skew between nodes."""
 
     def as_json(self) -> dict[str, object]:
-        """For programs."""
-        return asdict(self)
+        """For programs: dictionaries, lists and simple values."""
+        return {name: _plain(getattr(self, name)) for name in _names(NodeStatus)}
+
+
+_SIMPLE = (int, float, str, bool, type(None))
+
+
+def _plain(value: object) -> object:
+    """As `asdict` does it, without its copies of copies: this runs beside the protocol, every second."""
+    shape: type = type(value)
+    if shape in _SIMPLE or not (isinstance(value, (tuple, dict)) or is_dataclass(shape)):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return dict(value)
+    return {name: _plain(getattr(value, name)) for name in _names(shape)}
+
+
+@lru_cache
+def _names(shape: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(shape))
 
 
 # Ready or not -------------------------------------------------------------------------------------
@@ -358,5 +382,4 @@ def _spread(histogram: Histogram, since: Sequence[int]) -> Spread | None:
 
 
 def _by_kind(counts: Sequence[int]) -> dict[str, int]:
-    slots = {f"{c.name.lower()} {k.name}": counts[packet_slot(c, k)] for c in Channel for k in Kind}
-    return {name: count for name, count in slots.items() if count}
+    return {name: counts[slot] for slot, name in _SLOTS if counts[slot]}

@@ -94,8 +94,6 @@ class Alarm:
             if self._stepped is not None:
                 self._stepped()
             return
-        if self._instant >= NEVER:
-            return
         if self._now() + self._offset_ns < self._instant:
             self._arm()
             return

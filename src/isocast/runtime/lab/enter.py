@@ -16,6 +16,7 @@ __all__ = ["main"]
 _KINDS = (0x1000_0000, 0x4000_0000)
 """CLONE_NEWUSER first: it is what permits to enter CLONE_NEWNET."""
 _NONE = "-"
+_INTERFACE = b"wan0"
 _CANNOT_RUN = 126
 _NOT_FOUND = 127
 
@@ -34,6 +35,10 @@ def main(arguments: list[str]) -> int:
         if fd >= 0 and libc.setns(fd, kind) != 0:
             sys.stderr.write(f"lab: cannot enter the site: {os.strerror(ctypes.get_errno())}\n")
             return _CANNOT_RUN
+    if libc.if_nametoindex(_INTERFACE) == 0:
+        # The switch closes its devices before it looks for residents: it sees us, or we see that it is gone.
+        sys.stderr.write("lab: the site is gone\n")
+        return _CANNOT_RUN
     try:
         os.execvp(command[0], command)  # noqa: S606  # what the caller of the lab wants to run, without a shell
     except FileNotFoundError:

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -86,10 +87,12 @@ class Lab:
         switch, self._switch = self._switch, None
         numbers = {namespace_number(fd) for fd in switch.namespaces}
         try:
-            evict(numbers, _EVICTION_S)
             for process in self._processes:
-                process.wait()
+                process.kill()  # Perhaps it has not entered yet, and would not be found inside.
             switch.end()
+            evict(numbers, _EVICTION_S)  # As the switch did, unless it was killed.
+            for process in self._processes:
+                _finish(process)
             left = leftovers(numbers)
         finally:
             switch.close()
@@ -142,7 +145,7 @@ class Lab:
         cwd: Path | None = None,
         own_session: bool = True,
     ) -> subprocess.Popen[bytes]:
-        """Run a command inside a site. It is killed when the lab closes, with all its children."""
+        """Run a command inside a site. When the lab closes it is killed with all its children, its pipes closed."""
         process = subprocess.Popen(  # noqa: S603  # the caller's command, without a shell
             self.command(site, command),
             stdin=stdin,
@@ -152,7 +155,6 @@ class Lab:
             cwd=cwd,
             start_new_session=own_session,
         )
-        self._processes = [other for other in self._processes if other.returncode is None]
         self._processes.append(process)
         return process
 
@@ -199,6 +201,15 @@ class Lab:
 def _file(fd: int) -> str:
     """A path by which others open what we have open."""
     return f"/proc/{os.getpid()}/fd/{fd}"
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    """Take note that a killed process is gone."""
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with suppress(OSError):  # What was still to be written has no reader any more.
+                stream.close()
 
 
 def leftovers(numbers: set[int]) -> list[str]:

@@ -5,30 +5,40 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
 
 from isocast.runtime.lab.nodes import LabNode
 from isocast.runtime.lab.world import World, WorldSettings, make_world
-from isocast.runtime.market import Market
-from isocast.terms.errors import ConfigurationError
+from isocast.runtime.market import Impairment, Market
 from isocast.terms.topology import City
 
-__all__ = ["market_world", "site_name"]
+__all__ = ["market_settings", "market_world", "site_name"]
 
 _NOWHERE = "nowhere"
 """The site of nodes without a place: at no distance from anybody."""
 
 
+def market_settings(
+    market: Market, *, loss: float | None, jitter_ns: int | None, seed: int | None, scale: float
+) -> WorldSettings:
+    """What is None comes from the file's impairment, if it has any: the lab then shows the world of the demo."""
+    said = market.impairment if market.impairment.enabled else Impairment()
+    return WorldSettings(
+        loss=said.loss if loss is None else loss,
+        jitter_ns=said.jitter_ns if jitter_ns is None else jitter_ns,
+        scale=scale,
+        seed=said.seed if seed is None else seed,
+        mtu=market.network.mtu,
+    )
+
+
 def market_world(
     market: Market, settings: WorldSettings, command_of: Callable[[str], tuple[str, ...]]
 ) -> tuple[World, tuple[LabNode, ...]]:
-    """The world of a market, with its addresses and its MTU; `command_of` says how a node of that name is run.
+    """The world of a market, with its addresses; `command_of` says how a node of that name is run.
 
-    Addresses on loopback are fine: each is as far away in the lab as its city.
+    Addresses on loopback are fine: each is as far away in the lab as its city. The nodes must not delay and lose
+    packets themselves, whatever the file says for a demo: the lab does.
     """
-    if market.impairment.enabled:
-        rule = "must be off in a lab, which delays and loses packets itself"
-        raise ConfigurationError(market.file, "impairment.enabled", rule)
     cities: dict[str, City | None] = {}
     addresses: dict[str, list[str]] = {}
     nodes = []
@@ -38,8 +48,7 @@ def market_world(
         if plan.address not in addresses.setdefault(site, []):
             addresses[site].append(plan.address)
         nodes.append(LabNode(plan.name, site, command_of(plan.name)))
-    world = make_world(cities, replace(settings, mtu=market.network.mtu), addresses, file=market.file)
-    return world, tuple(nodes)
+    return make_world(cities, settings, addresses, file=market.file), tuple(nodes)
 
 
 def site_name(place: City | None) -> str:

@@ -115,7 +115,7 @@ class Nodes:
         """Start a node that does not run."""
         life = self._life(name)
         if self._runs(life):
-            raise ConfigurationError("lab", name, "runs already")
+            raise ConfigurationError("lab", name, "is stopped: continue it" if life.stopped else "runs already")
         self.hear()  # What its former life said.
         with self.log_of(name).open("ab") as log:
             life.process = self._lab.spawn(

@@ -236,6 +236,8 @@ def main(arguments: Sequence[str]) -> int:
         _send_ready(control, namespaces, facts)
         switch.run()
     finally:
+        for site in namespaces:
+            os.close(site.tap)  # Whoever has not entered by now finds no device, and leaves (see `enter`).
         evict({namespace_number(site.namespace) for site in namespaces}, _EVICTION_S)
     return 0
 

@@ -1,0 +1,108 @@
+"""The receiving end of the lines: statistics, silence, lateness, and whom to believe."""
+
+from __future__ import annotations
+
+from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, of, rel, rels, settings
+
+from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent
+from isocast.hierarchy.lines import Line, Lines, Recent
+from isocast.terms.instants import SECOND
+
+
+def lines(**changes: object) -> Lines:
+    return Lines(settings(**changes))
+
+
+def test_recent_messages_are_found_until_their_slot_is_needed() -> None:
+    recent = Recent(4)
+    for packet in rels(1, 6):
+        recent.packets[packet.sequence & recent.mask] = packet
+    assert recent.find(2) is None
+    assert recent.find(3) == rel(3)
+    assert recent.recall(3, 6) == tuple(rels(3, 6))
+    assert recent.recall(2, 4) is None
+    assert recent.recall(1, 8) is None
+    assert recent.recall(5, 4) is None
+
+
+def test_the_first_copy_wins_and_the_other_is_measured_against_it() -> None:
+    machine = customer()
+    machine.step(arrive(*rels(1, 4)), NOW)
+    machine.step(arrive(*rels(1, 4, 2)), NOW + 16 * MS)
+    first, second = [line for line in machine.snapshot().lines if not line.repairs]
+    assert (first.wins, first.duplicates, first.lag_ns) == (4, 0, 0)
+    assert (second.wins, second.duplicates, second.lag_ns, second.lag_max_ns) == (0, 4, MS, 16 * MS)
+
+
+def test_a_line_that_is_first_again_recovers() -> None:
+    line = Line(1, repairs=False)
+    line.burst(0, 3, 160, NOW)
+    assert line.lag_ns == 10
+    line.burst(1, 3, 160, NOW)
+    assert line.lag_ns < 10
+
+
+def test_a_line_that_brings_nothing_is_named_once_and_so_is_its_return() -> None:
+    both = lines()
+    one, two = both.by_owner[1], both.by_owner[2]
+    assert both.tick(NOW) == []
+    one.heartbeat(beat(1), NOW + 400 * MS)
+    assert both.tick(NOW + 501 * MS) == [LineSilent(2, 501 * MS)]
+    assert both.tick(NOW + 600 * MS) == []
+    two.burst(1, 0, 0, NOW + 700 * MS)
+    assert both.tick(NOW + 700 * MS) == [LineBack(2)]
+
+
+def test_a_servers_line_may_be_silent() -> None:
+    both = lines()
+    both.tick(NOW)
+    assert X1 not in [told.line for told in of(both.tick(NOW + SECOND), LineSilent)]
+
+
+def test_a_late_line_is_named_and_is_back_at_half_the_lag() -> None:
+    both = lines()
+    line = both.by_owner[2]
+    line.lag_ns = 11 * MS
+    assert both.tick(NOW) == [LineLate(2, 11 * MS)]
+    line.lag_ns = 6 * MS
+    assert both.tick(NOW) == []
+    line.lag_ns = 5 * MS
+    assert both.tick(NOW) == [LineBack(2)]
+
+
+def test_reading_late_shows_whatever_the_clocks_differ() -> None:
+    """The least delay is journey and offset; what comes on top is the queue."""
+    both = lines()
+    for line, offset in ((both.by_owner[1], -3 * SECOND), (both.by_owner[2], 40 * SECOND)):
+        line.heartbeat(beat(1, line.owner, NOW), NOW + offset)
+        line.heartbeat(beat(1, line.owner, NOW + 100 * MS), NOW + offset + 600 * MS)
+        assert line.queued_ns == 500 * MS
+    assert both.reader_lag_ns() == 500 * MS
+    both.by_owner[1].heartbeat(beat(1, 1, NOW + 200 * MS), NOW - 3 * SECOND + 210 * MS)
+    assert both.reader_lag_ns() == 10 * MS
+
+
+def test_a_drifting_clock_is_followed() -> None:
+    line = Line(1, repairs=False)
+    for minute in range(10):
+        line.heartbeat(beat(1, 1, NOW + minute * 60 * SECOND), NOW + minute * 61 * SECOND)
+    assert line.queued_ns <= 2 * SECOND
+
+
+def test_one_lines_word_is_enough_only_while_no_other_speaks() -> None:
+    both = lines(hold_max=100)
+    both.by_owner[1].heartbeat(beat(10_000), NOW)
+    assert both.corroborated(9_999)
+    both.by_owner[2].heartbeat(beat(5, 2), NOW)
+    assert not both.corroborated(9_999)
+    both.by_owner[2].heartbeat(beat(9_900, 2), NOW)
+    assert both.corroborated(9_999)
+
+
+def test_a_refuted_line_is_not_believed_for_a_while() -> None:
+    both = lines(hold_max=100)
+    both.by_owner[1].heartbeat(beat(10_000), NOW)
+    both.by_owner[2].heartbeat(beat(150, 2), NOW)
+    assert list(both.refute(100, NOW)) == [ClaimRefuted(1, 9_999, 100)]
+    assert both.by_owner[1].distrusted_until > NOW
+    assert list(both.refute(100, NOW)) == []
