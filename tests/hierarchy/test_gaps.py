@@ -59,6 +59,19 @@ def test_delivery_takes_gaps_away_from_below_and_a_server_from_above() -> None:
     assert (len(gaps), gaps.wake_at, gaps.lowest) == (0, NEVER, None)
 
 
+def test_a_widened_gap_is_looked_at_again() -> None:
+    gaps = Gaps(patience_ns=80)
+    gap = gaps.add(1, 2, now=0)
+    gap.next_at = NEVER
+    gaps.rearm()
+    gaps.widen(9, now=100)
+    assert (gap.last, gaps.wake_at) == (9, 180)
+    gap.spent, gap.next_at = True, NEVER
+    gaps.rearm()
+    gaps.widen(12, now=200)
+    assert (gap.last, gaps.wake_at) == (12, NEVER)
+
+
 def test_a_clock_that_is_set_back_does_not_make_a_gap_wait() -> None:
     gaps = Gaps(patience_ns=80)
     gaps.add(1, 1, now=1_000)

@@ -162,6 +162,15 @@ def test_a_node_that_runs_already_may_have_its_ports() -> None:
     assert (finding.outcome, finding.found) == (OK, "of 1 nodes 1 running already")
 
 
+def test_whoever_has_the_ports_is_named() -> None:
+    finding = next(
+        one
+        for one in examine(WANTS, Machine(port_trouble="Address already in use", running_node="paris"))
+        if one.check == "ports"
+    )
+    assert finding.found == "london: udp 127.1.0.1:7710: Address already in use (a node called paris answers there)"
+
+
 def test_each_node_with_a_clash_is_named_and_the_rest_counted() -> None:
     nodes = (NODE, Listening("paris", "127.1.0.2", (("udp", 7710),)), Listening("tokyo", "10.9.9.9", (("udp", 7710),)))
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -122,7 +122,10 @@ def test_the_index_links_every_page_and_escapes_the_name() -> None:
 
     run(act)
     odd = Monitor(Identity("<script>", NodeRole.CUSTOMER, 1), NodeCounters(), NodeGauges)
-    assert b"<script>" not in monitor_pages(odd)["/"]().body
+    body = monitor_pages(odd)["/"]().body
+    assert isinstance(body, bytes)
+    assert b"&lt;script&gt;" in body
+    assert b"<script>" not in body
 
 
 def test_a_page_that_fails_is_an_answer_and_not_the_end() -> None:
@@ -138,6 +141,31 @@ def test_a_page_that_fails_is_an_answer_and_not_the_end() -> None:
     with capture_logs() as logs:
         assert run(act, stage).counters.http_refused == 1
     assert [line["event"] for line in logs] == ["status page failed"]
+
+
+def test_others_run_between_the_parts_of_a_long_answer() -> None:
+    turns: list[int] = []
+
+    async def turn() -> None:
+        while True:
+            turns.append(len(turns))
+            await asyncio.sleep(0)
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(3):
+            yield b"%d\n" % len(turns)
+
+    async def act(stage: Stage) -> None:
+        task = asyncio.create_task(turn())
+        _, fields, body = await stage.get("/")
+        task.cancel()
+        assert int(fields["Content-Length"]) == len(body)
+        first, second, third = map(int, body.split())
+        assert first < second < third
+
+    stage = Stage()
+    stage.server = StatusServer({"/": lambda: Reply(parts())}, stage.counters)
+    run(act, stage)
 
 
 # ---- what is refused

@@ -13,6 +13,7 @@ from tests.runtime.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 
 from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.journal_repair import Cut
 from isocast.runtime.journal_verify import verify
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import BLOCK_HEADER_BYTES, segment_name
@@ -80,7 +81,7 @@ def test_kill_9_loses_nothing_that_was_appended_and_leaves_whole_blocks(tmp_path
 def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_block(tmp_path: Path, place: int) -> None:
     path = tmp_path / segment_name(STRIPE, SITE, 1)
     begin, end = STARTS[place], STARTS[place + 1]
-    for length in range(begin, end):
+    for length in range(begin, end, 1 if end == STARTS[-1] else 11):
         path.write_bytes(WHOLE[:length])
         assert [view.header.token_number for view in read_blocks(tmp_path)] == list(range(1, place + 1))
         report = verify(tmp_path)
@@ -99,8 +100,6 @@ def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_block(tmp_path: P
 
 
 def test_what_was_cut_is_said() -> None:
-    from isocast.runtime.journal_repair import Cut  # noqa: PLC0415
-
     assert str(Cut(Path("a.isoj"), 640, 17)) == "a.isoj: cut back to byte 640: 17 bytes of an unfinished block"
 
 
@@ -165,7 +164,7 @@ def test_a_last_block_whose_last_sectors_are_zeros_is_cut_off(tmp_path: Path) ->
 # ---- damage
 
 
-@pytest.mark.parametrize("at", range(STARTS[0], STARTS[-1], 7))
+@pytest.mark.parametrize("at", range(STARTS[0], STARTS[-1], 23))
 def test_a_flipped_bit_is_an_error_and_nothing_is_cut(tmp_path: Path, at: int) -> None:
     damaged = bytearray(WHOLE)
     damaged[at] ^= 1 << at % 8

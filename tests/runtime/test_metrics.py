@@ -169,6 +169,8 @@ def test_the_detailed_page_splits_totals_that_the_everyday_page_sums() -> None:
     everyday = scraped(Metrics.page, reading(counters=counters))
     detailed = scraped(Metrics.detailed_page, reading(counters=counters))
     assert set(everyday) < set(detailed)
+    registry = Metrics(lambda: [reading(counters=counters)]).registry
+    assert {family.name for family in registry.collect()} == set(detailed)
     assert value(everyday, "packets_received") == 12
     kinds = {
         (one.labels["channel"], one.labels["kind"]): one.value for one in detailed["isocast_received_by_kind"].samples

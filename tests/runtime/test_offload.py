@@ -36,7 +36,7 @@ def shapes(*sizes: int) -> list[tuple[int, ...]]:
 @given(lengths)
 def test_bursts_keep_every_frame_in_order_and_obey_the_kernel(sizes: list[int]) -> None:
     frames = [bytes([place % 251]) * size for place, size in enumerate(sizes)]
-    bursts = list(bursts_of(frames))
+    bursts = bursts_of(frames)
     assert [frame for burst in bursts for frame in burst.frames] == frames
     for burst in bursts:
         assert 1 <= len(burst.frames) <= MAX_SEGMENTS
@@ -47,7 +47,7 @@ def test_bursts_keep_every_frame_in_order_and_obey_the_kernel(sizes: list[int]) 
 
 @given(lengths)
 def test_no_burst_could_have_been_longer(sizes: list[int]) -> None:
-    bursts = list(bursts_of([bytes(size) for size in sizes]))
+    bursts = bursts_of([bytes(size) for size in sizes])
     for burst, following in pairwise(bursts):
         is_full = len(burst.frames) == MAX_SEGMENTS or (len(burst.frames) + 1) * burst.segment > MAX_UDP
         is_closed = len(burst.frames[-1]) < burst.segment or not burst.segment
@@ -72,7 +72,7 @@ def test_an_empty_frame_travels_alone() -> None:
 
 def test_a_frame_that_no_datagram_holds_is_refused_before_anything_is_cut() -> None:
     with pytest.raises(LocalProtocolError, match=r"65508 bytes; .* at most 65507"):
-        next(bursts_of([b"fits", bytes(MAX_UDP + 1)]))
+        bursts_of([b"fits", bytes(MAX_UDP + 1)])
 
 
 def test_the_kernel_is_told_the_segment_and_tells_it() -> None:

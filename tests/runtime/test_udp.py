@@ -366,6 +366,8 @@ def test_an_oversize_frame_names_the_limit_and_nothing_is_sent() -> None:
     with unicast_inlet(THERE, 0) as inlet, unicast_outlet(HERE) as outlet:
         with pytest.raises(LocalProtocolError, match="at most 65507"):
             outlet.send_to(inlet.endpoint, [b"first", bytes(65_508)])
+        with pytest.raises(LocalProtocolError, match="at most 65507"):
+            outlet.send_to(inlet.endpoint, [bytes(65_508)])
         assert inlet.read(BUDGET) == []
 
 

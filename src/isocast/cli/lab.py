@@ -117,6 +117,7 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     json
         Print one JSON object at the end instead of tables.
     """
+    from isocast.runtime.founding import found_market
     from isocast.runtime.lab.market_world import market_settings, market_world
     from isocast.runtime.market_file import load_market
     from isocast.runtime.supervisor import node_command
@@ -124,7 +125,9 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     market = load_market(config)
     jitter_ns = parse_option(jitter, "--jitter")
     settings = market_settings(market, loss=loss, jitter_ns=jitter_ns, seed=seed, scale=scale)
-    world, nodes = market_world(market, settings, lambda name: node_command(config, name))
+    world, nodes = market_world(market, settings, lambda name: node_command(config, name, "--without-impairment"))
+    if found_market(market):
+        note(f"{market.name}: a new market, in {market.data_directory}")
     report = _session(world, nodes, run, seconds, without_root=without_root)
     _show(report, json=json)
     return 1 if report.failed else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ def node(
     config: Config,
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
+    without_impairment: Annotated[bool, Parameter(negative="")] = False,
     log_json: Annotated[bool, Parameter(negative="")] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
 ) -> int:
@@ -44,6 +46,8 @@ def node(
         Which of its nodes this process is.
     new
         This node has never run before: let it begin with an empty disk. Refused if it has.
+    without_impairment
+        Delay and lose no packets, whatever the file says for a demo: a lab does that itself.
     log_json
         Log lines as JSON, also on a terminal.
     verbose
@@ -51,6 +55,7 @@ def node(
     """
     from isocast.runtime.founding import found_node
     from isocast.runtime.logs import configure_logs
+    from isocast.runtime.market import Impairment
     from isocast.runtime.market_file import load_market
     from isocast.runtime.process import run_node
 
@@ -63,6 +68,8 @@ def node(
     )
     if new:
         found_node(market, name)
+    if without_impairment:
+        market = replace(market, impairment=Impairment())
     asyncio.run(run_node(market, plan))
     return 0
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 _PORT_MAX = 65_535
-_PLAIN_WIDTH = 160
+_PLAIN_WIDTH = 200
 """Of a frame that goes into a file or a pipe."""
 
 _EXAMPLES = """Examples:

@@ -16,8 +16,6 @@ from isocast.terms.instants import SECOND
 
 __all__ = ["frame", "release_skew"]
 
-_WIDE = 130
-"""Columns from which on everything is shown; below, what matters least is left out."""
 _RECENT_NS = 60 * SECOND
 """An alarm of the last minute is red, an older one grey."""
 _HEAD_ROWS = 2
@@ -30,8 +28,8 @@ class _Column:
 
     title: str
     show: Callable[[NodeStatus], Text | str]
-    wide: bool = False
-    """Only where there is room."""
+    spare: int = 0
+    """Where there is no room, columns with the highest of these go first; those with 0 stay."""
     left: bool = False
 
 
@@ -82,7 +80,7 @@ def _clock(status: NodeStatus) -> Text:
     bound = f"±{_span(gauges.clock_bound_ns / SECOND)}"
     if gauges.clock_trusted is False:
         return Text(f"{bound} WRONG", style="bold white on red")
-    return Text(bound) if gauges.clock_synchronised else Text(f"{bound} configured", style="yellow")
+    return Text(bound) if gauges.clock_synchronised else Text(f"{bound} unsynced", style="yellow")
 
 
 def _ring(status: NodeStatus) -> Text:
@@ -104,29 +102,32 @@ def _lines(status: NodeStatus) -> str:
     return _UNKNOWN if gauges.lines_heard is None else f"{gauges.lines_heard}/{gauges.lines_configured or 0}"
 
 
+_NODE = _Column("node", lambda status: Text(status.name, style="bold"), left=True)
+_CITY = _Column("city", lambda status: status.city, spare=1, left=True)
+_STATE = _Column("state", _state, left=True)
 _EVENTS = _Column("events/s", lambda status: _figure(status.rates.events))
 _DROPS = _Column("drops", _wrong("kernel_drops_total", "unsent_packets_total"))
-_LOST = _Column("lost", _total("injected_losses_total"), wide=True)
-_FORGED = _Column("refused", _total("authentication_failures_total", "malformed_packets_total"), wide=True)
-_CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", wide=True)
+_LOST = _Column("lost", _total("injected_losses_total"), spare=2)
+_FORGED = _Column("refused", _total("authentication_failures_total", "malformed_packets_total"), spare=2)
+_CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", spare=2)
 _EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN)
 _SEQUENCE = _Column("sequence", lambda status: _figure(status.gauges.next_sequence))
 
 _RECEIVERS = (
     _EPOCH,
-    _Column("ring", _ring),
+    _Column("ring", _ring, spare=1),
     _Column("token", lambda status: _figure(status.gauges.held_token)),
-    _Column("released", lambda status: _figure(status.gauges.released_token), wide=True),
+    _Column("released", lambda status: _figure(status.gauges.released_token), spare=2),
     _SEQUENCE,
     _EVENTS,
     _Column("lateness p50 / p99", lambda status: _spread(status.lateness)),
     _Column("late", _wrong("late_releases_total")),
     _DROPS,
     _LOST,
-    _Column("NAKs", _total("naks_sent_total")),
-    _Column("repaired", _total("repairs_received_total")),
+    _Column("NAKs", _total("naks_sent_total"), spare=1),
+    _Column("repaired", _total("repairs_received_total"), spare=1),
     _FORGED,
-    _Column("clock", _clock, wide=True),
+    _Column("clock", _clock, spare=2),
     _CPU,
 )
 _SOURCES = (
@@ -134,8 +135,8 @@ _SOURCES = (
     _Column("published", _total("events_published_total")),
     _Column("rejected", _total("publishes_rejected_total")),
     _Column("unacknowledged", lambda status: _figure(status.gauges.outbox_unacknowledged)),
-    _Column("unstable", lambda status: _figure(status.gauges.outbox_unstable), wide=True),
-    _Column("window", lambda status: _figure(status.gauges.outbox_window), wide=True),
+    _Column("unstable", lambda status: _figure(status.gauges.outbox_unstable), spare=2),
+    _Column("window", lambda status: _figure(status.gauges.outbox_window), spare=2),
     _DROPS,
     _CPU,
 )
@@ -165,7 +166,7 @@ _CUSTOMERS = (
     _Column("gaps", _gaps),
     _Column("repaired", _total("gaps_repaired_total")),
     _Column("skipped", _total("messages_skipped_total")),
-    _Column("copies", _total("line_duplicates_total"), wide=True),
+    _Column("copies", _total("line_duplicates_total"), spare=2),
     _DROPS,
     _LOST,
     _CPU,
@@ -246,29 +247,35 @@ def release_skew(statuses: Sequence[NodeStatus]) -> Spread | None:
 
 
 def _table(heading: str, columns: Sequence[_Column], answers: Sequence[Answer], width: int) -> RenderableType:
-    shown = [column for column in columns if width >= _WIDE or not column.wide]
-    table = Table(
-        title=f"\n{heading}", title_justify="left", title_style="bold", box=None, padding=(0, 1), pad_edge=False
-    )
+    drawn = [(column, [_cell(column, answer) for answer in answers]) for column in (_NODE, _CITY, _STATE, *columns)]
+    while _width(drawn) > width:
+        spare = max(column.spare for column, _ in drawn)
+        if not spare:
+            break
+        drawn.remove([pair for pair in drawn if pair[0].spare == spare][-1])
+    table = Table(title=f"\n{heading}", title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.header_style = "color(245)"
-    table.add_column("node", no_wrap=True, overflow="ellipsis")
-    table.add_column("city", no_wrap=True, overflow="ellipsis")
-    table.add_column("state", no_wrap=True, min_width=13)
-    for column in shown:
-        table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
-    for answer in answers:
-        table.add_row(*_row(answer, shown))
+    for column, _ in drawn:
+        table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True, overflow="ellipsis")
+    for row in zip(*(cells for _, cells in drawn), strict=True):
+        table.add_row(*row)
     return table
 
 
-def _row(answer: Answer, columns: Sequence[_Column]) -> list[Text]:
-    status = answer.status
-    if status is None:
-        name = Text(answer.target.title, style="bold red")
-        return [name, Text(answer.target.city), Text("✖ unreachable", style="bold red")]
-    figures = [column.show(status) for column in columns]
-    cells = [Text(figure) if isinstance(figure, str) else figure for figure in figures]
-    return [Text(status.name, style="bold"), Text(status.city), _state(status), *cells]
+def _width(drawn: Sequence[tuple[_Column, list[Text]]]) -> int:
+    """What a table needs: a blank on either side of each column, but for the edges."""
+    return sum(max(len(column.title), *(cell.cell_len for cell in cells)) + 2 for column, cells in drawn) - 2
+
+
+def _cell(column: _Column, answer: Answer) -> Text:
+    if answer.status is not None:
+        figure = column.show(answer.status)
+        return Text(figure) if isinstance(figure, str) else figure
+    if column is _NODE:
+        return Text(answer.target.title, style="bold red")
+    if column is _STATE:
+        return Text("✖ unreachable", style="bold red")
+    return Text(answer.target.city if column is _CITY else "")
 
 
 def _troubles(answers: Sequence[Answer]) -> list[Text]:

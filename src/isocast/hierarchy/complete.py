@@ -162,7 +162,7 @@ class Complete:
         if last <= top:
             return
         if len(self.gaps) >= self._gaps_max:
-            self.gaps.widen(last)
+            self.gaps.widen(last, now)
         else:
             self.gaps.add(top + 1, last, now)
 

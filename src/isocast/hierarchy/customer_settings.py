@@ -85,7 +85,7 @@ class CustomerSettings:
     recent_max: int = 4_096
     """Messages kept to compare later copies with, a power of two: 0.1 s of a million events a second, 6 MB."""
     gaps_max: int = 4_096
-    """Gaps that are told apart. Bounds: with more, whatever is missing is fetched as one range."""
+    """Gaps that are told apart. Bounds: with more, the highest takes in whatever follows."""
     ask_max: int = 1_024
     """Messages asked for by RXREQ at one time; who lacks more was away, and fetches."""
     range_max: int = 256

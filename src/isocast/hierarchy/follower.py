@@ -56,6 +56,12 @@ class Follower(Receiver):
         """Whether members send receipts is the members' affair."""
         return NEVER
 
+    def turn_to_another(self, now: int) -> None:
+        """k_r requests were in vain: ask somebody else, and name whoever was silent."""
+        silent = self.support.move_on(now)
+        if silent is not None:
+            self.give_up(self.held + 1, silent)
+
     def give_up(self, number: int, suspect: NodeId) -> None:
         """A fault of the support, not of the ring."""
         self.unanswered += 1
@@ -95,7 +101,7 @@ class Follower(Receiver):
             return
         self._ring_asked_at = now
         if self._ring_asked == self.timing.retries_max:
-            self.give_up(self.held + 1, self.support.move_on(now))
+            self.turn_to_another(now)
             self._ring_asked = 0
         self._ring_asked += 1
         nack = Nack(

@@ -27,6 +27,8 @@ class Gap:
     """When it is looked at next."""
     attempts: int = 0
     """Requests made."""
+    spent: bool = False
+    """Whether asking by datagram is over, and it must be fetched."""
     told: bool = False
     """Whether it outlived the lines' difference, and people know."""
 
@@ -61,9 +63,13 @@ class Gaps:
         self.wake_at = min(self.wake_at, gap.next_at)
         return gap
 
-    def widen(self, last: int) -> None:
-        """There are gaps enough: the highest takes in whatever follows, and it is all fetched as one range."""
-        self._gaps[-1].last = last
+    def widen(self, last: int, now: int) -> None:
+        """There are gaps enough: the highest takes in whatever follows."""
+        gap = self._gaps[-1]
+        gap.last = last
+        if not gap.spent:
+            gap.next_at = min(gap.next_at, now + self._patience_ns)
+            self.wake_at = min(self.wake_at, gap.next_at)
 
     def passed(self, following: int) -> list[Gap]:
         """The gaps that lie below what is delivered next, taken away."""

@@ -119,7 +119,7 @@ class Newest:
             self._since = last_missing + 1
         elif last_missing > top:
             if len(self.gaps) >= self._settings.gaps_max:
-                self.gaps.widen(last_missing)
+                self.gaps.widen(last_missing, now)
             else:
                 self.gaps.add(top + 1, last_missing, now)
         self.top = sequence

@@ -100,9 +100,8 @@ class Repairs:
             due.append((gap, runs))
         wanted: dict[NodeId, list[tuple[int, int]]] = {}
         for gap, runs in due:
-            if total > self._settings.ask_max:
-                gap.attempts = self._exhausted
-            if gap.attempts >= self._exhausted:
+            if total > self._settings.ask_max or gap.attempts >= self._exhausted:
+                gap.spent = True
                 gap.next_at = NEVER
                 continue
             server = self._settings.servers[gap.attempts // self._settings.retries_max]
@@ -132,8 +131,7 @@ class Repairs:
         for gap in self._gaps:
             if gap.first >= reply.low_water:
                 break
-            asked = 0 < gap.attempts < self._exhausted and (gap.attempts - 1) // settings.retries_max == turn
-            if asked:
+            if gap.attempts and not gap.spent and (gap.attempts - 1) // settings.retries_max == turn:
                 gap.attempts = (turn + 1) * settings.retries_max
                 gap.next_at = now
         self._gaps.rearm()
@@ -143,8 +141,7 @@ class Repairs:
     def reconsider(self, overflown: int) -> None:
         """Whether what delivery waits for must be fetched."""
         lowest = self._gaps.lowest
-        spent = lowest is not None and lowest.told and lowest.attempts >= self._exhausted
-        self._wants_fetch = spent or overflown > 0
+        self._wants_fetch = overflown > 0 or (lowest is not None and lowest.spent)
 
     def _go_on(self, following: int, overflown: int, now: int) -> None:
         """Fetch what delivery waits for, if it cannot be had by datagram."""
@@ -156,7 +153,7 @@ class Repairs:
         if not overflown:
             last = first
             for gap in self._gaps:
-                if gap.attempts < self._exhausted or gap.first > limit:
+                if not gap.spent or gap.first > limit:
                     break
                 last = min(gap.last, limit)
         server = settings.servers[self._turn]

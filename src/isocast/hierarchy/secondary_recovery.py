@@ -4,9 +4,10 @@ Its parent, never the token site: a thousand secondary receivers must not add to
 parent that is silent is given up for the backup, and a silent backup for a member of the ring, for a while. None of
 this is a suspicion: rings are judged by those who are on them.
 
-A parent may be asking itself. It says so (PENDING), and the count of silences starts anew, until the instant by which
-it must have had an answer. Requests lie on a grid that ends at T_t+Δ_A less the gate's share: k_r of them come after
-the last moment at which a parent that recovers becomes complete.
+A parent may be asking itself. It says so (PENDING), and the count of attempts starts anew, until the instant by which
+it must have had an answer; after that parent and backup are asked in turn, in case only one of them is cut off.
+Requests lie on a grid that ends at T_t+Δ_A less the gate's share: k_r of them come after the last moment at which a
+parent that recovers becomes complete.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Support:
         self._place = 0
         self._turn = 0
         self._return_at = 0
+        self._answered = False
 
     def asked(self, now: int) -> NodeId:
         """Who is asked now."""
@@ -51,14 +53,25 @@ class Support:
         """Whether neither parent nor backup answered."""
         return self._place == len(self._chain()) - 1 > 0
 
-    def move_on(self, now: int) -> NodeId:
-        """Whoever is asked stays silent: turn to the next. Returns the silent one."""
-        silent = self.asked(now)
+    def heard(self, sender: NodeId) -> None:
+        """An answer came: if it is from whoever is asked, that one is alive, whatever it lacks."""
         chain = self._chain()
-        self._place = (self._place + 1) % len(chain)
+        if sender == chain[min(self._place, len(chain) - 1)]:
+            self._answered = True
+
+    def move_on(self, now: int) -> NodeId | None:
+        """Turn to the next, k_r requests being in vain. Returns whoever was silent, None if it had answered.
+
+        The last resort is for those whose parent and backup are both silent.
+        """
+        asked, answered = self.asked(now), self._answered
+        chain = self._chain()
+        own = chain[:2] if self.backup is not None else chain[:1]
+        self._place = (self._place + 1) % len(own if answered else chain)
         self._turn += self._place == 0
         self._return_at = now + self._away_ns
-        return silent
+        self._answered = False
+        return None if answered else asked
 
     def _chain(self) -> list[NodeId]:
         chain = [self.parent]
@@ -92,7 +105,7 @@ class SecondaryRecovery(Recovery):
         if attempts is not None and now < self._schedule.instant(token_number) + self._complete_ns:
             attempts.made = 0
 
-    def _gave_up_on(self, number: int, now: int) -> NodeId:  # noqa: ARG002
+    def _gave_up_on(self, number: int, now: int) -> NodeId | None:  # noqa: ARG002
         """The silent one; when nobody answers single requests, ranges catch up with what there is."""
         silent = self._support.move_on(now)
         self.behind = self.behind or self._support.last_resort

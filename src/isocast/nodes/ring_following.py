@@ -90,7 +90,7 @@ class RingFollowing:
             return
         self._next_at = now + self._retry_ns
         if self._silences == receiver.timing.retries_max:
-            receiver.give_up(receiver.held + 1, receiver.support.move_on(now))
+            receiver.turn_to_another(now)
             self._silences = 0
         self._silences += 1
         receiver.ask(receiver.support.asked(now), self._request(reconciliation))

@@ -22,6 +22,7 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Pending,
+    RangeReply,
     RangeRequest,
     Receipt,
     Repair,
@@ -145,6 +146,8 @@ class SecondaryReceiver:
 
     def _on_packet(self, packet: Packet, now: int) -> None:
         receiver, following = self.receiver, self.following
+        if isinstance(packet, Repair | Pending | RangeReply | Nack):
+            receiver.support.heard(packet.sender)
         match packet:
             case Token():
                 receiver.on_token(packet, now)

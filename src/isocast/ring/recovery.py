@@ -129,7 +129,7 @@ class Recovery:
             return []
         actions: list[AskForToken | AskForRange | GiveUp] = []
         if attempts.made == self._timing.retries_max:
-            actions.append(GiveUp(number, self._gave_up_on(number, now)))
+            actions.extend(self._give_up(number, now))
             attempts.made = 0
             attempts.rounds += 1
         target = self._target(number, attempts.rounds, now)
@@ -139,7 +139,11 @@ class Recovery:
         attempts.wait(now, self._retry_ns)
         return actions
 
-    def _gave_up_on(self, number: int, now: int) -> NodeId:  # noqa: ARG002 (whoever asks others looks at the clock)
+    def _give_up(self, number: int, now: int) -> list[GiveUp]:
+        silent = self._gave_up_on(number, now)
+        return [] if silent is None else [GiveUp(number, silent)]
+
+    def _gave_up_on(self, number: int, now: int) -> NodeId | None:  # noqa: ARG002 (other machines look at the clock)
         """Whose silence it was."""
         return self._schedule.owner(max(number, self._schedule.first_token))
 
@@ -164,7 +168,7 @@ class Recovery:
             return []
         actions: list[AskForToken | AskForRange | GiveUp] = []
         if attempts.made == self._timing.retries_max:
-            actions.append(GiveUp(held + 1, self._gave_up_on(held + 1, now)))
+            actions.extend(self._give_up(held + 1, now))
             attempts.made = 0
         self._range_held = held
         target = self._range_target(held, attempts.rounds, now)

@@ -30,6 +30,7 @@ from isocast.runtime.offload import (
 )
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import MILLISECOND
+from isocast.wire.limits import MAX_UDP
 
 __all__ = ["PATIENCE_NS", "Endpoint", "Inlet", "Outlet", "Traffic", "checked"]
 
@@ -243,6 +244,11 @@ class Outlet:
 
     def _send(self, frames: Sequence[bytes], destinations: Sequence[Endpoint]) -> None:
         self._until = 0
+        if len(frames) == 1 and len(frames[0]) <= MAX_UDP:
+            # Most control packets leave alone; there is nothing to cut.
+            for endpoint in destinations:
+                self._send_singly(frames, endpoint)
+            return
         for burst in bursts_of(frames):
             # All destinations get a burst before any gets the next: nobody is served last by a whole batch.
             if len(burst.frames) > 1 and burst.segment <= self.segmentation.limit:

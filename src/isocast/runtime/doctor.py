@@ -241,14 +241,17 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
         taken = [(kind, port) for kind, port in node.ports if probes.port_trouble(kind, node.address, port)]
         if not taken:
             free += 1
-        elif node.http_port and probes.running_node(node.address, node.http_port) == node.node:
+            continue
+        who = probes.running_node(node.address, node.http_port) if node.http_port else None
+        if who == node.node:
             running += 1
-        else:
-            kind, port = taken[0]
-            trouble = probes.port_trouble(kind, node.address, port) or "in use a moment ago"
-            found = f"{node.node}: {kind} {node.address}:{port}: {trouble}"
-            change = "stop what holds it (`ss -lnp` names it), or give the node another port"
-            yield Finding("ports", Outcome.FAIL, found, change)
+            continue
+        kind, port = taken[0]
+        trouble = probes.port_trouble(kind, node.address, port) or "in use a moment ago"
+        told = f" (a node called {who} answers there)" if who else ""
+        found = f"{node.node}: {kind} {node.address}:{port}: {trouble}{told}"
+        change = "stop what holds it (`ss -lnp` names it), or give the node another port"
+        yield Finding("ports", Outcome.FAIL, found, change)
     parts = [(free, "free"), (running, "running already"), (away, "on other machines")]
     found = ", ".join(f"{count} {word}" for count, word in parts if count)
     if not here:
@@ -265,7 +268,7 @@ def _disk(directory: Path, least: int, probes: Probes) -> Finding:
     free = probes.free_bytes(directory)
     if free is None:
         return Finding("disk", Outcome.FAIL, f"{directory} cannot be written", "choose another data directory")
-    change = "make room, or set keep_bytes or keep_seconds under [journal]: a full disk stops releases"
+    change = "make room, or set keep_bytes or keep_time under [journal]: a full disk stops releases"
     otherwise = Outcome.FAIL if free < least else Outcome.WARN
     found = f"{free // _MEBI:,} MiB free for {directory}"
     return _judged("disk", found, good=free >= max(_DISK_GOOD, least), otherwise=otherwise, change=change)

@@ -94,6 +94,10 @@ class Driver:
         """Give the machine inputs of another kind than packets; their effects are performed together."""
         self._run(events)
 
+    def rearm(self) -> None:
+        """The role's own deadline has changed."""
+        self._arm()
+
     # What the loop calls ------------------------------------------------------------------------
 
     def _readable(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -43,25 +43,35 @@ _REQUEST_PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer before it is bytes."""
+    """An answer before it is bytes; its body at once, or in parts between which others may run."""
 
-    body: bytes
+    body: bytes | Iterator[bytes]
     content_type: str = _TEXT
     status: HTTPStatus = HTTPStatus.OK
 
-    def encoded(self) -> bytes:
+    async def encoded(self) -> bytes:
         """The whole answer; the connection ends after it."""
+        body = self.body if isinstance(self.body, bytes) else await _joined(self.body)
         allow = "Allow: GET\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
             f"Content-Type: {self.content_type}\r\n"
-            f"Content-Length: {len(self.body)}\r\n"
+            f"Content-Length: {len(body)}\r\n"
             f"{allow}"
             "Cache-Control: no-store\r\n"
             "X-Content-Type-Options: nosniff\r\n"
             "Connection: close\r\n\r\n"
         )
-        return head.encode("ascii") + self.body
+        return head.encode("ascii") + body
+
+
+async def _joined(parts: Iterator[bytes]) -> bytes:
+    """Everything, with a chance for the protocol after each part."""
+    made = []
+    for part in parts:
+        made.append(part)
+        await asyncio.sleep(0)
+    return b"".join(made)
 
 
 Pages: TypeAlias = Mapping[str, Callable[[], Reply]]
@@ -90,8 +100,8 @@ def monitor_pages(monitor: Monitor) -> dict[str, Callable[[], Reply]]:
         "/healthz": lambda: _verdict("healthy", monitor.unhealthy()),
         "/readyz": lambda: _verdict("ready", monitor.not_ready()),
         "/statusz": lambda: Reply(_json(monitor.status().as_json()), "application/json"),
-        "/metrics": lambda: Reply(monitor.metrics.page(), CONTENT_TYPE),
-        "/metrics/detail": lambda: Reply(monitor.metrics.detailed_page(), CONTENT_TYPE),
+        "/metrics": lambda: Reply(monitor.metrics.parts(detailed=False), CONTENT_TYPE),
+        "/metrics/detail": lambda: Reply(monitor.metrics.parts(detailed=True), CONTENT_TYPE),
     }
     return pages
 
@@ -156,24 +166,24 @@ class StatusServer:
             return
         self._open.add(task)
         try:
-            reply = await self._answer(reader)
+            answer = await self._answer(reader)
             with suppress(OSError, TimeoutError):  # Whoever does not want his answer is counted already.
-                await _send(reply, reader, writer)
+                await _send(answer, reader, writer)
         finally:
             self._open.discard(task)
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> Reply:
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         """What a request gets, counted as answered or refused."""
         try:
-            reply = await self._reply(reader)
+            answer = await self._wanted(reader)
         except _RefusedError as refused:
             self._counters.http_refused += 1
-            return Reply(f"{refused}\n".encode(), status=refused.status)
+            return await Reply(f"{refused}\n".encode(), status=refused.status).encoded()
         self._counters.http_requests += 1
-        return reply
+        return answer
 
-    async def _reply(self, reader: asyncio.StreamReader) -> Reply:
+    async def _wanted(self, reader: asyncio.StreamReader) -> bytes:
         try:
             async with asyncio.timeout(self._request_seconds):
                 request = await reader.readuntil(b"\r\n\r\n")
@@ -187,16 +197,16 @@ class StatusServer:
         if page is None:
             raise _RefusedError(HTTPStatus.NOT_FOUND, f"no such page; there are {' '.join(self._pages)}")
         try:
-            return page()
+            return await page().encoded()
         except Exception as error:  # Whatever is wrong with a page must not reach the protocol.
             get_log().error("status page failed", exc_info=error)
             raise _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log says why") from error
 
 
-async def _send(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _send(answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send all of it, and close when the client has read it."""
     async with asyncio.timeout(_ANSWER_SECONDS):
-        writer.write(reply.encoded())
+        writer.write(answer)
         await writer.drain()
         writer.write_eof()
     # Closing while bytes of the client wait here would reset the connection and lose our answer.

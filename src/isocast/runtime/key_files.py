@@ -20,12 +20,23 @@ from pathlib import Path
 from secrets import token_bytes
 
 from isocast.runtime.market import Market, NodePlan, NodeRole
-from isocast.security.keys import KEY_BYTES, CoreKeyring, EdgeKeyring, Purpose, SecretKey
+from isocast.security.keys import KEY_BYTES, CoreKeyring, EdgeKeyring, SecretKey
 from isocast.security.sealing import Opener, Sealer
-from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from isocast.terms.ids import NodeId, source_id
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import NodeId
 
-__all__ = ["CORE", "EDGE", "KeyFile", "MarketKeys", "check_keys", "init_keys", "key_names", "load_keys", "load_source_key", "needed_by"]
+__all__ = [
+    "CORE",
+    "EDGE",
+    "KeyFile",
+    "MarketKeys",
+    "check_keys",
+    "init_keys",
+    "key_names",
+    "load_keys",
+    "load_source_key",
+    "needed_by",
+]
 
 CORE = "core.key"
 EDGE = "edge.key"
@@ -188,17 +199,6 @@ class MarketKeys:
     def edge_ring(self) -> EdgeKeyring:
         """Tag keys of the edge; without the edge key nobody is known."""
         return EdgeKeyring(self.edge, self.edge_members)
-
-    @property
-    def edge_door_key(self) -> bytes:
-        """What opens the doors of receivers and retransmit servers: ranges of the past."""
-        if self.edge is None:
-            raise LocalProtocolError("this node has no edge key, and no business at that door")
-        return self.edge.derive(Purpose.DOOR, 0)
-
-    def source_door_key(self, number: int) -> bytes:
-        """What opens the door of the source of this number, or identifies it at its parent's."""
-        return self.sources[number].derive(Purpose.DOOR, source_id(number, 0))
 
     def sealer(self, number: int) -> Sealer:
         """For the source of this number, whose key the node must hold."""

@@ -7,7 +7,7 @@ of one flow that it received together to the reader in the same form. Per datagr
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -52,22 +52,24 @@ class Burst(NamedTuple):
     segment: int
 
 
-def bursts_of(frames: Sequence[bytes], most: int = MAX_SEGMENTS) -> Iterator[Burst]:
+def bursts_of(frames: Sequence[bytes], most: int = MAX_SEGMENTS) -> list[Burst]:
     """Cut frames, in their order, into the longest bursts that UDP_SEGMENT allows."""
+    bursts: list[Burst] = []
     lengths = list(map(len, frames))
-    if lengths and max(lengths) > MAX_UDP:
-        raise LocalProtocolError(f"a frame of {max(lengths)} bytes; a UDP datagram has at most {MAX_UDP}")
     total = len(lengths)
     at = 0
     while at < total:
         segment = lengths[at]
+        if segment > MAX_UDP:
+            raise LocalProtocolError(f"a frame of {segment} bytes; a UDP datagram has at most {MAX_UDP}")
         end = min(at + min(most, MAX_UDP // segment), total) if segment else at + 1
         # Counting is fast, and nearly every run is even; the search for the first odd length is the exception.
         if lengths[at:end].count(segment) != end - at:
             odd = next(place for place in range(at, end) if lengths[place] != segment)
             end = odd + (0 < lengths[odd] < segment)
-        yield Burst(frames[at:end], segment)
+        bursts.append(Burst(frames[at:end], segment))
         at = end
+    return bursts
 
 
 @lru_cache(maxsize=256)

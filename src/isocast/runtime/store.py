@@ -276,6 +276,8 @@ class Store:
         """
         if self._stopped:
             raise StoreError(str(self.directory), self._stopped)
+        if not frames:
+            return []
         if self._size >= self.settings.segment_bytes or self._records >= _SEGMENT_RECORDS:
             self._begin_segment(self.newest + 1)
         segment, start = self._segments[-1], self._size

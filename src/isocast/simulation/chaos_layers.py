@@ -35,7 +35,7 @@ def with_layers(seed: int, world: dict[str, object], begin: float, end: float, p
         "layers": tree.layers,
         "secondary_delay": random.choice([0.0005, 0.001, 0.003]),
         "secondary_detect": random.choice([0.005, 0.01]),
-        "stall_tokens": random.choice([4, 8, 64]),
+        "stall_tokens": random.choice([2, 4, 8, 64]),
     }
     faults = world["faults"]
     if not isinstance(faults, list) or not faults:
@@ -45,7 +45,7 @@ def with_layers(seed: int, world: dict[str, object], begin: float, end: float, p
             _take_sides(random, fault["groups"], tree)
     for _ in range(random.randint(1, 3)):
         at = round(random.uniform(begin, end), 6)
-        until = round(at + random.choice([0.3, 1, 3, 6, 12]) * period, 6)
+        until = round(at + random.choice([0.3, 1, 3, 6, 12, 20]) * period, 6)
         faults.append({"at": at, "until": until} | _fault(random, tree))
     return world
 

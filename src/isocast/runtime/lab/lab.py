@@ -166,11 +166,13 @@ class Lab:
 
     def cut(self, here: str, there: str, *, one_way: bool = False) -> None:
         """Nothing passes from here to there any more, nor back unless `one_way`; what is on its way arrives."""
-        self._running.ask("cut", pairs=self.world.pairs(here, there, one_way=one_way))
+        pairs = self.world.pairs(here, there, one_way=one_way)
+        self._running.ask("cut", pairs=pairs)
 
     def heal(self, here: str, there: str, *, one_way: bool = False) -> None:
         """Let frames pass again."""
-        self._running.ask("heal", pairs=self.world.pairs(here, there, one_way=one_way))
+        pairs = self.world.pairs(here, there, one_way=one_way)
+        self._running.ask("heal", pairs=pairs)
 
     def heal_all(self) -> None:
         """Let frames pass everywhere."""

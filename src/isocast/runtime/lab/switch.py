@@ -77,20 +77,21 @@ class Switch:
 
     def run(self) -> None:
         """Forward until the other end is gone, or `end`."""
-        waiting: list[int] = [*self._taps, self._control.fileno()]
+        control = self._control.fileno()
+        waiting = [*self._taps, control]
         while not self._ending:
             due = self._fabric.next_departure()
             until = self._next_tick if due is None or due > self._next_tick else due
             wait = max(until - time.monotonic_ns(), 0) / SECOND
-            for fd in select.select(waiting, (), (), wait)[0]:
-                port = self._port_of.get(fd)
-                if port is None:
-                    self._hear()
-                else:
-                    self._read(fd, port)
+            ready = select.select(waiting, (), (), wait)[0]
+            for fd in ready:
+                if fd != control:
+                    self._read(fd, self._port_of[fd])
             self._forward()
             if time.monotonic_ns() >= self._next_tick:
                 self._tick()
+            if control in ready:
+                self._hear()  # Frames first; and an answer knows how late we were until now.
 
     def _read(self, tap: int, port: int) -> None:
         """What a site has sent. Each frame is stamped after it was read: no delay is ever short."""

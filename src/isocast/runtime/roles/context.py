@@ -64,9 +64,7 @@ class Context:
     def journal_settings(self) -> JournalSettings:
         """How the journal is kept."""
         kept = self.market.journal
-        return JournalSettings(
-            kept.segment_bytes, self.market.durability.value, kept.keep_bytes, kept.keep_seconds
-        )
+        return JournalSettings(kept.segment_bytes, self.market.durability.value, kept.keep_bytes, kept.keep_seconds)
 
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""

@@ -6,11 +6,12 @@ journal, and what the journal has after a crash is never released again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import (
     Collect,
     EntryCompleted,
@@ -20,29 +21,32 @@ from isocast.ring.effects import (
     Release,
     RingInstalled,
     RingSuspected,
+    SecondaryReturned,
+    SecondaryStalled,
 )
 from isocast.ring.inputs import ClockJudged, JournalRead, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.storage import SiteState
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
-from isocast.runtime.driver import Machine
 from isocast.runtime.founding import begun, is_new
 from isocast.runtime.journal import Journal, released_block
-from isocast.runtime.market import NodeRole
+from isocast.runtime.market import NodePlan, NodeRole
 from isocast.runtime.roles.archive_door import ArchiveDoor
 from isocast.runtime.roles.context import Context
 from isocast.runtime.site_secret import site_secret
 from isocast.runtime.site_store import SiteStore, open_site_store
 from isocast.terms.errors import RemoteProtocolError
-from isocast.terms.ids import Label
+from isocast.terms.ids import Label, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Data
+from isocast.wire.packets import Data, Suspicion
 
 __all__ = ["ReceiverHost"]
 
 _TIMER_FIRED = TimerFired()
+_ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)
+"""What a site says of itself when it starts: nothing is wrong with anybody."""
 
 
 class ReceiverHost:
@@ -63,7 +67,7 @@ class ReceiverHost:
         self._restore_released(self.store.state)
         self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, self.journal.position.next_sequence)
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
-        self.machine: Machine = self._machine(self.store.state)
+        self.machine = self._machine(self.store.state)
         self.driver = context.driver(self.machine, self, self._channels)
         self.door = ArchiveDoor(context, directory / "journal")
         self._released: list[Release] = []
@@ -76,6 +80,8 @@ class ReceiverHost:
             Collect: self._collect,
             RingSuspected: self._suspected,
             FairnessFaulted: self._faulted,
+            SecondaryStalled: self._stalled,
+            SecondaryReturned: self._returned,
         }
 
     # From the disk ------------------------------------------------------------------------------
@@ -100,11 +106,24 @@ class ReceiverHost:
         if state.released < state.checkpoint.token_number:
             state.released, state.offset = state.checkpoint.token_number, 0
 
-    def _machine(self, state: SiteState) -> Machine:
+    def _machine(self, state: SiteState) -> PrimaryReceiver | SecondaryReceiver:
         context = self._context
-        settings = context.market.ring_settings(self._stripe)
-        secret = site_secret(context.market.directory_of(context.plan.name))
-        return PrimaryReceiver(context.plan.node, settings, secret, state, forgot=self.store.forgot)
+        market, plan = context.market, context.plan
+        settings = market.ring_settings(self._stripe)
+        secret = site_secret(context.directory)
+        children = _ids(market.children(plan.name))
+        if plan.role is NodeRole.PRIMARY_RECEIVER:
+            return PrimaryReceiver(plan.node, settings, secret, state, forgot=self.store.forgot, children=children)
+        return SecondaryReceiver(
+            plan.node,
+            settings,
+            parent=market.node(plan.parent).node,
+            siblings=_ids(market.children(plan.parent)),
+            backup=market.node(plan.backup).node if plan.backup else None,
+            state=state,
+            secret=secret,
+            children=children,
+        )
 
     # The driver's side --------------------------------------------------------------------------
 
@@ -184,6 +203,9 @@ class ReceiverHost:
 
     def _suspected(self, effect: RingSuspected, _: int) -> None:
         self._counters.suspicions[effect.reason] += 1
+        if effect.suspect == self._context.plan.node and effect.reason in _ASKING_TO_COME_IN:
+            self._context.log.info("asks to join a ring", reason=effect.reason.value)
+            return
         suspect = self._context.market.name_of(effect.suspect)
         self._context.alarm(
             f"suspect-{effect.reason}-{suspect}",
@@ -193,6 +215,17 @@ class ReceiverHost:
 
     def _faulted(self, _: FairnessFaulted, __: int) -> None:
         self._counters.fairness_faults += 1
+
+    def _stalled(self, effect: SecondaryStalled, _: int) -> None:
+        name = self._context.market.name_of(effect.member)
+        self._context.alarm(
+            f"stalled-{name}",
+            f"{name} does not pass the secondary token: nobody waits for it any more",
+            "look at that node; when it comes back it catches up from this one",
+        )
+
+    def _returned(self, effect: SecondaryReturned, _: int) -> None:
+        self._context.log.info("secondary receiver is back", name=self._context.market.name_of(effect.member))
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -223,9 +256,9 @@ class ReceiverHost:
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
-        gauges = gauges_from(self.machine.snapshot())  # type: ignore[attr-defined]
+        gauges = gauges_from(self.machine.snapshot())
         market, status = self._context.market, self._clock.status
-        ring = self.machine.receiver.ring  # type: ignore[attr-defined]
+        ring = self.machine.receiver.ring
         gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
         gauges.ring_configured = len(market.universe)
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
@@ -244,3 +277,7 @@ class ReceiverHost:
         self._channels.close()
         self.journal.close()
         self.store.close()
+
+
+def _ids(plans: Iterable[NodePlan]) -> tuple[NodeId, ...]:
+    return tuple([plan.node for plan in plans])

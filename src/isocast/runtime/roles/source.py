@@ -22,13 +22,15 @@ from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label, source_id
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.door import Accepted, Publish, Refused
 from isocast.wire.frame import Kind
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["PublishError", "SourceHost"]
 
+_PACE_NS = MILLISECOND
+"""Between two bursts of a source."""
 WAITING_MAX = 65_536
 """Batches that wait for the window, over all visitors: then the door reads no more until some are out."""
 _CHUNK = 256
@@ -73,6 +75,8 @@ class SourceHost:
         self._answers: dict[bytes, PublishAccepted | PublishRejected] = {}
         self._tokens_seen = 0
         self._token_at = 0
+        self._burst = self._burst_size()
+        self._resume_at = NEVER
 
     # Publishing ---------------------------------------------------------------------------------
 
@@ -91,13 +95,32 @@ class SourceHost:
         self._pump()
         return await order.done
 
+    def _burst_size(self) -> int:
+        """Messages in a millisecond that no receiver's socket can overflow on.
+
+        All sources send to the same sockets, which a receiver may leave alone for P: n·burst·P fit the buffer.
+        """
+        market = self._context.market
+        patience_ms = max(market.timing.process_ns // MILLISECOND, 1)
+        sources = len(market.data_senders(self._context.stripe))
+        return max(market.network.receive_buffer // (market.network.mtu * sources * patience_ms), 8)
+
     def _pump(self) -> None:
-        """Give the machine as much as its window takes, in order."""
+        """Give the machine as much as its window and the pace take, in order."""
+        if self._resume_at < NEVER:
+            return
+        left = self._burst
         while self._waiting:
             snapshot = self.machine.snapshot()
             room = min(snapshot.window - snapshot.unacknowledged, _CHUNK)
             if room <= 0:
                 return
+            if left <= 0:
+                self._resume_at = self._clock.now() + _PACE_NS
+                self.driver.rearm()
+                return
+            room = min(room, left)
+            left -= room
             requests: list[PublishRequested] = []
             taken: list[tuple[_Order, bytes]] = []
             for order in self._waiting:
@@ -146,11 +169,13 @@ class SourceHost:
                 self._token_at = now
 
     def next_deadline(self) -> int:
-        """None of its own."""
-        return NEVER
+        """When the next burst may go out, if one waits."""
+        return self._resume_at
 
-    def wake(self, now: int) -> None:
-        """Nothing to do."""
+    def wake(self, _: int) -> None:
+        """The next burst."""
+        self._resume_at = NEVER
+        self._pump()
 
     # Life ---------------------------------------------------------------------------------------
 
