@@ -124,6 +124,20 @@ def test_verify_shows_some_of_many_faults(tmp_path: Path, capsys: pytest.Capture
     assert "and 11 more" in run(capsys, 1, "verify", tmp_path)
 
 
+def test_verify_shows_how_far_it_is_when_it_takes_its_time(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isocast.cli.render._PLAIN_EVERY_S", 0.0)
+    assert main(["journal", "verify", str(folder)]) == 0
+    assert capsys.readouterr().err == "", "quick enough"
+    monkeypatch.setattr("isocast.cli.journal._PATIENCE_S", 0.0)
+    assert main(["journal", "verify", str(folder)]) == 0
+    size = sum(path.stat().st_size for path in segments(folder))
+    assert f"{size:,} of {size:,} bytes" in capsys.readouterr().err
+    assert main(["journal", "verify", str(folder), "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 # ---- cat
 
 
@@ -227,6 +241,7 @@ def test_a_wrong_number_is_one_line_and_exit_2(folder: Path, option: str, capsys
         (1_794_726_193_123_456_789, "2026-11-15T07:03:13.123456789Z"),
         (-1, "1969-12-31T23:59:59.999999999Z"),
         ((1 << 63) - 1, "2262-04-11T23:47:16.854775807Z"),
+        (-(1 << 63), "1677-09-21T00:12:43.145224192Z"),
     ],
 )
 def test_instants_keep_their_nanoseconds(instant: int, text: str) -> None:

@@ -164,7 +164,10 @@ def test_alarms_stand_with_what_to_do_the_newest_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("width, there, left_out", [(105, "sequence", "NAKs"), (140, "NAKs", "CPU"), (200, "CPU", "…")])
+@pytest.mark.parametrize(
+    "width, there, left_out",
+    [(90, "sequence", "epoch"), (115, "epoch", "NAKs"), (140, "NAKs", "CPU"), (200, "CPU", "…")],
+)
 def test_a_narrow_terminal_gets_what_matters_and_nothing_cut(width: int, there: str, left_out: str) -> None:
     busy = london(
         name="hong-kong-2",

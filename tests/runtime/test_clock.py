@@ -28,6 +28,7 @@ class Machine:
         self.readings = Readings(
             wall=lambda: self.true + self.error,
             oscillator=lambda: self.true + self.drifted - 900 * SECOND,
+            steady=lambda: self.true - 800 * SECOND,
             kernel=lambda: self.kernel,
         )
 
@@ -215,17 +216,43 @@ def test_the_kernels_correction_is_no_step() -> None:
 
 def test_an_interrupted_reading_is_no_step() -> None:
     machine = Machine()
-    # Three readings for the start, three for each judgement: one of them, then all of them are interrupted.
-    pauses = iter([0] * 6 + [50 * MS, 0, 0] + [50 * MS] * 3)
+    # The clock is read three times for the start, four times for each judgement: once, then always interrupted.
+    pauses = iter([0] * 7 + [0, 50 * MS, 0, 0] + [50 * MS] * 4)
 
     def interrupted() -> int:
         machine.true += next(pauses, 0)
         return machine.true
 
-    machine.readings = Readings(wall=interrupted, oscillator=lambda: machine.true, kernel=lambda: UNSYNCHRONISED)
+    machine.readings = Readings(
+        wall=interrupted, oscillator=lambda: machine.true, steady=lambda: 0, kernel=lambda: UNSYNCHRONISED
+    )
     clock = machine.clock(0)
     assert clock.check().trusted
     assert clock.check().trusted
+
+
+def test_a_set_clock_is_noticed_before_the_next_judgement() -> None:
+    machine = Machine()
+    clock = machine.clock(5 * MS)
+    machine.wait(3600 * SECOND, drift_ppm=400)
+    machine.error = 5 * MS
+    assert not clock.jumped()
+    for error in (-SECOND, 5 * MS + 1, 3600 * SECOND):
+        machine.error = error
+        assert clock.jumped()
+    clock.check()
+    assert not clock.jumped()
+    machine.error = 0
+    assert clock.jumped()
+
+
+def test_a_wait_between_two_readings_is_no_jump() -> None:
+    machine = Machine()
+    clock = machine.clock(0)
+    machine.error = MS
+    assert not clock.jumped()
+    machine.error += 1
+    assert clock.jumped()
 
 
 # ---- experiments, and this machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,12 @@ GROUPS = [
     [Frame(2, b"two", [b"loose ", b"bytes"], 11), Frame(3, b"")],
     [Frame(4, b"begin", more=True), Frame(5, b"middle", [b"IF" * 20], 40, more=True), Frame(6, b"end")],
 ]
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    with quick_directory() as name:
+        yield Path(name) / "s"
 
 
 def segment_of(path: Path, groups: Sequence[Sequence[Frame]], tail: bytes = b"") -> StoreSegment:
@@ -54,8 +60,8 @@ def test_records_are_found_with_their_frames(tmp_path: Path) -> None:
     assert segment.read(second.offset) == (2, b"two", b"loose bytes")
 
 
-def test_a_file_that_ends_anywhere_keeps_its_whole_records(tmp_path: Path) -> None:
-    path = tmp_path / "s"
+def test_a_file_that_ends_anywhere_keeps_its_whole_records(quick_path: Path) -> None:
+    path = quick_path
     segment = segment_of(path, GROUPS)
     whole = path.read_bytes()
     ends = [FILE_BYTES]
@@ -71,9 +77,9 @@ def test_a_file_that_ends_anywhere_keeps_its_whole_records(tmp_path: Path) -> No
             assert (last.torn, last.acknowledged, last.whole) == (True, False, ends[kept])
 
 
-def test_every_bit_that_flips_is_found(tmp_path: Path) -> None:
+def test_every_bit_that_flips_is_found(quick_path: Path) -> None:
     """Except in loose bytes, which their token vouches for."""
-    path = tmp_path / "s"
+    path = quick_path
     segment = segment_of(path, [GROUPS[0], [Frame(4, b"begin", more=True), Frame(6, b"end")], [Frame(1, b"last")]])
     whole = path.read_bytes()
     last_at = len(whole) - frame_buffers([Frame(1, b"last")], SALT)[2]

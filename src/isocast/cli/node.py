@@ -63,14 +63,17 @@ def node(
     plan = market.by_name.get(name)
     if plan is None:
         raise ConfigurationError(str(config), f"nodes.{name}", f"no such node; there are {', '.join(market.by_name)}")
-    configure_logs(
+    logs = configure_logs(
         node=name, role=plan.role.value, as_json=log_json or None, level="debug" if verbose else "info"
     )
     if new:
         found_node(market, name)
     if without_impairment:
         market = replace(market, impairment=Impairment())
-    asyncio.run(run_node(market, plan))
+    try:
+        asyncio.run(run_node(market, plan, logs.tell_suppressed))
+    finally:
+        logs.tell_suppressed(ending=True)
     return 0
 
 

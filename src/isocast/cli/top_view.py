@@ -108,15 +108,16 @@ _STATE = _Column("state", _state, left=True)
 _EVENTS = _Column("events/s", lambda status: _figure(status.rates.events))
 _DROPS = _Column("drops", _wrong("kernel_drops_total", "unsent_packets_total"))
 _LOST = _Column("lost", _total("injected_losses_total"), spare=2)
-_FORGED = _Column("refused", _total("authentication_failures_total", "malformed_packets_total"), spare=2)
+_REFUSED = ("authentication_failures_total", "malformed_packets_total", "unknown_senders_total")
+_FORGED = _Column("refused", _total(*_REFUSED), spare=2)
 _CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", spare=2)
-_EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN)
+_EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN, spare=1)
 _SEQUENCE = _Column("sequence", lambda status: _figure(status.gauges.next_sequence))
 
 _RECEIVERS = (
     _EPOCH,
     _Column("ring", _ring, spare=1),
-    _Column("token", lambda status: _figure(status.gauges.held_token)),
+    _Column("token", lambda status: _figure(status.gauges.held_token), spare=1),
     _Column("released", lambda status: _figure(status.gauges.released_token), spare=2),
     _SEQUENCE,
     _EVENTS,

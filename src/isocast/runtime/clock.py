@@ -23,6 +23,8 @@ DRIFT_PPM = 500
 """What NTP allows the worst oscillator, and the rate at which Linux lets its own error estimate grow."""
 
 _MILLION = 1_000_000
+_JUMP_NS = MILLISECOND
+"""What two readings may be apart because the process had to wait in between."""
 _READINGS = 3
 """A reading of two clocks that was interrupted is repeated; the quickest counts."""
 
@@ -73,6 +75,9 @@ class Readings:
 
     wall: Callable[[], int] = time.time_ns
     oscillator: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    """Runs freely: shows steps and slews alike."""
+    steady: Callable[[], int] = time.monotonic_ns
+    """Is slewed with the wall clock: shows steps only, and those exactly."""
     kernel: Callable[[], KernelClock | None] = read_kernel_clock
 
 
@@ -116,8 +121,16 @@ class SystemClock:
         """Nanoseconds since 1970 on this node's clock."""
         return self._wall() + self.offset_ns
 
+    def jumped(self) -> bool:
+        """Whether somebody set the clock since the last judgement, so that another is due before anything is done.
+
+        Cheap enough for every step of a machine: a clock set forward must not release what a judgement would stop.
+        """
+        return abs(self.now() - self._readings.steady() - self._standing_ns) > self._jump_ns
+
     def check(self) -> ClockStatus:
         """Judge the clock anew."""
+        self._standing_ns = self.now() - self._readings.steady()
         kernel = self._readings.kernel()
         synchronised = kernel is not None and kernel.synchronised
         error_ns = kernel.max_error_ns if kernel is not None else None
@@ -126,6 +139,7 @@ class SystemClock:
             bound_ns, source = error_ns, BoundSource.KERNEL
         state = ClockState.SYNCHRONISED if synchronised else ClockState.UNSYNCHRONISED
         moved_ns = 0
+        self._jump_ns = max(bound_ns or 0, _JUMP_NS)
         if bound_ns is not None:
             moved_ns = self._follow(bound_ns)
             if self._stepped:

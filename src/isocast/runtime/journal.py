@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, Self
 
 from isocast.ring.effects import Release
 from isocast.runtime.journal_repair import Cut, mend
@@ -34,9 +34,7 @@ from isocast.wire.journal import (
 )
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
-__all__ = ["Durability", "Journal", "JournalCounters", "JournalSettings", "Position", "released_block"]
-
-Durability: TypeAlias = Literal["process", "power"]
+__all__ = ["Journal", "JournalCounters", "JournalSettings", "Position", "released_block"]
 
 _NEW_SUFFIX = ".new"
 """A segment gets its own name once its header is in it, so that no reader meets half a header."""
@@ -49,7 +47,7 @@ class JournalSettings:
 
     segment_bytes: int = 64 << 20
     """A new segment begins when a block would make the present one longer."""
-    durability: Durability = "process"
+    durability: Literal["process", "power"] = "process"
     """`process`: written before anything is sent, which survives kill -9; `power`: and fdatasync for each block."""
     keep_bytes: int = 0
     """Oldest segments go while all together are longer; 0 keeps everything."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from time import monotonic_ns
 
@@ -45,6 +46,7 @@ class NodeProcess:
         self.host: RoleHost | None = None
         self.failure: BaseException | None = None
         self.stopping = asyncio.Event()
+        self.each_second: Callable[[], None] = lambda: None
         self._log = get_log(node=plan.name, role=plan.role.value)
         self._opened = AsyncExitStack()
         identity = Identity(
@@ -54,7 +56,8 @@ class NodeProcess:
             stripe=plan.stripes[0],
             city=plan.place.name if plan.place else "",
         )
-        self.monitor = Monitor(identity, self.counters, self._gauges)
+        patience_ns = 2 * len(market.universe) * market.timing.token_period_ns
+        self.monitor = Monitor(identity, self.counters, self._gauges, patience_ns=max(patience_ns, SECOND))
 
     async def start(self) -> None:
         """Open everything and begin, or raise and leave nothing open."""
@@ -111,6 +114,7 @@ class NodeProcess:
                 return
             self.host.tick(clock.now())
             self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+            self.each_second()
             if not ready:
                 reasons = self.monitor.not_ready()
                 ready = not reasons
@@ -144,10 +148,11 @@ def build_role(context: Context) -> RoleHost:
             raise IsocastError(f"{context.plan.role} does not run yet")
 
 
-async def run_node(market: Market, plan: NodePlan) -> None:
+async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> None:
     """Run one node until SIGTERM or SIGINT, or until it fails: then its error is raised."""
     granted = become_punctual(realtime=market.clock.realtime)
     process = NodeProcess(market, plan)
+    process.each_second = each_second
     get_log().info("priority", detail=granted.detail)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

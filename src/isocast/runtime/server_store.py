@@ -7,6 +7,7 @@ from pathlib import Path
 
 from isocast.reformation.ballot import ServerState
 from isocast.ring.effects import BallotChosen, Record, RingDecided
+from isocast.runtime.market import Durability
 from isocast.runtime.node_store import NodeStore, nothing_loose
 from isocast.runtime.records import Kind, read_ballot, read_decided, record_frames
 from isocast.runtime.snapshots import read_server_snapshot, server_snapshot
@@ -31,8 +32,9 @@ def open_server_store(
     """Open a reformation server's store, or make it.
 
     `fresh` says that the server may be new: without it an empty directory is a lost one, and the server has forgotten.
+    Without settings each record is brought to the disk: ballots are rare, and a new id for a server is a nuisance.
     """
-    settings = settings or StoreSettings()
+    settings = settings or StoreSettings(Durability.POWER)
     store = Store(directory, Role.SERVER, identity, settings, boot_id() if boot is None else boot)
     try:
         marker, past = store.marker, store.past

@@ -62,8 +62,9 @@ async def _ask(target: Target, seconds: float) -> Answer:
     except TimeoutError:
         return Answer(target, None, f"no answer within {seconds:g} s")
     except OSError as error:
-        # The event loop puts the address into the words, which the reader has already.
-        return Answer(target, None, os.strerror(error.errno) if (error.errno or 0) > 0 else _plain(str(error)))
+        code = error.errno or 0
+        # The event loop puts the address into its words, which the reader has already; a resolver has words of its own.
+        return Answer(target, None, os.strerror(code) if code > 0 else _plain(error.strerror or str(error)))
     except (RemoteProtocolError, ValueError, RecursionError) as error:
         return Answer(target, None, f"not a status: {_plain(str(error))}")
 

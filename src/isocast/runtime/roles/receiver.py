@@ -204,7 +204,7 @@ class ReceiverHost:
     def _suspected(self, effect: RingSuspected, _: int) -> None:
         self._counters.suspicions[effect.reason] += 1
         if effect.suspect == self._context.plan.node and effect.reason in _ASKING_TO_COME_IN:
-            self._context.log.info("asks to join a ring", reason=effect.reason.value)
+            self._context.log.debug("asks to join a ring", reason=effect.reason.value)
             return
         suspect = self._context.market.name_of(effect.suspect)
         self._context.alarm(
