@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from isocast.ring.effects import Multicast, Persist, Record, Unicast
-from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.runtime.channels import Channels
-from isocast.runtime.clock import SystemClock
+from isocast.runtime.clock import ClockStatus, SystemClock
 from isocast.runtime.counters import NodeCounters
 from isocast.runtime.timer import Alarm
 from isocast.terms.instants import NEVER
@@ -71,6 +71,9 @@ class Driver:
         """Told of an error that this process cannot go on with: a full disk, a mistake of ours."""
         self.after_step: Callable[[int], None] | None = None
         """Called when packets or the timer were dealt with: for a role that has more to give its machine."""
+        self.clock_judged: Callable[[ClockStatus], None] | None = None
+        """Told when the clock is found outside its bound, or within it again."""
+        self._trusted = True
         self._loop = loop
         self._alarm = Alarm(loop, self._woken, self._clock_stepped, offset_ns=clock.offset_ns)
         self._armed = NEVER
@@ -93,6 +96,10 @@ class Driver:
     def feed(self, *events: object) -> None:
         """Give the machine inputs of another kind than packets; their effects are performed together."""
         self._run(events)
+
+    def judge_clock(self) -> None:
+        """Look at the clock: about once a second, besides whenever it jumps."""
+        self._run(self._judged())
 
     def rearm(self) -> None:
         """The role's own deadline has changed."""
@@ -132,7 +139,20 @@ class Driver:
 
     # Step, perform, arm -------------------------------------------------------------------------
 
+    def _judged(self) -> tuple[ClockJudged, ...]:
+        """What the machine must hear of its clock before anything else: nothing, unless the judgement changed."""
+        status = self.clock.check()
+        if status.trusted == self._trusted:
+            return ()
+        self._trusted = status.trusted
+        if self.clock_judged is not None:
+            self.clock_judged(status)
+        return (ClockJudged(status.trusted),)
+
     def _run(self, events: Sequence[object]) -> None:
+        if self.clock.jumped():
+            # A clock set forward would make everything due at once: the machine is told before it looks at the time.
+            events = (*self._judged(), *events)
         try:
             effects: list[object] = []
             for event in events:

@@ -24,10 +24,11 @@ from isocast.ring.effects import (
     SecondaryReturned,
     SecondaryStalled,
 )
-from isocast.ring.inputs import ClockJudged, JournalRead, TimerFired
+from isocast.ring.inputs import JournalRead, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.storage import SiteState
 from isocast.runtime.channels import NodeKeys
+from isocast.runtime.clock import ClockStatus
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun, is_new
 from isocast.runtime.journal import Journal, released_block
@@ -69,9 +70,9 @@ class ReceiverHost:
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
         self.machine = self._machine(self.store.state)
         self.driver = context.driver(self.machine, self, self._channels)
+        self.driver.clock_judged = self._clock_judged
         self.door = ArchiveDoor(context, directory / "journal")
         self._released: list[Release] = []
-        self._trusted = True
         self._token_at = 0
         self._performers = {
             Release: self._release,
@@ -216,6 +217,12 @@ class ReceiverHost:
     def _faulted(self, _: FairnessFaulted, __: int) -> None:
         self._counters.fairness_faults += 1
 
+    def _clock_judged(self, status: ClockStatus) -> None:
+        if status.trusted:
+            self._context.log.info("clock is within its bound again; releases go on", detail=status.detail)
+        else:
+            self._context.alarm("clock", status.detail, "releases have stopped until the clock is right")
+
     def _stalled(self, effect: SecondaryStalled, _: int) -> None:
         name = self._context.market.name_of(effect.member)
         self._context.alarm(
@@ -243,12 +250,7 @@ class ReceiverHost:
 
     def tick(self, now: int) -> None:
         """Judge the clock, bring counts up to date, trim the past."""
-        status = self._clock.check()
-        if status.trusted != self._trusted:
-            self._trusted = status.trusted
-            if not status.trusted:
-                self._context.alarm("clock", status.detail, "releases have stopped until the clock is right")
-            self.driver.feed(ClockJudged(status.trusted))
+        self.driver.judge_clock()
         self._channels.collect()
         self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
