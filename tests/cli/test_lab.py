@@ -175,9 +175,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_running_lab_is_commanded_by_others(
-    world: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_running_lab_is_commanded_by_others(world: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tmp_path / "run")
 
     def tell(*command: str) -> int:

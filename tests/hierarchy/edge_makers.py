@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
+from isocast.nodes.customer import Customer
 from isocast.ring.effects import Release, Unicast
 from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import PacketsArrived, TimerFired
-from isocast.nodes.customer import Customer
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, Mic, Side, Symbol
@@ -21,7 +21,6 @@ from isocast.wire.events import MarketEvent, build_events
 from isocast.wire.packets import NO_DIGEST, NO_LIMIT, NO_NONCE, Data, Packet, Range, RangeRequest, Released, Token
 
 __all__ = [
-    "C",
     "EPOCH",
     "FIRE",
     "GAP",
@@ -30,6 +29,7 @@ __all__ = [
     "RETRY",
     "X1",
     "X2",
+    "C",
     "arrive",
     "asked",
     "beat",

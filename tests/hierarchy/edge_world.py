@@ -17,7 +17,6 @@ from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.archive_effects import (
     Archive,
     ArchiveRead,
-    CustomerThrottled,
     GiveRange,
     GiveSnapshot,
     RangeAsked,
@@ -28,8 +27,6 @@ from isocast.hierarchy.archive_effects import (
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, JoinPoint
 from isocast.hierarchy.edge import (
     Deliver,
-    DeliverLatest,
-    DeliverSnapshot,
     FetchFailed,
     FetchRange,
     FetchSnapshot,
@@ -165,7 +162,7 @@ class World:
         self.sent += count
         self.journal.extend(payloads)
         for host in [host for host in self.hosts.values() if isinstance(host.machine, LineSender)]:
-            self._step(host, MessagesReleased(release(first, payloads, instant=self.now), payloads))
+            self.step(host, MessagesReleased(release(first, payloads, instant=self.now), payloads))
 
     def pause(self, node: NodeId) -> None:
         """As by SIGSTOP."""
@@ -176,9 +173,9 @@ class World:
         """Go on: the timer first, then what the socket kept."""
         host = self.hosts[node]
         kept, host.paused = host.paused, None
-        self._step(host, FIRE)
+        self.step(host, FIRE)
         if kept:
-            self._step(host, PacketsArrived(list(kept)))
+            self.step(host, PacketsArrived(list(kept)))
 
     def run(self, until: int) -> None:
         """Let everything happen up to an instant."""
@@ -189,7 +186,8 @@ class World:
 
     # The network --------------------------------------------------------------------------------
 
-    def _step(self, host: Host, event: object) -> None:
+    def step(self, host: Host, event: object) -> None:
+        """Something happens to a host."""
         if host.paused is not None:
             if isinstance(event, PacketsArrived):
                 host.paused.extend(list(event.packets)[: SOCKET - len(host.paused)])
@@ -208,7 +206,7 @@ class World:
     def _wake(self, host: Host, deadline: int) -> None:
         if host.armed == deadline and host.paused is None:
             host.armed = NEVER
-            self._step(host, FIRE)
+            self.step(host, FIRE)
 
     def _perform(self, host: Host, effect: object) -> None:
         match effect:
@@ -223,7 +221,7 @@ class World:
             case ReadArchive(to, first, last):
                 kept = self.archives[host.node]
                 found = [kept[place] for place in range(first, last + 1)]
-                self.at(self.now + MS, lambda: self._step(host, ArchiveRead(to, first, last, found)))
+                self.at(self.now + MS, lambda: self.step(host, ArchiveRead(to, first, last, found)))
             case FetchRange(server, first, last):
                 self._knock(host, server, RangeAsked(host.node, first, last))
             case FetchSnapshot(server):
@@ -234,6 +232,8 @@ class World:
                 self._give(customer, SnapshotArrived(host.node, snapshot))
             case TurnAway(customer):
                 self._give(customer, FetchFailed(host.node))
+            case _:
+                pass
         if not isinstance(effect, SendLine | Archive | ReadArchive | GiveRange | GiveSnapshot | Unicast):
             host.told.append((self.now, effect))
 
@@ -251,13 +251,13 @@ class World:
                     arrivals.setdefault(self.now + link.delay_ns + late, []).append(packet)
         host = self.hosts[to]
         for when, burst in arrivals.items():
-            self.at(when, lambda burst=burst: self._step(host, PacketsArrived(burst)))  # type: ignore[misc]
+            self.at(when, lambda burst=burst: self.step(host, PacketsArrived(burst)))  # type: ignore[misc]
 
     def _knock(self, host: Host, server: NodeId, event: RangeAsked | SnapshotAsked) -> None:
         """A receiver's door reads its journal; a server's is its machine's business."""
         other = self.hosts[server]
         if server in self.closed:
-            self.at(self.now + DOOR_NS, lambda: self._step(host, FetchFailed(server)))
+            self.at(self.now + DOOR_NS, lambda: self.step(host, FetchFailed(server)))
         elif isinstance(other.machine, LineSender) and isinstance(event, RangeAsked):
             last = min(event.last, self.sent)
             journal = [
@@ -265,11 +265,9 @@ class World:
                 for place in range(event.first, last + 1)
             ]
             answer = RangeArrived(server, journal, 1, self.sent)
-            self.at(self.now + DOOR_NS, lambda: self._step(host, answer))
+            self.at(self.now + DOOR_NS, lambda: self.step(host, answer))
         else:
-            self.at(self.now + DOOR_NS, lambda: self._step(other, event))
+            self.at(self.now + DOOR_NS, lambda: self.step(other, event))
 
     def _give(self, customer: NodeId, event: object) -> None:
-        self.at(self.now + DOOR_NS, lambda: self._step(self.hosts[customer], event))
-
-
+        self.at(self.now + DOOR_NS, lambda: self.step(self.hosts[customer], event))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.hierarchy.edge_makers import (
-    C,
     EPOCH,
     FIRE,
     GAP,
     MS,
     NOW,
     X1,
+    C,
     arrive,
     beat,
     customer,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.hierarchy.edge_makers import (
-    C,
     FIRE,
     GAP,
     MS,
@@ -12,6 +13,7 @@ from tests.hierarchy.edge_makers import (
     RETRY,
     X1,
     X2,
+    C,
     arrive,
     asked,
     beat,
@@ -39,7 +41,7 @@ from isocast.hierarchy.latest import Snapshot
 SNAPSHOT = Snapshot(0, 50, 50, 0, quote(49))
 
 
-def joiner(join: JoinPoint = JoinPoint.NOW, **changes: object) -> Customer:
+def joiner(join: JoinPoint = JoinPoint.NOW, **changes: Any) -> Customer:  # noqa: ANN401 (any field)
     return Customer(C, settings(join=join, **changes))
 
 

@@ -133,7 +133,9 @@ def test_snapshots_are_equal_however_the_sequence_was_cut_into_bursts(
 
 @given(messages, st.integers(0, 20), st.randoms(use_true_random=False))
 def test_a_late_joiner_ends_with_the_same_table(
-    contents: list[list[tuple[int, Side]]], cut: int, random: st.randoms  # type: ignore[valid-type]
+    contents: list[list[tuple[int, Side]]],
+    cut: int,
+    random: st.randoms,  # type: ignore[valid-type]
 ) -> None:
     """A snapshot as of s and everything after it, in any order, is everything."""
     payloads = [payload_of(sequence, events) for sequence, events in enumerate(contents, 1)]
@@ -163,6 +165,15 @@ def test_a_restored_table_goes_on_after_the_snapshot() -> None:
     fresh = LatestTable(stripe=3)
     fresh.restore(table.snapshot())
     assert fresh.snapshot() == table.snapshot()
+
+
+def test_what_a_snapshot_tells_again_is_no_news() -> None:
+    table, other = LatestTable(), LatestTable()
+    table.apply([1, 2, 3], [quote(1), quote(2, symbol="MSFT"), b""])
+    other.apply([1], [quote(1)])
+    assert prices(other.restore(table.snapshot())) == [("MSFT", 2)]
+    assert other.restore(table.snapshot()) == b""
+    assert other.snapshot() == table.snapshot()
 
 
 def test_a_snapshot_survives_the_door() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, of, rel, rels, settings
 
 from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent
@@ -9,7 +11,7 @@ from isocast.hierarchy.lines import Line, Lines, Recent
 from isocast.terms.instants import SECOND
 
 
-def lines(**changes: object) -> Lines:
+def lines(**changes: Any) -> Lines:  # noqa: ANN401 (any field)
     return Lines(settings(**changes))
 
 
@@ -105,4 +107,12 @@ def test_a_refuted_line_is_not_believed_for_a_while() -> None:
     both.by_owner[2].heartbeat(beat(150, 2), NOW)
     assert list(both.refute(100, NOW)) == [ClaimRefuted(1, 9_999, 100)]
     assert both.by_owner[1].distrusted_until > NOW
+    assert list(both.refute(100, NOW)) == []
+
+
+def test_what_two_lines_say_is_not_refuted() -> None:
+    both = lines(hold_max=100)
+    both.by_owner[1].heartbeat(beat(10_000), NOW)
+    assert list(both.refute(100, NOW)) == []
+    both.by_owner[2].heartbeat(beat(9_950, 2), NOW)
     assert list(both.refute(100, NOW)) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.hierarchy.edge_makers import (
-    C,
     EPOCH,
     FIRE,
     GAP,
@@ -14,6 +13,7 @@ from tests.hierarchy.edge_makers import (
     RETRY,
     X1,
     X2,
+    C,
     arrive,
     asked,
     beat,
@@ -36,6 +36,8 @@ from isocast.hierarchy.edge import (
     SnapshotArrived,
 )
 from isocast.hierarchy.latest import Snapshot
+from isocast.nodes.customer import Customer
+from isocast.terms.instants import SECOND
 from isocast.wire.packets import NO_DIGEST, Receipt
 
 
@@ -104,7 +106,13 @@ def test_a_copy_older_than_memory_is_left_alone() -> None:
 
 def test_strange_and_unreadable_messages_are_counted_and_dropped() -> None:
     machine = following()
-    strange = (rel(1, 9), rel(1)._replace(stripe=1), rel(1)._replace(count=2), beat(0), Receipt(0, EPOCH, 1, 1, NO_DIGEST))
+    strange = (
+        rel(1, 9),
+        rel(1)._replace(stripe=1),
+        rel(1)._replace(count=2),
+        beat(0),
+        Receipt(0, EPOCH, 1, 1, NO_DIGEST),
+    )
     assert machine.step(arrive(*strange), NOW) == ()
     assert news(machine.step(arrive(rel(1, payload=b"noise"), rel(2), rel(3, C)), NOW)) == [2]
     counters = machine.snapshot().counters
@@ -139,17 +147,38 @@ def test_a_lie_about_the_sequence_changes_nothing() -> None:
     assert news(machine.step(arrive(rel(2, 2)), NOW + 4 * MS)) == [2]
 
 
-def test_who_followed_a_lone_liar_begins_again_from_a_snapshot() -> None:
+def lone_liar() -> tuple[Customer, int]:
+    """A customer that followed the only line that spoke, to a sequence that there is not."""
     machine = following(hold_max=50)
-    for place in range(1, 8):
-        machine.step(arrive(beat(1, 2, NOW + place * 100 * MS)), NOW + place * 100 * MS)
-    now = NOW + 800 * MS
-    forged = 1 << 60
-    machine.step(arrive(rel(forged, 2, quote(7))), now)
-    assert machine.snapshot().newest == forged
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 10, 10, 0, quote(9))), now + MS)
+    now = NOW
+    for _ in range(7):
+        now += 100 * MS
+        machine.step(arrive(beat(1, 2, now)), now)
+    assert of(machine.step(arrive(rel(1 << 60, 2, quote(7))), now), DeliverLatest)
+    return machine, now
+
+
+def test_who_followed_a_lone_liar_begins_again_once_the_other_line_speaks() -> None:
+    machine, now = lone_liar()
+    machine.step(SnapshotArrived(X1, Snapshot(0, 9, 9, 0, quote(8))), now)
+    assert machine.snapshot().newest == 1 << 60
+    asking = []
+    for _ in range(4):
+        now += 100 * MS
+        asking += of(machine.step(arrive(beat(10, 1, now), beat((1 << 60) + 1, 2, now)), now), FetchSnapshot)
+    assert asking
+    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 10, 10, 0, quote(9))), now)
     assert (news(effects), machine.snapshot().newest) == ([9], 9)
-    assert news(machine.step(arrive(rel(10)), now + 2 * MS)) == [10]
+    assert news(machine.step(arrive(rel(10)), now)) == [10]
+
+
+def test_a_server_that_is_behind_makes_nobody_begin_again() -> None:
+    machine = following(hold_max=50)
+    for place in range(10):
+        now = NOW + place * 100 * MS
+        machine.step(arrive(beat(1_000, 1, now), beat(1_000, 2, now)), now)
+    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 10, 10, 0, quote(9))), NOW + SECOND)
+    assert (machine.snapshot().newest, of(effects, ClaimRefuted)) == (999, [])
 
 
 def test_an_absence_is_followed_by_a_snapshot_that_fills_in_what_did_not_change_since() -> None:

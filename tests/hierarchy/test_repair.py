@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.hierarchy.edge_makers import (
     FIRE,
     GAP,
@@ -38,14 +40,14 @@ ASK = NOW + GAP
 """When a gap of NOW is asked for."""
 
 
-def gappy(**changes: object) -> Customer:
+def gappy(**changes: Any) -> Customer:  # noqa: ANN401 (any field)
     """A customer that lacks 2 and 3."""
     machine = customer(**changes)
     machine.step(arrive(rel(1), rel(4)), NOW)
     return machine
 
 
-def fetching(**changes: object) -> Customer:
+def fetching(**changes: Any) -> Customer:  # noqa: ANN401 (any field)
     """The same, where everything is fetched at doors: X1 was asked."""
     machine = gappy(by_datagram=False, **changes)
     assert of(machine.step(FIRE, ASK), FetchRange) == [FetchRange(X1, 2, 3)]
@@ -238,7 +240,7 @@ def test_who_is_far_behind_fetches_until_the_buffer_reaches_the_lines() -> None:
 
 def test_a_claim_that_a_server_refutes_is_forgotten_and_its_line_distrusted() -> None:
     machine = customer(hold_max=20, servers=(X1,))
-    machine.step(arrive(*rels(1, 5)), NOW)
+    machine.step(arrive(*rels(1, 5), beat(6, 2)), NOW)
     effects = machine.step(arrive(rel(1 << 60)), NOW)
     assert of(effects, FetchRange)
     effects = machine.step(RangeArrived(X1, (), 1, 5), NOW + MS)
@@ -247,6 +249,14 @@ def test_a_claim_that_a_server_refutes_is_forgotten_and_its_line_distrusted() ->
     for place in range(10):
         assert of(machine.step(arrive(rel((1 << 60) + place)), NOW + (2 + place) * MS), FetchRange) == []
     assert of(machine.step(arrive(*rels(6, 7, 2)), NOW + 20 * MS), Deliver)
+
+
+def test_what_two_lines_say_is_not_refuted_by_a_server_that_is_behind() -> None:
+    machine = customer(hold_max=20)
+    machine.step(arrive(rel(1), rel(100), rel(100, 2)), NOW)
+    effects = machine.step(RangeArrived(X1, (), 1, 1), NOW + MS)
+    assert of(effects, ClaimRefuted) == []
+    assert of(effects, FetchRange) == [FetchRange(X2, 2, 4_097)]
 
 
 def test_a_gap_that_a_server_knows_nothing_of_is_closed_until_it_is_claimed_again() -> None:

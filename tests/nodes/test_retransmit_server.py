@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.hierarchy.edge_makers import C, FIRE, GAP, MS, NOW, X1, arrive, beat, of, quote, rel, rels, settings
+from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, X1, C, arrive, beat, of, quote, rel, rels, settings
 
 from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.archive_effects import (
@@ -46,8 +46,10 @@ OTHER = C + 1
 
 def rules(line: AnswerLimits | None = None, door: AnswerLimits | None = None, **changes: Any) -> RetransmitSettings:  # noqa: ANN401 (any field)
     """It hears lines 1 and 2, and fetches what it lacks at the doors of both receivers."""
-    given = {"servers": (1, 2), "by_datagram": False, "join": JoinPoint.SEQUENCE} | changes
-    return RetransmitSettings(settings(**given), line or AnswerLimits(), door or AnswerLimits.at_door(), snapshot_every=10)
+    given: dict[str, Any] = {"servers": (1, 2), "by_datagram": False, "join": JoinPoint.SEQUENCE} | changes
+    return RetransmitSettings(
+        settings(**given), line or AnswerLimits(), door or AnswerLimits.at_door(), snapshot_every=10
+    )
 
 
 def server(held: int = 0, state: ArchiveState | None = None, **changes: Any) -> RetransmitServer:  # noqa: ANN401 (any field)

@@ -84,7 +84,7 @@ class Author:
         return self.chain.add(*[self.message((S1, S2)[place % 2], place // 2) for place in range(messages)])
 
     def record(self, step: Step) -> Record:
-        """The record of one step: ("entry", messages, _), ("promise", ahead, _) or ("ring", cut back by, new entries)."""
+        """Of ("entry", messages, _), ("promise", ahead, _) or ("ring", tokens cut off, new entries)."""
         kind, one, two = step
         if kind == "entry":
             return EntryAppended(self.entry(one))

@@ -45,7 +45,7 @@ STEPS: st.SearchStrategy[Steps] = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(STEPS)
 def test_after_any_restart_the_outbox_is_what_the_records_say(steps: Steps) -> None:
     reference, base = blank(), 1
@@ -95,7 +95,9 @@ def test_what_is_not_stable_stays_however_much_there_is(tmp_path: Path) -> None:
         for number in range(1, 100):
             store.append(appended(number))
     with open_floor(tmp_path) as store:
-        assert store.state.messages == {number: (appended(number).key, appended(number).payload) for number in range(1, 100)}
+        assert store.state.messages == {
+            number: (appended(number).key, appended(number).payload) for number in range(1, 100)
+        }
 
 
 def test_fewer_keys_are_remembered_if_the_settings_say_so(tmp_path: Path) -> None:
@@ -174,7 +176,9 @@ def test_a_clock_that_cannot_be_right_is_an_error(tmp_path: Path, now: float) ->
     open_floor(tmp_path).close()
 
 
-def test_an_incarnation_that_was_interrupted_at_its_birth_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incarnation_that_was_interrupted_at_its_birth_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed between the marker and the first segment: the old messages are reported when it starts again."""
     store = open_floor(tmp_path)
     store.append(appended(1))
@@ -220,20 +224,22 @@ def test_a_source_is_named_without_its_incarnation(tmp_path: Path) -> None:
         open_outbox_store(tmp_path, StoreIdentity("m", "floor", source_id(3)))
 
 
-def test_a_bit_that_flips_anywhere_is_an_error(tmp_path: Path) -> None:
-    store = open_floor(tmp_path)
-    store.append_many([appended(1), appended(2), OutboxFreed(2)])
-    store.abandon()
-    path = segment_paths(tmp_path)[0]
-    whole = path.read_bytes()
-    for byte in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[byte] ^= 1 << byte % 8
-        path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="starts a new incarnation"):
-            open_floor(tmp_path)
-    path.write_bytes(whole)
-    open_floor(tmp_path).close()
+def test_a_bit_that_flips_anywhere_is_an_error() -> None:
+    with quick_directory() as name:
+        directory = Path(name)
+        store = open_floor(directory)
+        store.append_many([appended(1), appended(2), OutboxFreed(2)])
+        store.abandon()
+        path = segment_paths(directory)[0]
+        whole = path.read_bytes()
+        for byte in range(len(whole)):
+            damaged = bytearray(whole)
+            damaged[byte] ^= 1 << byte % 8
+            path.write_bytes(damaged)
+            with pytest.raises(StoreError, match="starts a new incarnation"):
+                open_floor(directory)
+        path.write_bytes(whole)
+        open_floor(directory).close()
 
 
 def test_missing_messages_are_missed(tmp_path: Path) -> None:

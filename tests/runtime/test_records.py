@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.ring.makers import S1, Chain, message
 from tests.wire.strategies import EPOCHS, I64, PACKETS, U16, U64
 
+from isocast.reformation.ballot import ServerState
 from isocast.ring.effects import (
     BallotChosen,
     EntryAppended,
@@ -45,7 +46,6 @@ from isocast.runtime.snapshots import (
     server_snapshot,
     site_snapshot,
 )
-from isocast.reformation.ballot import ServerState
 from isocast.runtime.store_segments import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch, source_id

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.ring.makers import EPOCH, NEXT_EPOCH, Chain, following, founding
-from tests.runtime.disks import segment_paths
+from tests.runtime.disks import quick_directory, segment_paths
 
 from isocast.reformation.ballot import ServerState
 from isocast.ring.effects import BallotChosen, PromiseMade, RingDecided
@@ -31,7 +31,10 @@ def test_ballots_and_rings_survive_every_restart(tmp_path: Path) -> None:
     for number in range(1, 30):
         store = open_geneva(tmp_path)
         assert store.state == reference
-        records = (BallotChosen(Epoch(number, server_id(1))), RingDecided(ring._replace(ballot=Epoch(number, server_id(1)))))
+        records = (
+            BallotChosen(Epoch(number, server_id(1))),
+            RingDecided(ring._replace(ballot=Epoch(number, server_id(1)))),
+        )
         for record in records:
             store.append(record)
             reference.apply(record)
@@ -63,7 +66,7 @@ def test_a_server_syncs_unless_told_otherwise(tmp_path: Path) -> None:
 def test_a_server_without_its_disk_has_forgotten(tmp_path: Path) -> None:
     with open_server_store(tmp_path, SERVER, boot="boot 1") as store:
         assert store.forgot
-        with pytest.raises(StoreError, match="forgotten its ballots: .* under a new id"):
+        with pytest.raises(StoreError, match=r"forgotten its ballots: .* under a new id"):
             store.append(BallotChosen(EPOCH))
     with open_geneva(tmp_path) as store:
         assert store.forgot
@@ -89,16 +92,18 @@ def test_records_of_other_roles_are_refused(tmp_path: Path) -> None:
         assert store.counters.records == 0
 
 
-def test_a_bit_that_flips_anywhere_is_an_error(tmp_path: Path) -> None:
-    store = open_geneva(tmp_path, StoreSettings())
-    store.append(BallotChosen(EPOCH))
-    store.append(RingDecided(following(Chain())))
-    store.abandon()
-    path = segment_paths(tmp_path)[0]
-    whole = path.read_bytes()
-    for byte in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[byte] ^= 1 << byte % 8
-        path.write_bytes(damaged)
-        with pytest.raises(StoreError, match=f"{path.name}: byte .* under a new id"):
-            open_geneva(tmp_path)
+def test_a_bit_that_flips_anywhere_is_an_error() -> None:
+    with quick_directory() as name:
+        directory = Path(name)
+        store = open_geneva(directory, StoreSettings())
+        store.append(BallotChosen(EPOCH))
+        store.append(RingDecided(following(Chain())))
+        store.abandon()
+        path = segment_paths(directory)[0]
+        whole = path.read_bytes()
+        for byte in range(len(whole)):
+            damaged = bytearray(whole)
+            damaged[byte] ^= 1 << byte % 8
+            path.write_bytes(damaged)
+            with pytest.raises(StoreError, match=f"{path.name}: byte .* under a new id"):
+                open_geneva(directory)

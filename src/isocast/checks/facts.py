@@ -21,14 +21,14 @@ __all__ = [
     "Promised",
     "ReceiptSent",
     "Released",
-    "RepairUnanswered",
     "Restarted",
     "Resumed",
-    "SecondaryReturned",
-    "SecondaryStalled",
+    "Returned",
+    "Stalled",
     "SecondaryTokenPassed",
     "StabilityClaimed",
     "Submitted",
+    "Unanswered",
     "Suspected",
     "TokenSent",
 ]
@@ -156,7 +156,7 @@ class SecondaryTokenPassed(NamedTuple):
     token_number: int
 
 
-class RepairUnanswered(NamedTuple):
+class Unanswered(NamedTuple):
     """A secondary receiver asked somebody in vain, and turned to another."""
 
     at: int
@@ -165,7 +165,7 @@ class RepairUnanswered(NamedTuple):
     asked: NodeId
 
 
-class SecondaryStalled(NamedTuple):
+class Stalled(NamedTuple):
     """The head of a secondary group no longer waits for a member."""
 
     at: int
@@ -174,7 +174,7 @@ class SecondaryStalled(NamedTuple):
     token_number: int
 
 
-class SecondaryReturned(NamedTuple):
+class Returned(NamedTuple):
     """The head of a secondary group waits for a member again."""
 
     at: int
@@ -248,9 +248,9 @@ Fact: TypeAlias = (
     | Faulted
     | StabilityClaimed
     | SecondaryTokenPassed
-    | RepairUnanswered
-    | SecondaryStalled
-    | SecondaryReturned
+    | Unanswered
+    | Stalled
+    | Returned
     | Crashed
     | Restarted
     | ClockStepped

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocast.checks.facts import SecondaryReturned, SecondaryStalled
+from isocast.checks.facts import Returned, Stalled
 from isocast.checks.view import EpochView
 from isocast.terms.ids import NodeId
 
@@ -23,11 +23,11 @@ class Coverage:
         self._lines = {site: _line(site, parents) for site in parents}
         self._stalled: dict[NodeId, None] = {}
 
-    def on_stalled(self, fact: SecondaryStalled) -> None:
+    def on_stalled(self, fact: Stalled) -> None:
         """Its head waits for it no longer, nor for anybody below it."""
         self._stalled[fact.member] = None
 
-    def on_returned(self, fact: SecondaryReturned) -> None:
+    def on_returned(self, fact: Returned) -> None:
         """Its head waits for it again."""
         self._stalled.pop(fact.member, None)
 

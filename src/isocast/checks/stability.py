@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocast.checks.facts import Collected, SecondaryReturned, SecondaryStalled, SecondaryTokenPassed, StabilityClaimed
-from isocast.checks.layers import Coverage
+from isocast.checks.facts import Collected, Returned, Stalled, SecondaryTokenPassed, StabilityClaimed
 from isocast.checks.law import Report
+from isocast.checks.layers import Coverage
 from isocast.checks.view import SiteView, View
 from isocast.terms.ids import NodeId, describe
 from isocast.wire.packets import NO_LIMIT
@@ -30,11 +30,11 @@ class Stability:
         self._report = report
         self._coverage = Coverage(parents)
 
-    def on_stalled(self, fact: SecondaryStalled) -> None:
+    def on_stalled(self, fact: Stalled) -> None:
         """A head waits for a member no longer."""
         self._coverage.on_stalled(fact)
 
-    def on_returned(self, fact: SecondaryReturned) -> None:
+    def on_returned(self, fact: Returned) -> None:
         """It waits for it again."""
         self._coverage.on_returned(fact)
 
@@ -65,7 +65,9 @@ class Stability:
                 text = f"{what} waits for nobody below, and {describe(below[0])} has not been given up"
                 self._report("S8", fact.at, text)
         elif fact.secstable >= epoch.first_token:
-            self._check("S8", fact.at, f"{what} says that the group holds {fact.secstable}", below, fact.secstable, sender)
+            self._check(
+                "S8", fact.at, f"{what} says that the group holds {fact.secstable}", below, fact.secstable, sender
+            )
         if fact.stable >= epoch.first_token:
             # What is stable since an earlier epoch was judged there.
             everybody = [*epoch.members, *self._coverage.of(epoch)]
@@ -81,9 +83,7 @@ class Stability:
         below = self._coverage.below(fact.site) if fact.group != fact.site else []
         self._check("S6", fact.at, what, [fact.site, *below], fact.token_number, sender)
 
-    def _check(  # noqa: PLR0913 (one sentence has many parts)
-        self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView
-    ) -> None:
+    def _check(self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView) -> None:
         lacking = self._lacking(sites, sender, number)
         if lacking is not None:
             self._report(name, at, f"{what}, but {describe(lacking.site)} holds {lacking.real}")

@@ -208,7 +208,7 @@ class Complete:
         arbitration = self._arbitration
         refuted = arbitration.lines.refute(event.newest, now)
         arbitration.out.extend(refuted)
-        if refuted or event.newest < self.next:
+        if refuted or (event.newest < self.next and not self.overflown):
             self._retract(event.newest, now)
         floor = self.repairs.on_range(event, self.next, advanced=self.next > before, now=now)
         if floor > self.next:

@@ -161,6 +161,9 @@ class Customer:
         service = self._joining or self._newest or self._complete
         if service.next_deadline() <= now:
             service.poll(now)
+        overflown = self._complete.overflown
+        if overflown and arbitration.lines.corroborated(self._complete.claimed):
+            self._name(Slowness.OVERFLOW, overflown)
         if now >= self._tick_at:
             self._tick(now)
         self._deadline = min(self._tick_at, service.next_deadline())
@@ -179,11 +182,10 @@ class Customer:
             self._name(Slowness.LAGGING, lag_ns)
         else:
             self._clear(Slowness.LAGGING)
-        overflown = self._complete.overflown
-        if not overflown:
+        if not self._complete.overflown:
             self._clear(Slowness.OVERFLOW)
-        elif arbitration.lines.corroborated(self._complete.claimed):
-            self._name(Slowness.OVERFLOW, overflown)
+        if self._newest is not None and self._joining is None:
+            self._newest.tick()
 
     def _name(self, reason: Slowness, behind: int) -> None:
         if reason not in self._slow:

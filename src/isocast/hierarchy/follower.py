@@ -10,7 +10,7 @@ A lost receipt costs nothing: the next token's receipts say all that it said, an
 from __future__ import annotations
 
 from isocast.hierarchy.secondary_recovery import SecondaryRecovery, Support
-from isocast.ring.effects import RepairUnanswered
+from isocast.ring.effects import SupportSilent
 from isocast.ring.receiver import Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.schedule import Schedule
@@ -65,7 +65,7 @@ class Follower(Receiver):
     def give_up(self, number: int, suspect: NodeId) -> None:
         """A fault of the support, not of the ring."""
         self.unanswered += 1
-        self.out.append(RepairUnanswered(number, suspect))
+        self.out.append(SupportSilent(number, suspect))
 
     # What it does differently -------------------------------------------------------------------
 

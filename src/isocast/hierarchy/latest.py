@@ -149,7 +149,8 @@ class LatestTable:
         if not snapshot.payload:
             return b""
         count = len(snapshot.payload) // EVENT_BYTES
-        return self._merge(snapshot.payload, np.full(count, max(snapshot.next_sequence - 1, 0), np.uint64))
+        sequences = np.full(count, max(snapshot.next_sequence - 1, 0), np.uint64)
+        return self._merge(snapshot.payload, sequences, known_is_news=False)
 
     def snapshot(self) -> Snapshot:
         """All keys, sorted: the same bytes from every table that applied the same messages."""
@@ -157,7 +158,7 @@ class LatestTable:
         payload = self._words[order].tobytes() if order else b""
         return Snapshot(self._stripe, self.next_sequence, self.next_sequence, 0, payload)
 
-    def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64]) -> bytes:
+    def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64], *, known_is_news: bool = True) -> bytes:
         words: Words = np.frombuffer(payload, "<u8").reshape(-1, _WORDS)
         heads, symbols = words[:, 0] & _FLAGS, words[:, 1]
         order = np.lexsort((symbols, heads))
@@ -178,6 +179,9 @@ class LatestTable:
         news = words[lasts]
         # What followed a linked event may be conflated away.
         news[:, 0] &= _LINKED
+        if not known_is_news:
+            changed = (news != self._words[places]).any(axis=1)
+            places, lasts, news = places[changed], lasts[changed], news[changed]
         self._words[places] = news
         return news[np.argsort(lasts)].tobytes()
 

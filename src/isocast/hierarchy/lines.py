@@ -201,10 +201,13 @@ class Lines:
         return len(near) > 1 or len(speaking) <= 1
 
     def refute(self, newest: int, now: int) -> Sequence[ClaimRefuted]:
-        """A server knows nothing beyond `newest`: lines that claimed far more are not believed for a while."""
+        """A server knows nothing beyond `newest`: lines that, alone, claimed far more are not believed for a while.
+
+        What two lines say stands: then it is the server that is behind.
+        """
         told = []
         for line in self.by_owner.values():
-            if line.newest > newest + self._reach:
+            if line.newest > newest + self._reach and not self.corroborated(line.newest):
                 told.append(ClaimRefuted(line.owner, line.newest, newest))
                 line.newest = newest
                 line.distrusted_until = now + self._distrust_ns

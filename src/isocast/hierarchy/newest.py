@@ -24,6 +24,8 @@ from isocast.wire.packets import Packet, Released
 
 __all__ = ["Newest"]
 
+_DISPUTED_TICKS = 3
+"""Heartbeats for which most lines must be far below what was followed before that counts as a lie."""
 _BACKOFF_MAX = 64
 """Snapshots that do not come are asked for at most this many retry intervals apart."""
 
@@ -47,6 +49,7 @@ class Newest:
         self._asking: NodeId | None = None
         self._failures = 0
         self._not_before = -NEVER
+        self._disputed = 0
 
     def __contains__(self, sequence: object) -> bool:
         """Whether a message was taken, as far as is remembered."""
@@ -170,6 +173,12 @@ class Newest:
             self._arbitration.counters.fetches += 1
             self._arbitration.out.append(FetchSnapshot(self._asking))
 
+    def tick(self) -> None:
+        """Once for each heartbeat: is what we follow one line's word against the others'."""
+        self._disputed = 0 if self._arbitration.lines.corroborated(self.top) else self._disputed + 1
+        if self._disputed >= _DISPUTED_TICKS:
+            self._want_snapshot()
+
     def next_deadline(self) -> int:
         """When to poll."""
         snapshot_at = NEVER
@@ -191,8 +200,8 @@ class Newest:
             arbitration.counters.strange += 1
             return
         arbitration.out.extend(arbitration.lines.refute(snapshot.next_sequence - 1, now))
-        if self.top - snapshot.next_sequence > self._settings.hold_max:
-            # No server knows of what we followed: whoever sent it lied, and was alone.
+        if self.top - snapshot.next_sequence > self._settings.hold_max and self._disputed >= _DISPUTED_TICKS:
+            # Neither the other lines nor a server know of what we followed: whoever sent it lied.
             self.table = LatestTable(self._settings.stripe, self._settings.keys_max)
             self.gaps.clear()
             self.top, self._since = 0, 0

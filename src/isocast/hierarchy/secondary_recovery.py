@@ -19,6 +19,8 @@ from isocast.terms.timing import Timing
 
 __all__ = ["SecondaryRecovery", "Support"]
 
+PATIENT_TURNS = 4
+"""Turns of parents and backups that answer without helping, until a member of the ring is asked once."""
 AWAY_PERIODS = 8
 """Token periods for which a silent parent is spared: asking it again costs k_r retries, once in this time."""
 
@@ -35,6 +37,7 @@ class Support:
         self._away_ns = AWAY_PERIODS * timing.token_period_ns
         self._place = 0
         self._turn = 0
+        self._resorts = 0
         self._return_at = 0
         self._answered = False
 
@@ -50,8 +53,8 @@ class Support:
 
     @property
     def last_resort(self) -> bool:
-        """Whether neither parent nor backup answered."""
-        return self._place == len(self._chain()) - 1 > 0
+        """Whether parent and backup are both given up for now."""
+        return self._place > (self.backup is not None)
 
     def heard(self, sender: NodeId) -> None:
         """An answer came: if it is from whoever is asked, that one is alive, whatever it lacks."""
@@ -62,12 +65,15 @@ class Support:
     def move_on(self, now: int) -> NodeId | None:
         """Turn to the next, k_r requests being in vain. Returns whoever was silent, None if it had answered.
 
-        The last resort is for those whose parent and backup are both silent.
+        The last resort is for those whose parent and backup are both silent, or have nothing to give for long: they
+        may have lost their disks.
         """
         asked, answered = self.asked(now), self._answered
+        self._resorts += self.last_resort
         chain = self._chain()
-        own = chain[:2] if self.backup is not None else chain[:1]
-        self._place = (self._place + 1) % len(own if answered else chain)
+        patient = answered and self._turn % PATIENT_TURNS < PATIENT_TURNS - 1
+        own = 1 if self.backup is None else 2
+        self._place = (self._place + 1) % (own if patient else len(chain))
         self._turn += self._place == 0
         self._return_at = now + self._away_ns
         self._answered = False
@@ -79,7 +85,7 @@ class Support:
             chain.append(self.backup)
         rest = [site for site in self.others if site not in chain]
         if rest:
-            chain.append(rest[self._turn % len(rest)])
+            chain.append(rest[self._resorts % len(rest)])
         return chain
 
 

@@ -30,12 +30,12 @@ __all__ = [
     "ReadJournal",
     "Record",
     "Release",
-    "RepairUnanswered",
     "RingDecided",
     "RingInstalled",
     "RingSuspected",
     "SecondaryReturned",
     "SecondaryStalled",
+    "SupportSilent",
     "Unicast",
 ]
 
@@ -177,7 +177,7 @@ class RingSuspected:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairUnanswered:
+class SupportSilent:
     """k_r requests of a secondary receiver to `asked` were in vain: it turns to another. The ring is not suspected."""
 
     token_number: int
@@ -229,7 +229,7 @@ Effect: TypeAlias = (
     | FairnessFaulted
     | Collect
     | RingSuspected
-    | RepairUnanswered
+    | SupportSilent
     | SecondaryStalled
     | SecondaryReturned
     | PublishAccepted

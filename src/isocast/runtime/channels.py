@@ -24,8 +24,8 @@ from isocast.wire.packets import Data, Packet
 
 __all__ = ["Channels", "NodeKeys"]
 
-_BUDGET_BYTES = 512 << 10
-"""Data read in one go: control is looked at again after this much."""
+_BUDGET_BYTES = 2 << 20
+"""Read from one socket in one go: control is looked at again after this much."""
 
 _CORE_ROLE = {
     NodeRole.PRIMARY_RECEIVER: Role.RECEIVER,

@@ -14,6 +14,7 @@ from enum import IntEnum
 from itertools import accumulate
 
 from isocast.nodes.primary_receiver import PrimaryReceiverSnapshot
+from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.ballot import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import SourceSnapshot
@@ -264,7 +265,7 @@ class NodeGauges:
 def gauges_from(snapshot: object) -> NodeGauges:
     """What a machine's snapshot says; the driver adds what only it knows (names, clock, ages)."""
     match snapshot:
-        case PrimaryReceiverSnapshot(receiver=receiver):
+        case PrimaryReceiverSnapshot(receiver=receiver) | SecondaryReceiverSnapshot(receiver=receiver):
             return gauges_from(receiver)
         case ReceiverSnapshot():
             return NodeGauges(

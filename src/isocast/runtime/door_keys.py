@@ -10,7 +10,7 @@ from isocast.runtime.key_files import MarketKeys
 from isocast.runtime.market import Market, NodePlan
 from isocast.security.keys import Purpose
 
-__all__ = ["edge_door_key", "edge_visitor", "publish_door_key", "publish_visitor"]
+__all__ = ["edge_door_key", "edge_visited", "edge_visitor", "publish_door_key", "publish_visitor"]
 
 _EDGE = "edge/"
 _SOURCE = "source/"
@@ -21,6 +21,11 @@ def edge_visitor(plan: NodePlan) -> str:
     return _EDGE + plan.name
 
 
+def edge_visited(market: Market, visitor: str) -> NodePlan | None:
+    """The node that asks under this name; None for a stranger."""
+    return market.by_name.get(visitor.removeprefix(_EDGE)) if visitor.startswith(_EDGE) else None
+
+
 def publish_visitor(plan: NodePlan) -> str:
     """The name under which a source's floor publishes."""
     return _SOURCE + plan.name
@@ -28,7 +33,7 @@ def publish_visitor(plan: NodePlan) -> str:
 
 def edge_door_key(market: Market, keys: MarketKeys, visitor: str) -> bytes | None:
     """The key of an edge visitor; None for a stranger, or without the edge key."""
-    plan = market.by_name.get(visitor.removeprefix(_EDGE)) if visitor.startswith(_EDGE) else None
+    plan = edge_visited(market, visitor)
     if plan is None or keys.edge is None or plan.node not in keys.edge_members:
         return None
     return keys.edge.derive(Purpose.DOOR, plan.node)

@@ -121,7 +121,8 @@ class Driver:
         if self._armed < NEVER:
             self.counters.timer_lateness.observe(max(now - self._armed, 0))
         self._armed = NEVER
-        packets = self.channels.due(now)
+        # What waits in our own sockets has arrived: nobody shall be asked for it, or be suspected, because we were slow.
+        packets = self.channels.receive(now) + self.channels.due(now)
         events: list[object] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
             events.append(_TIMER_FIRED)

@@ -40,10 +40,18 @@ class _Index:
         self._offsets = array("Q")
         self._scanned = 0
 
-    def seek(self, sequence: int) -> int:
+    def near(self, sequence: int) -> int:
         """An offset, not behind the block that holds the sequence."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._offsets[at] if at >= 0 else SEGMENT_HEADER_BYTES
+
+    def find(self, segment: Segment, sequence: int) -> int:
+        """Where the first block begins that does not end before the sequence."""
+        for offset, header in segment.headers(self.near(sequence)):
+            self.learn(offset, header)
+            if header.next_sequence > sequence:
+                return offset
+        return segment.reached
 
     def learn(self, offset: int, header: BlockHeader) -> None:
         """A block was seen."""
@@ -73,7 +81,7 @@ class JournalReader:
         """
         first = 0 if first_sequence is None else first_sequence
         last = MAX_NUMBER if last_sequence is None else last_sequence
-        files = self._files()
+        files = self._files() if first <= last else []
         start = max(bisect_right([file.first_sequence for file in files], first) - 1, 0)
         for file in files[start:]:
             if file.first_sequence > last:
@@ -96,7 +104,7 @@ class JournalReader:
             index = self._indexes.setdefault(file, _Index())
             after = 0
             with Segment(file) as segment:
-                for offset, header in segment.headers(index.seek(MAX_NUMBER)):
+                for offset, header in segment.headers(index.near(MAX_NUMBER)):
                     index.learn(offset, header)
                     after = header.next_sequence
             if after:
@@ -112,7 +120,7 @@ class JournalReader:
 
 def _range(segment: Segment, index: _Index, first: int, last: int, *, check: bool) -> Generator[BlockView, None, bool]:
     """The blocks of one segment that have a message of the range; whether the range ended here."""
-    for offset, block in segment.blocks(index.seek(first)):
+    for offset, block in segment.blocks(index.find(segment, first)):
         header = block.header
         index.learn(offset, header)
         if header.next_sequence <= first:

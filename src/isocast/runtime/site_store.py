@@ -56,26 +56,27 @@ def open_site_store(
     *,
     fresh: bool = False,
     votes: bool = True,
-    released: int | None = None,
+    next_sequence: int | None = None,
     boot: str | None = None,
 ) -> SiteStore:
     """Open a receiver's store, or make it.
 
     `fresh` says that the site may be new: without it an empty directory is a lost one, and the site has forgotten.
     `votes`: whether it makes promises; a secondary receiver makes none, and goes on from whatever is left.
-    `released` is the token up to which its journal has everything: the log will begin at or below it.
+    `next_sequence` is the first that its journal does not have: the log will begin at or before it. (Not a token: the
+    journal knows nothing of tokens without messages.) What was released is the caller's to put into `state`.
     """
     settings = settings or StoreSettings()
     store = Store(directory, Role.SITE, identity, settings, boot_id() if boot is None else boot)
     try:
-        return _opened(store, blank, fresh=fresh, votes=votes, released=released)
+        return _opened(store, blank, fresh=fresh, votes=votes, next_sequence=next_sequence)
     except BaseException:
         store.abandon()
         raise
 
 
 def _opened(
-    store: Store, blank: Callable[[], SiteState], *, fresh: bool, votes: bool, released: int | None
+    store: Store, blank: Callable[[], SiteState], *, fresh: bool, votes: bool, next_sequence: int | None
 ) -> SiteStore:
     marker, past = store.marker, store.past
     lost = past is Past.NONE and not fresh
@@ -86,7 +87,7 @@ def _opened(
         try:
             log, state = Log(), blank()
             log.replay(store, lenient=past is Past.DOUBTFUL)
-            log.restore(store, state, released)
+            log.restore(store, state, next_sequence)
         except StoreError:
             if past is not Past.DOUBTFUL:
                 raise
@@ -112,7 +113,7 @@ class Log:
         self.places = array("Q")
         """The location of each entry that is kept, up to `held`."""
         self.snapshots: list[tuple[int, Location]] = []
-        """While opening: the checkpoint's token of each snapshot, and where it lies."""
+        """While opening: the next sequence at each snapshot's checkpoint, and where it lies."""
 
     @property
     def first(self) -> int:
@@ -172,7 +173,7 @@ class Log:
                 if self.snapshots and held != self.held:
                     raise ValueError(f"a snapshot of a log up to token {held}, and the log ends at {self.held}")
                 self.held, self.promised, self.ring = held, promised, ring_now
-                self.snapshots.append((point.token_number, Location(segment, offset)))
+                self.snapshots.append((point.next_sequence, Location(segment, offset)))
             case _:
                 raise ValueError(f"a record of kind {kind}, which is no site's")
 
@@ -183,16 +184,17 @@ class Log:
                 raise ValueError(f"token {number} follows token {self.held}")
             self.add(Location(segment, stored.offset))
 
-    def restore(self, store: Store, state: SiteState, released: int | None) -> None:
+    def restore(self, store: Store, state: SiteState, next_sequence: int | None) -> None:
         """Fill a blank state: from the newest checkpoint that the journal has reached, entry after entry."""
-        fitting = [place for token, place in self.snapshots if released is None or token <= released]
+        fitting = [place for sequence, place in self.snapshots if next_sequence is None or sequence <= next_sequence]
         if not fitting:
-            rule = f"no snapshot of the log that begins where the journal ends, with token {released}"
-            raise StoreError(str(store.directory), f"{rule}: {Role.SITE.advice}")
+            rule = (
+                f"the journal ends before sequence {next_sequence} and this log begins with {self.snapshots[0][0]}: "
+                "put the journal back that belongs to it"
+            )
+            raise StoreError(str(store.directory), rule)
         state.checkpoint = read_site_snapshot(store.read(fitting[-1])[1]).checkpoint
         state.promised, state.ring = self.promised, self.ring
-        if released is not None:
-            state.released = released
         digest, floor = state.checkpoint.digest, state.checkpoint.token_number
         if floor + 1 < self.first:
             store.fail_at(fitting[-1], f"the tokens from {floor + 1} to {self.first - 1} are missing")

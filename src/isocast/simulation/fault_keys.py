@@ -29,8 +29,8 @@ FAULT_KEYS: tuple[Key, ...] = (
         "",
         Kind.NODES,
         "required by crash, restart, pause, isolate and clock-step",
-        "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3, server1,"
-        " source2.",
+        "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
+        " server1, source2.",
     ),
     Key(
         "groups",

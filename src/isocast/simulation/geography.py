@@ -14,8 +14,8 @@ __all__ = ["branch_of", "delays", "place_of"]
 def place_of(scenario: Scenario, node: NodeId) -> City | None:
     """The city of a node; None in a world without places.
 
-    Site i is in the i-th city of the ring, a secondary receiver near its primary one. Sources take turns between the two traders, or among the ring's
-    cities; servers stand in the ring's cities from the first on.
+    Site i is in the i-th city of the ring, a secondary receiver near its primary one. Sources take turns between the
+    two traders, or among the ring's cities; servers stand in the ring's cities from the first on.
     """
     ring = scenario.ring
     if is_source(node):
@@ -55,7 +55,10 @@ def delays(scenario: Scenario) -> Callable[[NodeId, NodeId], int]:
 
 
 def branch_of(scenario: Scenario) -> Callable[[NodeId], int]:
-    """The branch of the multicast tree that feeds a node: sites in contiguous blocks of near equal size, each with those below it."""
+    """The branch of the multicast tree that feeds a node: sites in contiguous blocks of near equal size.
+
+    A secondary receiver is on its primary one's branch.
+    """
 
     def branch(node: NodeId) -> int:
         if not is_site(node):

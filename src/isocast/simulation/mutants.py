@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.reformation_server import ReformationServer
+from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
 from isocast.ring.answers import holdings
@@ -25,7 +27,7 @@ from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
 from isocast.simulation.build import Build
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import Data, Join, Nack, Token
+from isocast.wire.packets import NO_LIMIT, Data, Join, Nack, Token
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -346,3 +348,46 @@ class _UnorderedLedger(Ledger):
 
 
 _mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
+
+
+# Layers ------------------------------------------------------------------------------------------
+
+
+class _HastyRing(SecondaryRing):
+    def infer(self, schedule: Schedule) -> int:
+        floor = super().infer(schedule)
+        return floor if floor == NO_LIMIT else max([floor, *self._passed.values()])
+
+
+class _HastyHead(PrimaryReceiver):
+    group_class = _HastyRing
+
+
+_mutant("infer-the-newest", "a head that hears v knows of v-b+1, not of v", receiver=_HastyHead)
+
+
+class _BoastingRing(SecondaryRing):
+    def due(self, schedule: Schedule, now: int) -> int:
+        return schedule.last_due(now - self._delay_ns)
+
+
+class _BoastingSecondary(SecondaryReceiver):
+    group_class = _BoastingRing
+
+
+_mutant(
+    "pass-without-holding", "a secondary token passes only from a site that holds as much", secondary=_BoastingSecondary
+)
+
+
+class _ShortSightedReceiver(Receiver):
+    def _append(self, entry: LogEntry) -> None:
+        super()._append(entry)
+        self._secstable = entry.token.secstable
+
+
+_mutant(
+    "one-group-for-all",
+    "memory waits for the group that is furthest behind, not for that of the newest token",
+    receiver=_site(_ShortSightedReceiver),
+)

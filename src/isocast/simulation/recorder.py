@@ -13,9 +13,9 @@ from isocast.checks.facts import (
     Faulted,
     Installed,
     Released,
-    RepairUnanswered,
-    SecondaryStalled,
+    Stalled,
     Submitted,
+    Unanswered,
     Suspected,
     TokenSent,
 )
@@ -162,9 +162,9 @@ class Recorder:
                 self.suspicions[fact.reason] += 1
                 if fact.reason is Suspicion.UNRECOVERED:
                     self._given_up(fact.token_number)
-            case RepairUnanswered():
+            case Unanswered():
                 self.unanswered += 1
-            case SecondaryStalled():
+            case Stalled():
                 self.stalled += 1
             case Installed():
                 self._digest.update(f"i{fact.at} {fact.site} {fact.ring.ballot} {fact.keep}".encode())

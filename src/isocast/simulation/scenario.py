@@ -236,7 +236,9 @@ def _layers(values: Values, receivers: int) -> Layers:
     tree = Layers(receivers, secondaries, values.count("layers", 2))
     sites = receivers + len(tree.secondary_sites)
     if sites >= FIRST_SERVER:
-        raise values.error("secondaries", f"makes {sites:,} receivers in all; at most {FIRST_SERVER - 1:,} have a number")
+        raise values.error(
+            "secondaries", f"makes {sites:,} receivers in all; at most {FIRST_SERVER - 1:,} have a number"
+        )
     return tree
 
 
@@ -276,7 +278,9 @@ def _secondary_timing(values: Values, timing: Timing, tree: Layers) -> Timing:
     least_ns = 2 * detect_ns + timing.transmit_ns + timing.process_ns
     retry_ns = values.count("secondary_retry", least_ns)
     if retry_ns < least_ns or not retry_ns:
-        rule = f"τ_{{r,S}} must be at least 2δ_S+X+P = {seconds(least_ns)} s, and more than 0, not {seconds(retry_ns)} s"
+        rule = (
+            f"τ_{{r,S}} must be at least 2δ_S+X+P = {seconds(least_ns)} s, and more than 0, not {seconds(retry_ns)} s"
+        )
         raise values.error("secondary_retry", rule)
     return replace(
         timing,

@@ -16,14 +16,14 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
-    RepairUnanswered,
     Restarted,
     Resumed,
-    SecondaryReturned,
-    SecondaryStalled,
+    Returned,
+    Stalled,
     SecondaryTokenPassed,
     StabilityClaimed,
     Submitted,
+    Unanswered,
     Suspected,
     TokenSent,
 )
@@ -82,11 +82,11 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return describe(fact.site), f"says in token {fact.token_number}: stable {fact.stable}, {group}"
         case SecondaryTokenPassed():
             return describe(fact.site), f"passes secondary token {fact.token_number} of group {fact.group}"
-        case RepairUnanswered():
+        case Unanswered():
             return describe(fact.site), f"asked {describe(fact.asked)} for token {fact.token_number} in vain"
-        case SecondaryStalled():
+        case Stalled():
             return describe(fact.site), f"waits for {describe(fact.member)} no longer: it said {fact.token_number} last"
-        case SecondaryReturned():
+        case Returned():
             return describe(fact.site), f"waits for {describe(fact.member)} again, which holds {fact.token_number}"
         case Crashed():
             return describe(fact.node), "crashes"

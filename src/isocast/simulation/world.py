@@ -23,9 +23,9 @@ from isocast.checks.facts import (
     Suspected,
     TokenSent,
 )
-from isocast.checks.facts import RepairUnanswered as Unanswered
 from isocast.checks.facts import SecondaryReturned as Returned
 from isocast.checks.facts import SecondaryStalled as Stalled
+from isocast.checks.facts import SupportSilent as Unanswered
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
 from isocast.nodes.reformation_server import ServerState
@@ -39,12 +39,12 @@ from isocast.ring.effects import (
     PublishAccepted,
     ReadJournal,
     Release,
-    RepairUnanswered,
     RingDecided,
     RingInstalled,
     RingSuspected,
     SecondaryReturned,
     SecondaryStalled,
+    SupportSilent,
     Unicast,
 )
 from isocast.ring.inputs import JournalRead, PublishRequested
@@ -133,7 +133,7 @@ class World:
             FairnessFaulted: self._faulted,
             Collect: self._collected,
             ReadJournal: self._read_journal,
-            RepairUnanswered: self._unanswered,
+            SupportSilent: self._unanswered,
             SecondaryStalled: self._stalled,
             SecondaryReturned: self._returned,
         }
@@ -235,7 +235,9 @@ class World:
                     case Persist(record):
                         self.disks[source].apply(record)
                     case PublishAccepted(label=label):
-                        self.recorder.fact(Submitted(self.agenda.now, label.source, label.number, payload_digest(payload)))
+                        self.recorder.fact(
+                            Submitted(self.agenda.now, label.source, label.number, payload_digest(payload))
+                        )
                     case _:
                         self.recorder.rejected += 1
         if packets:
@@ -352,7 +354,7 @@ class World:
     def _faulted(self, host: Host, effect: FairnessFaulted) -> None:
         self.fact(Faulted(self.agenda.now, host.node, effect.token_number))
 
-    def _unanswered(self, host: Host, effect: RepairUnanswered) -> None:
+    def _unanswered(self, host: Host, effect: SupportSilent) -> None:
         self.fact(Unanswered(self.agenda.now, host.node, effect.token_number, effect.asked))
 
     def _stalled(self, host: Host, effect: SecondaryStalled) -> None:

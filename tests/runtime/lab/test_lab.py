@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.runtime.lab.programs import ECHO, HEAR, PING, SEND, python, run_inside, start_inside
 
 from isocast.runtime.lab import Lab, LinkChange
 from isocast.runtime.lab.lab import leftovers
 from isocast.runtime.lab.namespaces import namespace_number, residents
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from tests.runtime.lab.programs import ECHO, HEAR, PING, SEND, python, run_inside, start_inside
 
 MS = 1_000_000
 PATIENCE_S = 30.0
@@ -33,8 +33,10 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def round_trips(lab: Lab, here: str, there: str, count: int = 5, seconds: float = PATIENCE_S) -> list[str]:
-    command = python(PING, lab.address(here), lab.address(there), count, seconds)
+def round_trips(
+    lab: Lab, here: str, there: str, *, number: int = 1, count: int = 5, seconds: float = PATIENCE_S
+) -> list[str]:
+    command = python(PING, lab.address(here), lab.address(there, number), count, seconds)
     return run_inside(lab, here, command).split()
 
 
@@ -60,10 +62,13 @@ def test_a_datagram_takes_at_least_the_delay_between_its_cities_and_a_group_reac
     addresses: dict[str, list[str]] | None,
 ) -> None:
     with Lab(CITIES, scale=0.5, user_namespace=user_namespace, addresses=addresses) as lab:
-        start_inside(lab, "ldn", ECHO, lab.address("ldn"))
+        start_inside(lab, "ldn", ECHO, lab.address("ldn", 1))
+        start_inside(lab, "ldn", ECHO, lab.address("ldn", 2))
         least = lab.delay_ns("ny", "ldn") + lab.delay_ns("ldn", "ny")
         assert least > 20 * MS
-        assert all(int(taken) >= least for taken in round_trips(lab, "ny", "ldn"))
+        for number in (1, 2):
+            taken = round_trips(lab, "ny", "ldn", number=number, count=3)
+            assert all(int(nanoseconds) >= least for nanoseconds in taken)
         # Two nodes hear at one site, and one beside the sender.
         places = [("ny", 2), ("ldn", 1), ("ldn", 2), ("tyo", 1)]
         ears = [start_inside(lab, site, HEAR, lab.address(site, number), GROUP, 10) for site, number in places]
@@ -253,12 +258,16 @@ def run_orphan(lab: Lab, site: str) -> bytes:
 
 
 def test_an_exception_inside_removes_it_too() -> None:
-    sleeper = None
-    with pytest.raises(ZeroDivisionError), Lab(CITIES) as lab:
-        sleeper = lab.spawn("ny", ["sleep", "1000"])
-        raise ZeroDivisionError
-    assert sleeper is not None
-    assert sleeper.returncode == -signal.SIGKILL
+    sleepers = []
+
+    def fail() -> None:
+        with Lab(CITIES) as lab:
+            sleepers.append(lab.spawn("ny", ["sleep", "1000"]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [sleeper.returncode for sleeper in sleepers] == [-signal.SIGKILL]
 
 
 OWNER = """
@@ -267,6 +276,8 @@ from isocast.runtime.lab import Lab
 lab = Lab({"a": "London", "b": "Tokyo"})
 lab.open()
 sleeper = lab.spawn("a", ["sleep", "1000"])
+while sleeper.pid not in lab.residents():
+    time.sleep(0.005)
 print(lab._switch.process.pid, sleeper.pid, flush=True)
 time.sleep(1000)
 """
@@ -295,6 +306,9 @@ def test_a_switch_that_is_killed_is_noticed_and_nothing_is_left() -> None:
             lab.check()
         with pytest.raises(ChildProcessError, match="switch"):
             lab.lateness()
+        late = lab.spawn("ny", ["true"], stderr=subprocess.PIPE)
+        assert late.communicate(timeout=PATIENCE_S)[1] == b"lab: the site is gone\n"
+        assert late.returncode == 126
     assert sleeper.returncode == -signal.SIGKILL
 
 
@@ -337,5 +351,5 @@ def test_what_the_machine_refuses_is_said(monkeypatch: pytest.MonkeyPatch, tmp_p
         "import isocast.runtime.lab.kernel as kernel\nkernel.TUN_DEVICE = '/nonexistent'\n", encoding="utf-8"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with pytest.raises(FileNotFoundError, match="the lab cannot be built.*isocast lab check"):
+    with pytest.raises(FileNotFoundError, match=r"the lab cannot be built.*isocast lab check"):
         Lab(CITIES).open()

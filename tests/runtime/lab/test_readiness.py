@@ -100,7 +100,7 @@ def test_no_real_time_priority_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_another_system_has_no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness.sys, "platform", "darwin")
+    monkeypatch.setattr("sys.platform", "darwin")
     assert missing(tuple(tried())) == "Linux: darwin"
 
 

@@ -11,7 +11,7 @@ from isocast.terms.errors import ConfigurationError
 def test_one_lab_at_a_time(tmp_path: Path) -> None:
     with (
         RunDirectory(tmp_path / "run"),
-        pytest.raises(ConfigurationError, match="a lab runs in .* already"),
+        pytest.raises(ConfigurationError, match=r"a lab runs in .* already"),
         RunDirectory(tmp_path / "run"),
     ):
         pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.lab.programs import ECHO, python
 
 from isocast.runtime.lab import Lab
 from isocast.runtime.lab.control import ask_lab
@@ -17,7 +18,6 @@ from isocast.runtime.lab.run_directory import RunDirectory
 from isocast.runtime.lab.session import Session, SessionReport, run_session
 from isocast.runtime.lab.world import World, WorldSettings, make_world
 from isocast.terms.errors import ConfigurationError
-from tests.runtime.lab.programs import ECHO, python
 
 PATIENCE_S = 30.0
 
@@ -191,9 +191,7 @@ def test_it_ends_in_time_and_does_not_wait_for_the_stubborn(tmp_path: Path, monk
 def test_a_signal_ends_it_with_its_report(number: signal.Signals, tmp_path: Path) -> None:
     before = signal.getsignal(number)
     nodes = [LabNode("sleeper", "ny", ("sleep", "1000"))]
-    report = run_session(
-        two_sites(), nodes, tmp_path / "run", began=lambda _: os.kill(os.getpid(), number)
-    )
+    report = run_session(two_sites(), nodes, tmp_path / "run", began=lambda _: os.kill(os.getpid(), number))
     assert report.nodes[0].state is NodeState.FINISHED
     assert report.lab.frames_in == 0
     assert signal.getsignal(number) is before

@@ -10,7 +10,12 @@ from isocast.runtime.lab.world import LinkChange, World, WorldSettings, make_wor
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.topology import City, city, delay_ns
 
-CITIES = {"ny": "New York", "ldn": "LDN", "moon": City("Moon", "MUN", 0.0, 0.0), "nowhere": None}
+CITIES: dict[str, City | str | None] = {
+    "ny": "New York",
+    "ldn": "LDN",
+    "moon": City("Moon", "MUN", 0.0, 0.0),
+    "nowhere": None,
+}
 
 
 def world(settings: WorldSettings | None = None) -> World:

@@ -21,6 +21,7 @@ _START_S = 60.0
 _ANSWER_S = 30.0
 """Seconds on a machine that is hardly ever ours; without any limit a switch that hangs would hang us too."""
 _END_S = 10.0
+_GONE = "the lab's switch has ended by itself"
 
 
 class SwitchProcess:
@@ -73,14 +74,16 @@ class SwitchProcess:
             try:
                 self._socket.sendall(json.dumps({"command": command, **parts}).encode() + b"\n")
                 return json.loads(self._line())
-            except (ConnectionError, TimeoutError) as error:
-                raise ChildProcessError(f"the lab's switch does not answer: {error}") from error
+            except ConnectionError as error:
+                raise ChildProcessError(_GONE) from error
+            except TimeoutError as error:
+                raise ChildProcessError("the lab's switch does not answer") from error
 
     def _line(self) -> bytes:
         while b"\n" not in self._received:
             data = self._socket.recv(1 << 16)
             if not data:
-                raise ChildProcessError("the lab's switch has ended by itself")
+                raise ChildProcessError(_GONE)
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         return line

@@ -97,7 +97,7 @@ class ReceiverHost:
             context.store_settings(),
             fresh=is_new(context.directory),
             votes=context.plan.role is NodeRole.PRIMARY_RECEIVER,
-            released=self.journal.position.released,
+            next_sequence=self.journal.position.next_sequence,
         )
 
     def _restore_released(self, state: SiteState) -> None:
@@ -239,6 +239,8 @@ class ReceiverHost:
     async def start(self) -> None:
         """Open the door and begin."""
         begun(self._context.directory)
+        if self.journal.cut is not None:
+            self._context.log.warning("journal cut back to its last whole block", cut=str(self.journal.cut))
         if self.store.forgot:
             self._context.alarm(
                 "forgot",

@@ -1,0 +1,198 @@
+"""Markets of real processes for the benches: started on loopback and fed by sources of the bench's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from isocast.runtime.founding import found_market
+from isocast.runtime.key_files import init_keys
+from isocast.runtime.logs import configure_logs
+from isocast.runtime.market import Market, NodeRole
+from isocast.runtime.market_file import load_market
+from isocast.runtime.priority import become_punctual
+from isocast.runtime.process import NodeProcess
+from isocast.runtime.roles.source import SourceHost
+from isocast.runtime.supervisor import node_command
+from isocast.terms.instants import SECOND
+from isocast.wire.events import EVENT_DTYPE
+
+__all__ = ["Usage", "folder", "quiet_market", "run", "serve_child", "usage"]
+
+SETTLE_S = 20.0
+_CHILD = "--child"
+
+
+@contextmanager
+def folder(keep: Path | None = None, warm_bytes: float = 0) -> Iterator[Path]:
+    """A place for journals of gigabytes: in memory where there is a file system for that, so that no disk is measured.
+
+    Memory is touched once: a virtual machine's first use of a page costs many times the second.
+    """
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
+    with TemporaryDirectory(prefix="isocast-bench-", dir=place) as temporary:
+        path = keep or Path(temporary)
+        path.mkdir(parents=True, exist_ok=True)
+        piece = bytes(64 << 20)
+        with (path / "warm").open("wb") as file:
+            for _ in range(int(warm_bytes) // len(piece)):
+                file.write(piece)
+        (path / "warm").unlink()
+        yield path
+
+
+# ---- what processes cost
+
+
+class Usage(dict[str, float]):
+    """CPU seconds by node."""
+
+
+def usage(nodes: dict[str, subprocess.Popen[bytes]]) -> Usage:
+    """What each process has used so far."""
+    found = Usage()
+    for name, child in nodes.items():
+        fields = Path(f"/proc/{child.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        found[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def resident_mb(pid: int) -> float:
+    """Memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+# ---- one source, as a process of the bench's own
+
+
+async def _offer(market: Market, name: str, seconds: float, rate: float, chunk: int) -> int:
+    """Publish `rate` messages a second, 0 for as many as the window takes; the number of events."""
+    process = NodeProcess(market, market.node(name))
+    await process.start()
+    try:
+        host = process.host
+        assert isinstance(host, SourceHost)  # noqa: S101
+        await _until(lambda: not process.monitor.not_ready(), SETTLE_S)
+        published = await _publish(host, market, time.monotonic() + seconds, rate, chunk)
+        await _until(lambda: not host.machine.snapshot().unstable, SETTLE_S)
+        return published
+    finally:
+        await process.stop()
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Look again and again; nobody signals what a machine comes to know."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def _publish(host: SourceHost, market: Market, until: float, rate: float, chunk: int) -> int:
+    per_message = market.events_per_payload
+    block = np.zeros(chunk * per_message, EVENT_DTYPE)
+    block["kind"], block["floor"], block["symbol"] = 1, b"XNYS", b"ISO"
+    step = per_message * EVENT_DTYPE.itemsize
+    published = sent = 0
+    began = time.monotonic()
+    while time.monotonic() < until:
+        block["id"] = np.arange(published, published + len(block))
+        block["time"] = time.time_ns()
+        whole = block.tobytes()
+        keys = [f"{sent + at}".encode() for at in range(chunk)]
+        await host.publish([(key, whole[at * step : (at + 1) * step]) for at, key in enumerate(keys)])
+        published += len(block)
+        sent += chunk
+        # Uneven steps, so that messages fall anywhere between two tokens.
+        pause = began + sent / rate * (1 + 0.001 * (sent % 7)) - time.monotonic() if rate else 0
+        await asyncio.sleep(max(pause, 0))
+    return published
+
+
+def serve_child() -> bool:
+    """Whether this process is a source of a bench; then it has run."""
+    if sys.argv[1:2] != [_CHILD]:
+        return False
+    config, name, seconds, rate, chunk = sys.argv[2:]
+    market = load_market(Path(config))
+    configure_logs(node=name)
+    become_punctual(realtime=market.clock.realtime)
+    print(asyncio.run(_offer(market, name, float(seconds), float(rate), int(chunk))))
+    return True
+
+
+# ---- the whole
+
+
+def quiet_market(receivers: int) -> str:
+    """A small ring on LAN timings, for what is measured in microseconds."""
+    nodes = [
+        f"[nodes.r{n}]\nrole = 'primary-receiver'\nline = false\naddress = '127.60.1.{n}'"
+        for n in range(1, receivers + 1)
+    ]
+    return """name = "bench"
+[timing]
+profile = "lan"
+[clock]
+bound = "100us"
+source = "configured"
+[network]
+groups = "239.255.60.0"
+lines = "239.255.61.0"
+repairs = "239.255.62.0"
+port = 7660
+[nodes.s1]
+role = 'primary-source'
+address = '127.60.2.1'
+[nodes.x1]
+role = 'reformation-server'
+address = '127.60.3.1'
+""" + "\n".join(nodes)
+
+
+def run(
+    text: str, place: Path, seconds: float, *, rate: float = 0, chunk: int = 1, script: str
+) -> tuple[Market, int, dict[str, float], dict[str, float]]:
+    """Run a market; returns it, the events published, and CPU seconds and memory of every node that is no source."""
+    config = place / "market.toml"
+    config.write_text(text, encoding="utf-8")
+    market = load_market(config)
+    init_keys(market)
+    found_market(market)
+    nodes: dict[str, subprocess.Popen[bytes]] = {}
+    sources: list[subprocess.Popen[bytes]] = []
+    with (place / "logs.txt").open("wb") as logs:
+        try:
+            for plan in market.nodes:
+                if not plan.role.is_source:
+                    nodes[plan.name] = subprocess.Popen(node_command(config, plan.name), stdout=logs, stderr=logs)  # noqa: S603
+            time.sleep(3.0)
+            before = usage(nodes)
+            for plan in market.by_role(NodeRole.PRIMARY_SOURCE):
+                command = [sys.executable, script, _CHILD, str(config), plan.name]
+                command += [str(seconds), str(rate), str(chunk)]
+                sources.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=logs))  # noqa: S603
+            published = [int(child.communicate(timeout=seconds + 60)[0] or 0) for child in sources]
+            time.sleep(2 * market.timing.release_delay_ns / SECOND + 0.5)
+            cpu = {name: used - before[name] for name, used in usage(nodes).items()}
+            memory = {name: resident_mb(child.pid) for name, child in nodes.items()}
+        finally:
+            _stop((*nodes.values(), *sources))
+    return market, sum(published), cpu, memory
+
+
+def _stop(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.send_signal(signal.SIGTERM)
+    for child in children:
+        child.wait(timeout=30)

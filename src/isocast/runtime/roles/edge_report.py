@@ -1,0 +1,173 @@
+"""What follows lines tells people: counts, alarms that name a line, a server or a slow customer, lines in the log."""
+
+from __future__ import annotations
+
+from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.customer import CustomerSnapshot
+from isocast.hierarchy.edge import (
+    ClaimRefuted,
+    ConflictFound,
+    CustomerCaughtUp,
+    CustomerSlow,
+    GapAbandoned,
+    GapClosed,
+    GapOpened,
+    LineBack,
+    LineLate,
+    LineSilent,
+    RepairUnanswered,
+    Slowness,
+)
+from isocast.nodes.customer import Grade
+from isocast.runtime.counters import NodeGauges
+from isocast.runtime.roles.context import Context
+from isocast.runtime.roles.fetching import Fetcher
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import MILLISECOND
+
+__all__ = ["EdgeReport"]
+
+_SLOW_REMEDY = {
+    Slowness.STOPPED: "it did not get to run: look at the machine's load; what it missed is fetched",
+    Slowness.LAGGING: "it reads slower than the lines send: give it a faster machine, or the grade latest",
+    Slowness.OVERFLOW: "it was away or is too slow; what it missed is fetched in ranges",
+}
+
+
+class EdgeReport:
+    """Turns the effects that only tell something into counts, alarms and log lines."""
+
+    def __init__(self, context: Context, fetcher: Fetcher, grade: Grade) -> None:
+        """`fetcher` knows why a door did not answer."""
+        self._context = context
+        self._fetcher = fetcher
+        self._grade = grade
+        self._duplicates_before = 0
+        self.has_position = True
+        """Whether sequences from the very first on are owed; what is gone before a first start is nobody's loss."""
+
+    def tell(self, effect: object) -> bool:
+        """Whether the effect is one of those that only tell something."""
+        match effect:
+            case GapOpened() | GapClosed() | GapAbandoned():
+                self._gap(effect)
+            case LineSilent() | LineLate() | LineBack():
+                self._line(effect)
+            case ConflictFound() | ClaimRefuted():
+                self._liar(effect)
+            case CustomerSlow() | CustomerCaughtUp() | CustomerThrottled():
+                self._customer(effect)
+            case RepairUnanswered(first, last, rounds):
+                what = "a snapshot" if not last else f"sequences {first} to {last}"
+                self._context.alarm(
+                    "unanswered",
+                    f"no server gave {what} in {rounds} rounds{self._reasons()}",
+                    "are the retransmit servers up? asking goes on",
+                )
+            case _:
+                return False
+        return True
+
+    def _reasons(self) -> str:
+        names = [f"{self._name(server)}: {text}" for server, text in self._fetcher.trouble.items()]
+        return f" ({'; '.join(names)})" if names else ""
+
+    def _name(self, node: NodeId) -> str:
+        return self._context.market.name_of(node)
+
+    def _gap(self, effect: GapOpened | GapClosed | GapAbandoned) -> None:
+        counters, log = self._context.counters, self._context.log
+        match effect:
+            case GapOpened(first, last, missing):
+                counters.gaps_seen += 1
+                log.debug("gap", first=first, last=last, missing=missing)
+            case GapClosed(first, last, after_ns):
+                counters.gaps_repaired += 1
+                log.debug("gap closed", first=first, last=last, after_ms=after_ns // MILLISECOND)
+            case GapAbandoned(first, last, missing) if not self.has_position and first == 1:
+                log.info("begins with the oldest that is kept", sequence=last + 1)
+            case GapAbandoned(first, last, missing):
+                counters.messages_skipped += missing
+                if self._grade is Grade.COMPLETE:
+                    self._context.alarm(
+                        "lost",
+                        f"sequences {first} to {last} are lost: no server keeps them any more",
+                        "fill in from another site's journal; keep more of the past ([journal] of the market file)",
+                    )
+
+    def _line(self, effect: LineSilent | LineLate | LineBack) -> None:
+        name = self._name(effect.line)
+        match effect:
+            case LineSilent(_, silent_ns):
+                self._context.alarm(
+                    f"silent-{name}",
+                    f"the line of {name} is silent for {silent_ns // MILLISECOND} ms",
+                    "look at that node and at the network between; other lines go on",
+                )
+            case LineLate(_, lag_ns):
+                self._context.alarm(
+                    f"late-{name}",
+                    f"the line of {name} is {lag_ns // MILLISECOND} ms behind another",
+                    "look at that node and at the network between; other lines go on",
+                )
+            case LineBack():
+                self._context.log.info("line is back", line=name)
+
+    def _liar(self, effect: ConflictFound | ClaimRefuted) -> None:
+        match effect:
+            case ConflictFound(sequence, first_line, other_line):
+                first, other = self._name(first_line), self._name(other_line)
+                self._context.alarm(
+                    f"conflict-{first}-{other}",
+                    f"{first} and {other} carry different messages as sequence {sequence}; that of {first} stands",
+                    "compare their journals: isocast journal verify; one of them lies or is damaged",
+                )
+            case ClaimRefuted(line, sequence, newest):
+                name = self._name(line)
+                self._context.alarm(
+                    f"refuted-{name}",
+                    f"{name} speaks of sequence {sequence}, and the newest is {newest}",
+                    "look at that node; it is not believed for a while",
+                )
+
+    def _customer(self, effect: CustomerSlow | CustomerCaughtUp | CustomerThrottled) -> None:
+        name = self._name(effect.customer)
+        match effect:
+            case CustomerSlow(_, reason, behind):
+                unit = "messages" if reason is Slowness.OVERFLOW else "ms"
+                amount = behind if reason is Slowness.OVERFLOW else behind // MILLISECOND
+                self._context.alarm(
+                    f"slow-{reason}", f"{name} is slow ({reason}): {amount} {unit} behind", _SLOW_REMEDY[reason]
+                )
+            case CustomerCaughtUp(_, reason):
+                self._context.log.info("caught up", customer=name, reason=reason.value)
+            case CustomerThrottled(_, asked, served, refused):
+                self._context.alarm(
+                    f"throttled-{name}",
+                    f"{name} asks for more than its share: {asked} messages asked, {served} served, {refused} refused",
+                    "it is slow, loses packets or is hostile; others are not affected",
+                )
+
+    # For whoever watches ------------------------------------------------------------------------
+
+    def collect(self, snapshot: CustomerSnapshot, *, ends: bool = False) -> None:
+        """Bring counts up to date that the machine keeps; `ends` before another machine takes its place."""
+        duplicates = self._duplicates_before + sum([line.duplicates for line in snapshot.lines])
+        self._context.counters.duplicates = duplicates
+        if ends:
+            self._duplicates_before = duplicates
+
+    def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
+        """The state of whoever follows lines."""
+        main = [line for line in snapshot.lines if not line.repairs]
+        status = self._context.clock.status
+        return NodeGauges(
+            next_sequence=snapshot.next_sequence if snapshot.joined else None,
+            sequence_gaps=snapshot.gaps,
+            lines_heard=len([line for line in main if line.messages + line.heartbeats and not line.silent]),
+            lines_configured=len(main),
+            clock_source=status.bound_source.value,
+            clock_synchronised=status.kernel_synchronised,
+            clock_trusted=status.trusted,
+            clock_bound_ns=status.bound_ns,
+        )
