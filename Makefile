@@ -48,7 +48,7 @@ soak: $(VENV)/.installed-dev ## Run the endurance and rare-event tests (hours)
 	$(PYTEST) -m soak --timeout 0 $(ARGS) $(NONE_IS_FINE)
 
 bench: $(VENV)/.installed-run ## Run every benchmark in bench/
-	@for script in $(sort $(wildcard bench/*.py)); do \
+	@for script in $(sort $(filter-out bench/markets.py,$(wildcard bench/*.py))); do \
 	    echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; \
 	done
 

@@ -199,6 +199,20 @@ def test_after_a_restart_below_the_newest_checkpoint_nothing_of_it_goes_too_earl
         assert store.first <= floor + 1
 
 
+def test_nor_when_fewer_segments_are_to_be_kept_from_then_on(tmp_path: Path) -> None:
+    author = Author()
+    with open_site(tmp_path) as store:
+        for number in range(1, 60):
+            store.append(author.record(ENTRY))
+            store.collected(number)
+        low = author.chain.entries[store.first + 2].token.first_sequence
+    fewer = StoreSettings(segment_bytes=SMALL.segment_bytes, keep_bytes=0)
+    with open_site_store(tmp_path, SITE, blank_site, fewer, next_sequence=low, boot="boot 1") as store:
+        floor = store.state.checkpoint.token_number
+        store.collected(floor)
+        assert store.first <= floor + 1
+
+
 # ---- what does not fit
 
 
@@ -256,4 +270,14 @@ def test_segments_that_the_log_still_needs_are_missed(tmp_path: Path) -> None:
     store.abandon()
     segment_paths(tmp_path)[0].unlink()
     with pytest.raises(StoreError, match=r"the tokens from 1 to .* are missing"):
+        open_site(tmp_path)
+
+
+def test_a_log_whose_chain_is_broken_is_not_taken(tmp_path: Path) -> None:
+    author, other = Author(), Author(payload_bytes=9)
+    with open_site(tmp_path) as store:
+        store.append(author.record(ENTRY))
+        other.record(ENTRY)
+        store.append(other.record(ENTRY))
+    with pytest.raises(StoreError, match="token 2 does not continue the chain"):
         open_site(tmp_path)

@@ -343,6 +343,52 @@ def test_damage_before_something_that_was_written_later_is_damage_on_any_boot(di
         path.write_bytes(data)
 
 
+def test_of_a_group_that_was_not_finished_the_whole_records_before_the_fault_stay(directory: Path) -> None:
+    """That records of the same group lie behind it does not mean that anybody was told of them."""
+    author = Author()
+    records = [author.record(ENTRY) for _ in range(5)]
+    with open_site(directory, StoreSettings(Durability.POWER)) as store:
+        store.append_many(records[:2])
+        lengths = [segment_paths(directory)[0].stat().st_size]
+        store.append_many(records[2:])
+        lengths.append(segment_paths(directory)[0].stat().st_size)
+        store.abandon()
+    path = segment_paths(directory)[0]
+    each = (lengths[1] - lengths[0]) // 3
+    data = bytearray(path.read_bytes())
+    data[lengths[0] + each + 5] ^= 1
+    path.write_bytes(data)
+    assert state_of(directory, POWER, "boot 2") == folded(blank_site(), records[:3], 0)
+
+
+class Syncs:
+    """Remembers which files were brought to the disk, in order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._fsync = os.fsync
+
+    def fsync(self, fd: int) -> None:
+        self.names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        self._fsync(fd)
+
+
+def test_what_the_marker_says_is_on_the_disk_before_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(directory, *[ENTRY] * 20, settings=SMALL)
+    segments = [path.name for path in segment_paths(directory)]
+    assert len(segments) > 1
+    marked = ["identity.json.new", "london"]
+    for settings, opened in ((SMALL, marked), (POWER, [*segments, "london", *marked])):
+        syncs = Syncs()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", syncs.fsync)
+            store = open_site(directory, settings)
+            assert syncs.names == opened
+            syncs.names.clear()
+            store.close()
+            assert syncs.names == [*segments, "london", *marked]
+
+
 def test_power_syncs_each_group_once(directory: Path) -> None:
     author = Author()
     with open_site(directory, StoreSettings(Durability.POWER)) as store:

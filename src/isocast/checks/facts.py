@@ -24,13 +24,13 @@ __all__ = [
     "Restarted",
     "Resumed",
     "Returned",
-    "Stalled",
     "SecondaryTokenPassed",
     "StabilityClaimed",
+    "Stalled",
     "Submitted",
-    "Unanswered",
     "Suspected",
     "TokenSent",
+    "Unanswered",
 ]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocast.checks.facts import Collected, Returned, Stalled, SecondaryTokenPassed, StabilityClaimed
+from isocast.checks.facts import Collected, Returned, SecondaryTokenPassed, StabilityClaimed, Stalled
 from isocast.checks.law import Report
 from isocast.checks.layers import Coverage
 from isocast.checks.view import SiteView, View

@@ -27,13 +27,13 @@ from isocast.checks.facts import (
     Restarted,
     Resumed,
     Returned,
-    Stalled,
     SecondaryTokenPassed,
     StabilityClaimed,
+    Stalled,
     Submitted,
-    Unanswered,
     Suspected,
     TokenSent,
+    Unanswered,
 )
 from isocast.checks.law import EndOfRun, Law, Report, Violation
 from isocast.checks.liveness import Liveness

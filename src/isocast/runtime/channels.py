@@ -91,6 +91,8 @@ class Channels:
         self._queued: dict[Channel, list[bytes]] = {Channel.CONTROL: [], Channel.DATA: [], Channel.LINE: []}
         self._direct_queue: dict[Endpoint, list[bytes]] = {}
         self._endpoints: dict[NodeId, Endpoint] = {}
+        self._nobodys = 0
+        self._alone = not any(node.address == plan.address for node in market.nodes if node.name != plan.name)
         self.closing = ExitStack()
         with ExitStack() as opened:
             self._opened = opened
@@ -108,15 +110,13 @@ class Channels:
             group = market.control_group(self._stripe)
             self._hear(Channel.CONTROL, group, market.control_senders(self._stripe), kinds, plan.control_port)
             if core_role is not Role.SOURCE:
-                self._speak(Channel.CONTROL, group, [Endpoint(node.address, node.control_port) for node in members])
+                self._speak(Channel.CONTROL, group, members)
         self._open_direct()
         if core_role is Role.RECEIVER:
             group = market.data_group(self._stripe)
             self._hear(Channel.DATA, group, market.data_senders(self._stripe), [Kind.DATA], plan.data_port)
         elif core_role is Role.SOURCE:
-            members = market.data_members(self._stripe)
-            endpoints = [Endpoint(node.address, node.data_port) for node in members]
-            self._speak(Channel.DATA, market.data_group(self._stripe), endpoints)
+            self._speak(Channel.DATA, market.data_group(self._stripe), market.data_members(self._stripe))
         self._open_lines()
 
     def _open_direct(self) -> None:
@@ -137,8 +137,7 @@ class Channels:
             for name in heard:
                 self._hear(Channel.LINE, market.line_group(name), [market.node(name)], _ON_A_LINE, plan.line_port)
         if plan.line:
-            listeners = [Endpoint(node.address, node.line_port) for node in market.line_listeners(plan.name)]
-            self._speak(Channel.LINE, market.line_group(plan.name), listeners)
+            self._speak(Channel.LINE, market.line_group(plan.name), market.line_listeners(plan.name))
 
     def _hear(
         self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[Kind], port: int
@@ -152,6 +151,7 @@ class Channels:
             interface=self._plan.address,
             sources=tuple(dict.fromkeys(sources)),
             own=Endpoint(self._plan.address, port),
+            alone=self._alone,
             buffer_bytes=network.receive_buffer,
         )
         self._opened.callback(inlet.close)
@@ -162,14 +162,15 @@ class Channels:
         impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
 
-    def _speak(self, channel: Channel, group: str, members: list[Endpoint]) -> None:
-        network = self._market.network
+    def _speak(self, channel: Channel, group: str, members: Iterable[NodePlan]) -> None:
+        network, own = self._market.network, self._plan.name
         outlet = open_group_outlet(
             network.mode,
             group,
             network.port,
             interface=self._plan.address,
-            members=[member for member in members if member.address != self._plan.address],
+            members=[Endpoint(node.address, node.port + channel) for node in members if node.name != own],
+            alone=self._alone,
             ttl=network.ttl,
         )
         self._opened.callback(outlet.close)
@@ -226,7 +227,7 @@ class Channels:
         if endpoint is None:
             plan = self._market.find(to)
             if plan is None:
-                self._counters.unsent += 1
+                self._nobodys += 1
                 return
             endpoint = self._endpoints[to] = Endpoint(plan.address, plan.port)
         keys = self._keys.core if self._plan.role in _CORE_ROLE else self._keys.edge
@@ -261,7 +262,8 @@ class Channels:
         for ear in self._ears:
             drops[ear.channel] += ear.inlet.drops
         counters.kernel_drops[:] = drops
-        counters.unsent = sum([outlet.unsent for outlet in self._group_outlets.values()]) + self._direct.unsent
+        unsent = sum([outlet.unsent for outlet in self._group_outlets.values()]) + self._direct.unsent
+        counters.unsent = unsent + self._nobodys
         counters.injected_losses = sum([ear.impairment.lost for ear in self._ears if ear.impairment is not None])
 
     def close(self) -> None:

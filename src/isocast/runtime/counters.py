@@ -247,6 +247,8 @@ class NodeGauges:
     outbox_unacknowledged: int | None = None
     outbox_unstable: int | None = None
     outbox_window: int | None = None
+    parent_answers: bool | None = None
+    """Whether a secondary source's parent took, or would take, what it is offered."""
     ballot_number: int | None = None
     ballot_votes: int | None = None
     secondary_stable_token: int | None = None

@@ -1,7 +1,8 @@
 """Drives one machine on real sockets and a real clock: step, perform, arm, as the simulator does.
 
 All effects of a step are performed in order, but what must be durable first: nothing leaves the process before the
-records that it rests on are written.
+records that it rests on are written. A step that fails is the last one: the machine may believe what the disk never
+took, so from then on nothing is heard, sent or fed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Host(Protocol):
         """When the role wants `wake`, apart from its machine, or NEVER."""
 
     def wake(self, now: int) -> None:
-        """The role's own deadline has come."""
+        """The role's own deadline has come, or the clock was set."""
 
 
 class Driver:
@@ -74,20 +75,23 @@ class Driver:
         self.clock_judged: Callable[[ClockStatus], None] | None = None
         """Told when the clock is found outside its bound, or within it again."""
         self._trusted = True
+        self._running = False
         self._loop = loop
-        self._alarm = Alarm(loop, self._woken, self._clock_stepped, offset_ns=clock.offset_ns)
+        self._alarm = Alarm(loop, self._rang, self._clock_set, offset_ns=clock.offset_ns)
         self._armed = NEVER
         self._watched: list[int] = []
 
     def start(self) -> None:
         """Listen, and let the machine say when it wants to be woken."""
+        self._running = True
         for fileno in self.channels.filenos():
-            self._loop.add_reader(fileno, self._readable)
+            self._loop.add_reader(fileno, self._guarded, self._read)
             self._watched.append(fileno)
-        self._arm()
+        self._guarded(self._arm)
 
     def stop(self) -> None:
-        """Hear and do nothing more; sockets and files are their owners'."""
+        """Hear and do nothing more, whoever still calls; sockets and files are their owners'."""
+        self._running = False
         for fileno in self._watched:
             self._loop.remove_reader(fileno)
         self._watched.clear()
@@ -95,19 +99,37 @@ class Driver:
 
     def feed(self, *events: object) -> None:
         """Give the machine inputs of another kind than packets; their effects are performed together."""
-        self._run(events)
+        self._guarded(lambda: self._run(events))
 
     def judge_clock(self) -> None:
         """Look at the clock: about once a second, besides whenever it jumps."""
-        self._run(self._judged())
+        self._guarded(lambda: self._run(self._judged()))
 
     def rearm(self) -> None:
         """The role's own deadline has changed."""
-        self._arm()
+        self._guarded(self._arm)
 
     # What the loop calls ------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do it unless the driver has stopped; whatever it raises ends the process in order, with the reason."""
+        if not self._running:
+            return
+        try:
+            work()
+        except Exception as error:
+            self.stop()
+            if self.failed is None:
+                raise
+            self.failed(error)
+
+    def _rang(self) -> None:
+        self._guarded(self._wake)
+
+    def _clock_set(self) -> None:
+        self._guarded(self._follow_clock)
+
+    def _read(self) -> None:
         packets = self.channels.receive(self.clock.now())
         if packets:
             self._run((PacketsArrived(packets),))
@@ -116,27 +138,33 @@ class Driver:
         elif self.channels.next_deadline() < self._armed:
             self._arm()
 
-    def _woken(self) -> None:
+    def _wake(self) -> None:
         now = self.clock.now()
         if self._armed < NEVER:
             self.counters.timer_lateness.observe(max(now - self._armed, 0))
         self._armed = NEVER
-        # What waits in our own sockets has arrived: nobody shall be asked for it, or be suspected, because we were slow.
-        packets = self.channels.receive(now) + self.channels.due(now)
+        packets = self.channels.due(now)
         events: list[object] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
             events.append(_TIMER_FIRED)
         if self.host.next_deadline() <= now:
-            self.host.wake(now)
-            self.channels.flush()
+            self._wake_host(now)
         self._run(events)
         if self.after_step is not None:
             self.after_step(now)
 
-    def _clock_stepped(self) -> None:
-        """Somebody set the clock: what was armed no longer counts, and the machine is told the time."""
+    def _wake_host(self, now: int) -> None:
+        self.host.wake(now)
+        if self._running:  # A role that fed its machine may have ended everything.
+            self.channels.flush()
+
+    def _follow_clock(self) -> None:
+        """Somebody set the clock: what was armed no longer counts, and everybody here is told the time."""
         self._armed = NEVER
         self._run((_TIMER_FIRED,))
+        if self._running:
+            self._wake_host(self.clock.now())
+            self._arm()
 
     # Step, perform, arm -------------------------------------------------------------------------
 
@@ -151,20 +179,16 @@ class Driver:
         return (ClockJudged(status.trusted),)
 
     def _run(self, events: Sequence[object]) -> None:
+        if not self._running:
+            return  # Whoever called before us has failed.
         if self.clock.jumped():
             # A clock set forward would make everything due at once: the machine is told before it looks at the time.
             events = (*self._judged(), *events)
-        try:
-            effects: list[object] = []
-            for event in events:
-                effects += self.machine.step(event, self.clock.now())
-            if effects:
-                self._perform(effects)
-        except Exception as error:  # Whatever it is, the process must end in order and say why.
-            if self.failed is None:
-                raise
-            self.failed(error)
-            return
+        effects: list[object] = []
+        for event in events:
+            effects += self.machine.step(event, self.clock.now())
+        if effects:
+            self._perform(effects)
         self._arm()
 
     def _perform(self, effects: list[object]) -> None:
@@ -183,6 +207,8 @@ class Driver:
         channels.flush()
 
     def _arm(self) -> None:
+        if not self._running:
+            return
         deadline = min(self.machine.next_deadline(), self.channels.next_deadline(), self.host.next_deadline())
         if deadline != self._armed:
             self._armed = deadline

@@ -34,18 +34,20 @@ def open_group_outlet(
     *,
     interface: str,
     members: Sequence[Endpoint] = (),
+    alone: bool = True,
     ttl: int = TTL,
     kind: type[socket.socket] = socket.socket,
 ) -> Outlet:
     """Send to a group from the node whose address is `interface`.
 
-    Multicast uses group, port and TTL; fan-out the members, except the one with this node's own address.
+    Multicast uses group, port and TTL; fan-out the members, except the one with this node's own address. Where it is
+    not `alone` at its address, the members are others already.
     """
     match mode:
         case NetworkMode.MULTICAST:
             return multicast_outlet(group, port, interface, ttl=ttl, kind=kind)
         case NetworkMode.FANOUT:
-            others = [member for member in dict.fromkeys(members) if member.address != interface]
+            others = [member for member in dict.fromkeys(members) if not alone or member.address != interface]
             return fanout_outlet(interface, others, kind=kind)
 
 
@@ -56,18 +58,21 @@ def open_group_inlet(
     *,
     interface: str,
     own: Endpoint,
+    alone: bool = True,
     sources: Sequence[str] = (),
     buffer_bytes: int = BUFFER_BYTES,
     kind: type[socket.socket] = socket.socket,
 ) -> Inlet:
     """Hear a group at the node whose address is `interface`.
 
-    Multicast joins group and port; fan-out listens at `own`, the endpoint under which senders list this member.
+    Multicast joins group and port; fan-out listens at `own`, the endpoint under which senders list this member. Where
+    it is not `alone` at its address, multicast brings it its own datagrams too: the kernel tells nodes by address.
     """
     match mode:
         case NetworkMode.MULTICAST:
+            deaf_to = interface if alone else None
             return multicast_inlet(
-                group, port, interface, sources=sources, deaf_to=interface, buffer_bytes=buffer_bytes, kind=kind
+                group, port, interface, sources=sources, deaf_to=deaf_to, buffer_bytes=buffer_bytes, kind=kind
             )
         case NetworkMode.FANOUT:
             return unicast_inlet(own.address, own.port, sources=sources, buffer_bytes=buffer_bytes, kind=kind)

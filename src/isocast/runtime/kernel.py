@@ -15,12 +15,14 @@ __all__ = [
     "keep_freed_memory",
     "read_kernel_clock",
     "set_timer_slack",
+    "signal_at_parents_end",
 ]
 
 _CLOCK_REALTIME = 0
 _TFD_FLAGS = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 _ABSOLUTE_AND_CANCEL_ON_SET = 3
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 _M_TRIM_THRESHOLD = -1
@@ -90,6 +92,14 @@ def set_timer_slack(nanoseconds: int) -> bool:
     """How late the kernel may wake this thread to save wake-ups: 50 µs unless changed."""
     try:
         return bool(_libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(nanoseconds), 0, 0, 0) == 0)
+    except AttributeError:
+        return False
+
+
+def signal_at_parents_end(number: int) -> bool:
+    """Be sent this signal when the thread that started this process ends."""
+    try:
+        return bool(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0) == 0)
     except AttributeError:
         return False
 

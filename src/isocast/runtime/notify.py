@@ -13,13 +13,17 @@ __all__ = ["notify"]
 
 
 def notify(state: str) -> bool:
-    """Send one state, such as ``READY=1`` or ``STATUS=waiting for a ring``; False where nobody listens."""
+    """Send one state, such as ``READY=1`` or ``STATUS=waiting for a ring``; False where nobody listens.
+
+    Never waits: a supervisor that is stopped must not stop its nodes.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
     if address.startswith("@"):
         address = "\0" + address[1:]  # Linux's abstract namespace.
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
         sender.sendto(state.encode(), address)
         return True
     return False

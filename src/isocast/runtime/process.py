@@ -144,8 +144,18 @@ def build_role(context: Context) -> RoleHost:
             from isocast.runtime.roles.reformation import ReformationHost  # noqa: PLC0415
 
             return ReformationHost(context)
-        case _:
-            raise IsocastError(f"{context.plan.role} does not run yet")
+        case NodeRole.SECONDARY_SOURCE:
+            from isocast.runtime.roles.secondary_source import SecondarySourceHost  # noqa: PLC0415
+
+            return SecondarySourceHost(context)
+        case NodeRole.RETRANSMIT_SERVER:
+            from isocast.runtime.roles.retransmit import RetransmitHost  # noqa: PLC0415
+
+            return RetransmitHost(context)
+        case NodeRole.CUSTOMER:
+            from isocast.runtime.roles.customer import CustomerHost  # noqa: PLC0415
+
+            return CustomerHost(context)
 
 
 async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> None:

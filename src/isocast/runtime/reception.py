@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from isocast.runtime.counters import Channel, NodeCounters, packet_slot
 from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import NodeId
-from isocast.wire.codec import Keys, Kind, decode
+from isocast.wire.codec import Keys, Kind, decode, peek_kind
 from isocast.wire.packets import Packet
 
 __all__ = ["Reception"]
@@ -31,15 +31,13 @@ class Reception:
         self._slots = {int(kind): packet_slot(channel, kind) for kind in kinds}
 
     def packets(self, frames: Sequence[bytes]) -> list[Packet]:
-        """What may be believed of a burst, in its order; our own packets, which multicast echoes, are left out."""
+        """What may be believed of a burst, in its order."""
         counters, keys, slots, own, stripe = self._counters, self._keys, self._slots, self._own, self._stripe
         received = counters.packets_received
         taken: list[Packet] = []
         size = 0
         for frame in frames:
             size += len(frame)
-            if frame[_SENDER] == own:
-                continue
             slot = slots.get(frame[_KIND_AT]) if len(frame) > _KIND_AT else None
             if slot is None:
                 self._misdirected(frame)
@@ -49,7 +47,8 @@ class Reception:
             except RemoteProtocolError as error:
                 self._refused(error)
                 continue
-            if packet.stripe != stripe:
+            if packet.stripe != stripe or frame[_SENDER] == own:
+                # Another stripe's, or an echo of our own: genuine, and nothing for us.
                 counters.unaddressed += 1
                 continue
             received[slot] += 1
@@ -58,11 +57,13 @@ class Reception:
         return taken
 
     def _misdirected(self, frame: bytes) -> None:
-        """A kind that is not for this role, or no frame at all."""
-        if len(frame) > _KIND_AT and frame[_KIND_AT] in Kind.__members__.values():
-            self._counters.unaddressed += 1
-        else:
+        """A kind that is not for this role, or no frame at all. Its tag is not worth a look."""
+        try:
+            peek_kind(frame)
+        except RemoteProtocolError:
             self._counters.malformed += 1
+        else:
+            self._counters.unaddressed += 1
 
     def _refused(self, error: RemoteProtocolError) -> None:
         counters = self._counters

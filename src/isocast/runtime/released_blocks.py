@@ -73,9 +73,7 @@ def packets_of(
         epoch, token_number, instant = header.epoch, header.token_number, header.instant
         sequence = max(first, header.first_sequence)
         for _, _, _, payload in block.messages(first, last):
-            yield Released(
-                stripe, epoch, sender, token_number, sequence, instant, stripe, sequence, 1, payload, b""
-            )
+            yield Released(stripe, epoch, sender, token_number, sequence, instant, stripe, sequence, 1, payload, b"")
             sequence += 1
 
 

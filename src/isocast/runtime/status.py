@@ -183,6 +183,9 @@ def reasons_not_ready(role: NodeRole, gauges: NodeGauges, *, patience_ns: int = 
     """What keeps a role from its work, each with what it waits for; empty if nothing does."""
     if role.is_receiver:
         return _receiver_reasons(gauges, patience_ns)
+    if role is NodeRole.SECONDARY_SOURCE:
+        reason = "its parent does not answer: batches are taken, kept on disk, and offered again"
+        return () if gauges.parent_answers else (reason,)
     if role.is_source:
         return _token_reasons(gauges, patience_ns)
     if role is NodeRole.CUSTOMER and not gauges.lines_heard:

@@ -3,6 +3,9 @@
 Each node is started with the command that a person would type, says by `notify` when it is ready, and gets SIGTERM
 when all shall stop. One that ends by itself is started again after a pause that doubles; one that ends because its
 input is bad (exit code 2) is not: it would only fail again.
+
+Each node leads a process group of its own. So Ctrl-C reaches the supervisor alone, which stops the nodes in order, and
+whatever a node started ends with it.
 """
 
 from __future__ import annotations
@@ -14,22 +17,31 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-__all__ = ["Child", "ChildState", "Supervisor", "node_command"]
+from isocast.runtime import kernel
+
+__all__ = ["Child", "ChildState", "Supervisor", "end_with_supervisor", "node_command"]
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 STEADY_S = 30.0
 """A node that ran for so long before it ended is started again after the first pause."""
-STOP_S = 10.0
-"""From SIGTERM to SIGKILL."""
+STOP_S = 8.0
+"""From SIGTERM to SIGKILL: all are gone within ten seconds."""
+_KILL_S = 2.0
+"""From SIGKILL to giving up on a process that the kernel does not let go."""
 _BAD_INPUT = 2
+_NOT_STARTED = 126
+"""As a shell says of a command that it cannot run."""
 _DATAGRAM = 4_096
+_LAST_BYTES = 4_096
+_PARENT = "ISOCAST_SUPERVISOR"
 
 
 class ChildState(StrEnum):
@@ -44,27 +56,42 @@ class ChildState(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Child:
     """One node's process, over all its lives."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    log: Path | None = None
+    """Where its output goes; None: to ours."""
     state: ChildState = ChildState.STARTING
     process: Process | None = None
     starts: int = 0
     status: str = ""
     """What it said last of itself."""
     exit_code: int | None = None
+    """Of its last life; negative: the signal that ended it."""
+    pause_s: float = 0.0
+    """Before its next life."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    wanted: bool = True
-    """False once somebody stopped it by name."""
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it shall not be started again."""
 
     @property
     def pid(self) -> int | None:
         """Of the life that is running."""
         return None if self.process is None or self.process.returncode is not None else self.process.pid
+
+    def last_line(self) -> str:
+        """The end of its log: why it ended, if it ended by itself."""
+        if self.log is None:
+            return ""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else ""
+        return ""
 
 
 class Supervisor:
@@ -80,16 +107,18 @@ class Supervisor:
         self._logs = log_directory
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._directory = TemporaryDirectory(prefix="isocast-")
-        self._ears: list[socket.socket] = []
+        self._ears: dict[str, socket.socket] = {}
 
     async def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
         """Start a child; await `child.ready` to know that it is up."""
         path = str(Path(self._directory.name) / f"{len(self._ears)}.notify")
-        child = Child(name, tuple(command), {**os.environ, **(environment or {}), "NOTIFY_SOCKET": path})
+        told = {"NOTIFY_SOCKET": path, _PARENT: str(os.getpid())}
+        log = None if self._logs is None else self._logs / f"{name}.log"
+        child = Child(name, tuple(command), {**os.environ, **(environment or {}), **told}, log)
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        self._ears[name] = ear
         ear.bind(path)
-        self._ears.append(ear)
-        asyncio.get_running_loop().add_reader(ear.fileno(), self._hear, ear, child)
+        asyncio.get_running_loop().add_reader(ear.fileno(), self._hear, child)
         self.children[name] = child
         self._tasks[name] = asyncio.create_task(self._live(child), name=f"supervise {name}")
         return child
@@ -97,85 +126,132 @@ class Supervisor:
     async def stop_all(self) -> None:
         """SIGTERM to all, SIGKILL to whoever does not obey, and wait for every one."""
         for child in self.children.values():
-            child.wanted = False
-            self._signal(child, signal.SIGTERM)
+            self._dismiss(child)
         if self._tasks:
             _, slow = await asyncio.wait(self._tasks.values(), timeout=STOP_S)
-            for child in self.children.values():
-                self._signal(child, signal.SIGKILL)
             if slow:
-                await asyncio.wait(slow, timeout=STOP_S)
+                self.kill_all()
+                await asyncio.wait(slow, timeout=_KILL_S)
         loop = asyncio.get_running_loop()
-        for ear in self._ears:
+        for ear in self._ears.values():
             loop.remove_reader(ear.fileno())
             ear.close()
         self._ears.clear()
         self._directory.cleanup()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to one child, as a drill does."""
-        self._signal(self.children[name], number)
+        """Send a signal to one child, as a drill does; one that it ends by is started again."""
+        _send(self.children[name].pid, number)
+
+    def kill_all(self) -> None:
+        """End everything at once, and start nothing again."""
+        for child in self.children.values():
+            child.unwanted.set()
+            _send(child.pid, signal.SIGKILL)
 
     # One child ----------------------------------------------------------------------------------
 
     async def _live(self, child: Child) -> None:
-        pause = FIRST_PAUSE_S
-        while child.wanted:
+        while not child.unwanted.is_set():
             began = monotonic()
             await self._one_life(child)
-            if not child.wanted or not self._restart:
+            if child.unwanted.is_set():
                 break
             if child.exit_code == _BAD_INPUT:
                 self._now(child, ChildState.REFUSED)
                 return
-            pause = FIRST_PAUSE_S if monotonic() - began > STEADY_S else min(2 * pause, LONGEST_PAUSE_S)
+            if not self._restart:
+                break
+            steady = monotonic() - began > STEADY_S
+            child.pause_s = FIRST_PAUSE_S if steady or not child.pause_s else min(2 * child.pause_s, LONGEST_PAUSE_S)
             self._now(child, ChildState.PAUSING)
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(child.unwanted.wait(), child.pause_s)
         self._now(child, ChildState.STOPPED)
 
     async def _one_life(self, child: Child) -> None:
         child.starts += 1
-        child.ready.clear()
-        self._now(child, ChildState.STARTING)
-        output = None
-        if self._logs is not None:
-            output = (self._logs / f"{child.name}.log").open("ab")
+        self._forget_last_words(child)
         try:
-            child.process = await asyncio.create_subprocess_exec(
-                *child.command, env=child.environment, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
+            child.process = await self._spawn(child)
+        except OSError as reason:
+            child.exit_code = _NOT_STARTED
+            child.status = f"cannot be started: {reason.strerror or reason}"
+            return
+        self._now(child, ChildState.STARTING)
+        pid = child.process.pid
+        if child.unwanted.is_set():
+            self._dismiss(child)  # Whoever dismissed it found no process yet.
+        child.exit_code = await child.process.wait()
+        child.ready.clear()
+        _send(pid, signal.SIGKILL)  # What it started and left behind.
+
+    async def _spawn(self, child: Child) -> Process:
+        output = None if child.log is None else child.log.open("ab")
+        try:
+            return await asyncio.create_subprocess_exec(
+                *child.command,
+                env=child.environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
             )
         finally:
             if output is not None:
                 output.close()
-        child.exit_code = await child.process.wait()
-        child.ready.clear()
 
-    def _hear(self, ear: socket.socket, child: Child) -> None:
+    def _dismiss(self, child: Child) -> None:
+        child.unwanted.set()
+        _send(child.pid, signal.SIGTERM)
+        _send(child.pid, signal.SIGCONT)  # A stopped process does not hear.
+
+    # What children say --------------------------------------------------------------------------
+
+    def _forget_last_words(self, child: Child) -> None:
+        """What the life before said does not count for the next."""
+        ear = self._ears.get(child.name)
+        with suppress(OSError):
+            while ear is not None:
+                ear.recv(_DATAGRAM)
+        child.ready.clear()
+        child.status = ""
+        child.state = ChildState.STARTING
+
+    def _hear(self, child: Child) -> None:
         """A child said something of itself."""
         try:
-            text = ear.recv(_DATAGRAM).decode(errors="replace")
+            text = self._ears[child.name].recv(_DATAGRAM).decode(errors="replace")
         except OSError:
             return
         for line in text.splitlines():
             key, _, value = line.partition("=")
             if key == "STATUS":
                 child.status = value
-            elif line == "READY=1":
+            elif line == "READY=1" and child.state is ChildState.STARTING:
                 child.ready.set()
                 self._now(child, ChildState.READY)
 
     def _now(self, child: Child, state: ChildState) -> None:
-        if child.state is not state or state is ChildState.STARTING:
-            child.state = state
-            if self._told is not None:
-                self._told(child)
+        child.state = state
+        if self._told is not None:
+            self._told(child)
 
-    def _signal(self, child: Child, number: signal.Signals) -> None:
-        if child.pid is not None and child.process is not None:
-            try:
-                child.process.send_signal(number)
-            except ProcessLookupError:
-                return
+
+def _send(pid: int | None, number: signal.Signals) -> None:
+    """To a child's whole group, if it is still there."""
+    if pid is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def end_with_supervisor() -> None:
+    """For a child: get SIGTERM when the supervisor that started it ends, even by kill -9."""
+    parent = os.environ.get(_PARENT, "")
+    if parent.isdigit() and int(parent) == os.getppid():
+        kernel.signal_at_parents_end(signal.SIGTERM)
+        if int(parent) != os.getppid():
+            os.kill(os.getpid(), signal.SIGTERM)  # It ended meanwhile.
 
 
 def node_command(config: Path, name: str, *options: str) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from isocast.checks.facts import (
     Released,
     Stalled,
     Submitted,
-    Unanswered,
     Suspected,
     TokenSent,
+    Unanswered,
 )
 from isocast.simulation.losses import LossLedger
 from isocast.terms.ids import NodeId

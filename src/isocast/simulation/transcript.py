@@ -19,13 +19,13 @@ from isocast.checks.facts import (
     Restarted,
     Resumed,
     Returned,
-    Stalled,
     SecondaryTokenPassed,
     StabilityClaimed,
+    Stalled,
     Submitted,
-    Unanswered,
     Suspected,
     TokenSent,
+    Unanswered,
 )
 from isocast.terms.ids import describe
 from isocast.wire.packets import NO_LIMIT

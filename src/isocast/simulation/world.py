@@ -17,15 +17,15 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
+    Returned,
     SecondaryTokenPassed,
     StabilityClaimed,
+    Stalled,
     Submitted,
     Suspected,
     TokenSent,
+    Unanswered,
 )
-from isocast.checks.facts import SecondaryReturned as Returned
-from isocast.checks.facts import SecondaryStalled as Stalled
-from isocast.checks.facts import SupportSilent as Unanswered
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
 from isocast.nodes.reformation_server import ServerState

@@ -192,7 +192,7 @@ def test_a_starved_switch_says_so(lab: Lab) -> None:
 
 
 def test_a_command_that_is_not_there_fails_as_in_a_shell(lab: Lab) -> None:
-    process = lab.spawn("ldn", ["no-such-command"], stderr=subprocess.PIPE)
+    process = lab.spawn("ldn", ["no-such-command"], stderr=subprocess.PIPE, env={"PATH": "/usr/bin:/bin"})
     _, text = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, text) == (127, b"lab: no-such-command: no such command\n")
     process = lab.spawn("ldn", ["/etc"], stderr=subprocess.PIPE)

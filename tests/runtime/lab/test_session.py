@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.runtime.lab.programs import ECHO, python
 
-from isocast.runtime.lab import Lab
 from isocast.runtime.lab.control import ask_lab
-from isocast.runtime.lab.nodes import LabNode, Nodes, NodeState
+from isocast.runtime.lab.nodes import LabNode, NodeState
 from isocast.runtime.lab.run_directory import RunDirectory
 from isocast.runtime.lab.session import Session, SessionReport, run_session
 from isocast.runtime.lab.world import World, WorldSettings, make_world
@@ -136,33 +135,6 @@ def test_links_are_cut_healed_and_changed_by_command(tmp_path: Path) -> None:
         assert ask("enter", site="sleeper")[-1].startswith(f"/proc/{os.getpid()}/fd/")
 
     commanded(tmp_path / "run", [LabNode("sleeper", "ny", ("sleep", "1000"))], story)
-
-
-@pytest.mark.parametrize(
-    "command, parts, rule",
-    [
-        ("destroy", {}, 'unknown command "destroy"'),
-        ("cutt", {}, 'did you mean "cut"'),
-        ("cut", {"here": "ny"}, "there: must be a name"),
-        ("cut", {"here": "ny", "there": "ny"}, "two different sites"),
-        ("cut", {"here": "ny", "there": "mars"}, "unknown site"),
-        ("cut", {"here": "ny", "there": "ldn", "one_way": 1}, "one_way: must be true or false"),
-        ("change", {"here": "ny", "there": "ldn", "loss": "all"}, "loss: must be a number"),
-        ("change", {"here": "ny", "there": "ldn", "loss": 7}, "from 0 to 1"),
-        ("change", {"here": "ny", "there": "ldn", "delay_ns": 0.5}, "delay_ns: must be whole nanoseconds"),
-        ("kill", {"node": ["a"]}, "node: must be a name"),
-    ],
-)
-def test_a_bad_command_is_refused(command: str, parts: dict[str, object], rule: str, one_session: Session) -> None:
-    with pytest.raises(ConfigurationError, match=rule):
-        one_session.answer({"command": command} | parts)
-
-
-@pytest.fixture
-def one_session(tmp_path: Path) -> Session:
-    """A session whose lab is not open: what is bad is refused before the lab is asked."""
-    lab = Lab.of(two_sites())
-    return Session(lab, Nodes(lab, [], tmp_path))
 
 
 def test_it_ends_when_all_nodes_have_ended_and_names_those_that_failed(tmp_path: Path) -> None:

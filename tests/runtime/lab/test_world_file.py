@@ -92,3 +92,12 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_bytes(b"#" * (1 << 20) + b"\n")
     with pytest.raises(ConfigurationError, match="longer than"):
         load_world(tmp_path / "long.toml")
+
+
+def test_the_world_of_the_how_to_is_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "lab.md").read_text(encoding="utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    world, nodes = load_world(written(tmp_path, text))
+    assert [site.name for site in world.sites] == ["newyork", "london"]
+    assert world.impairments[0, 1] == world.impairments[1, 0] == Impairment(35_000_000, 2_000_000, 0.0)
+    assert [node.name for node in nodes] == ["listener"]

@@ -51,7 +51,8 @@ def check_machine(*, user_namespace: bool | None = None) -> tuple[Check, ...]:
 
 def missing(checks: tuple[Check, ...]) -> str:
     """What keeps a lab from running here, in one line; empty if nothing does."""
-    return "; ".join(f"{check.name}: {check.found}" for check in checks if check.needed and not check.passed)
+    refused = [check for check in checks if check.needed and not check.passed and check.found != _NOT_TRIED]
+    return "; ".join(f"{check.name}: {check.found}" for check in refused)
 
 
 def _checks(*, user_namespace: bool | None) -> Iterator[Check]:
