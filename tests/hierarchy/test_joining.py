@@ -117,6 +117,7 @@ def test_a_snapshot_is_delivered_and_continued() -> None:
     assert machine.step(arrive(*rels(48, 52)), NOW + MS) == ()
     effects = machine.step(SnapshotArrived(X1, SNAPSHOT), NOW + 2 * MS)
     assert effects == (DeliverSnapshot(SNAPSHOT), Deliver(tuple(rels(50, 52))))
+    assert machine.snapshot().counters.old == 0
 
 
 def test_a_snapshot_older_than_what_was_heard_leaves_a_gap_that_is_repaired() -> None:

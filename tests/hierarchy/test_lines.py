@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, of, rel, rels, settings
+import pytest
+from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, following, of, rel, rels, settings
 
+from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent
 from isocast.hierarchy.lines import Line, Lines, Recent
 from isocast.terms.instants import SECOND
@@ -34,6 +36,16 @@ def test_the_first_copy_wins_and_the_other_is_measured_against_it() -> None:
     first, second = [line for line in machine.snapshot().lines if not line.repairs]
     assert (first.wins, first.duplicates, first.lag_ns) == (4, 0, 0)
     assert (second.wins, second.duplicates, second.lag_ns, second.lag_max_ns) == (0, 4, MS, 16 * MS)
+
+
+@pytest.mark.parametrize("grade", Grade)
+def test_a_copy_older_than_memory_is_as_late_as_memory_is_long(grade: Grade) -> None:
+    machine = customer(recent_max=4) if grade is Grade.COMPLETE else following(recent_max=4)
+    for sequence in range(1, 11):
+        machine.step(arrive(rel(sequence)), NOW + sequence * MS)
+    machine.step(arrive(rel(2, 2)), NOW + 23 * MS)
+    [late] = [line for line in machine.snapshot().lines if line.line == 2]
+    assert late.lag_max_ns == 16 * MS
 
 
 def test_a_line_that_is_first_again_recovers() -> None:

@@ -195,9 +195,10 @@ class Stage:
             f"{count} more messages of each floor are accepted",
         )
 
-    def until_released(self) -> None:
-        """Every message that was accepted before this call is in the journal of every receiver."""
-        wanted = {label for floor in self.floors.values() for _, label, _ in list(floor.accepted)}
+    def until_released(self) -> dict[Label, bytes]:
+        """Every message that was accepted before this call is in the journal of every receiver; which, and what."""
+        accepted = {label: payload for floor in self.floors.values() for _, label, payload in list(floor.accepted)}
+        wanted = set(accepted)
         seen = {name: set[Label]() for name in self.watches}
         taken = dict.fromkeys(self.watches, 0)
 
@@ -209,6 +210,7 @@ class Stage:
             return all(labels >= wanted for labels in seen.values())
 
         self.until(everywhere, "everything that was accepted is in every journal")
+        return accepted
 
     # Telling ------------------------------------------------------------------------------------
 

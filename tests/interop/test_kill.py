@@ -94,13 +94,11 @@ class Theatre:
         stage.until_ready(*names)
         stage.until_whole()
         stage.until_published(3)
-        stage.until_released()
-        self.check()
+        self.check(stage.until_released())
 
-    def check(self) -> None:
+    def check(self, promised: dict[Label, bytes]) -> None:
         """The journals tell one sequence, with everything in it once; the lines told the same."""
         stage = self.stage
-        promised = {label: payload for floor in stage.floors.values() for _, label, payload in list(floor.accepted)}
         whole: list[ReleasedMessage] = []
         for name, watch in stage.watches.items():
             before = list(watch.look())
@@ -153,8 +151,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
         stage.until_published(5)
         yield theatre
         stage.quiet()
-        stage.until_released()
-        theatre.check()
+        theatre.check(stage.until_released())
 
 
 @pytest.mark.parametrize("victims", BLOWS, ids="+".join)

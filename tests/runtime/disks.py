@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from isocast.ring.entries import LogEntry
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.schedule import Schedule
 from isocast.ring.storage import SiteState
+from isocast.runtime.market import Durability
 from isocast.runtime.site_store import SiteStore, open_site_store
 from isocast.runtime.store_marker import StoreIdentity
 from isocast.runtime.store_settings import StoreSettings
@@ -21,26 +23,36 @@ from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data
 
 __all__ = [
+    "ENTRY",
+    "LARGE",
+    "POWER",
+    "SHORT",
     "SITE",
     "SMALL",
     "Author",
     "Step",
     "blank_site",
+    "fill",
     "folded",
     "open_site",
     "quick_directory",
     "segment_paths",
     "site_steps",
+    "state_of",
 ]
 
 SITE = StoreIdentity("test market", "london", 2)
 UNIVERSE = (1, 2, 3)
 SMALL = StoreSettings(segment_bytes=4_096, keep_bytes=8_192)
 """A new segment after a few records, and two of them kept."""
+POWER = replace(SMALL, durability=Durability.POWER)
+LARGE = StoreSettings()
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  Only for throw-away directories of its own.
 
 Step = tuple[str, int, int]
+ENTRY: Step = ("entry", 2, 0)
+SHORT: Step = ("entry", 1, 0)
 
 
 def quick_directory() -> TemporaryDirectory[str]:
@@ -61,6 +73,25 @@ def open_site(directory: Path, settings: StoreSettings = SMALL, *, boot: str = "
 def segment_paths(directory: Path) -> list[Path]:
     """The segments, oldest first."""
     return sorted(directory.glob("segment-*.log"))
+
+
+def fill(
+    directory: Path, *steps: Step, settings: StoreSettings = LARGE, payload_bytes: int = 40
+) -> tuple[list[Record], list[int]]:
+    """Write these records, as a process that is killed then; and say how long the newest segment was after each."""
+    author, records, lengths = Author(payload_bytes), [], []
+    store = open_site(directory, settings)
+    for step in steps:
+        records.append(author.record(step))
+        store.append(records[-1])
+        lengths.append(segment_paths(directory)[-1].stat().st_size)
+    store.abandon()
+    return records, lengths
+
+
+def state_of(directory: Path, settings: StoreSettings = LARGE, boot: str = "boot 1") -> SiteState:
+    with open_site(directory, settings, boot=boot) as store:
+        return store.state
 
 
 class Author:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from tests.runtime.disks import (
+    ENTRY,
+    LARGE,
     SITE,
     SMALL,
     Author,
@@ -25,9 +27,6 @@ from isocast.runtime.site_store import open_site_store
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch
-
-LARGE = StoreSettings()
-ENTRY: Step = ("entry", 2, 0)
 
 
 def written(author: Author, *steps: Step) -> list[Record]:

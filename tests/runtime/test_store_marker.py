@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.runtime.disks import quick_directory
 
 from isocast.runtime.market import Durability
-from isocast.runtime.store_marker import NO_BOOT, Marker, Past, Role, StoreIdentity, boot_id, read_marker
+from isocast.runtime.store_marker import NO_BOOT, Marker, Past, Role, StoreIdentity, boot_id, disk_error, read_marker
 from isocast.terms.errors import StoreError, StoreFull
 
 MARKER = Marker(Role.SITE, "m", "london", 2, "2026-11-15T00:00:00+00:00", "boot 1", Durability.PROCESS, begun=True)
@@ -79,9 +80,15 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
 def test_a_marker_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     MARKER.write(tmp_path)
     (tmp_path / "identity.json.new").mkdir()
-    with pytest.raises(StoreFull, match="cannot be written"):
+    with pytest.raises(StoreError, match="cannot be written: Is a directory"):
         replace(MARKER, incarnation=9).write(tmp_path)
     assert read_marker(tmp_path, Role.SITE) == MARKER
+
+
+def test_a_full_disk_is_told_apart() -> None:
+    path = Path("x")
+    assert isinstance(disk_error(path, "cannot be written", OSError(errno.ENOSPC, "No space")), StoreFull)
+    assert str(disk_error(path, "cannot be read", OSError(errno.EIO, "Bad disk"))) == "x: cannot be read: Bad disk"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The command `isocast`: parse, call, and turn errors into one line and an exit code.
 
-0 fine; 1 the run found something wrong; 2 bad input, named by file, key and rule; 130 interrupted.
+0 fine; 1 the run found something wrong; 2 bad input, named by file, key and rule; 3 the machine refused, and may not
+the next time; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cyclopts import App, CycloptsError
 from isocast import __version__
 from isocast.cli import config, demo, doctor, journal, keys, lab, node, plan, sim, top
 from isocast.cli.render import note
-from isocast.terms.errors import IsocastError
+from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, TransportError
 
 __all__ = ["app", "main"]
 
@@ -24,7 +25,7 @@ _BAD_INPUT = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _SYSTEM_ERROR = 3
-"""A full disk, a file that went away: neither the input nor the protocol is to blame."""
+"""A full disk, a port that is taken, a file that went away: neither the input nor the protocol is to blame."""
 
 _EXAMPLES = """Start with:
 
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result_action="return_value",
         )
         sys.stdout.flush()
+    except (TransportError, NodeFailedError, JournalFull, StoreFull) as error:
+        note(f"isocast: {error}")
+        return _SYSTEM_ERROR
     except IsocastError as error:
         note(f"isocast: {error}")
         return _BAD_INPUT

@@ -80,9 +80,9 @@ class Arbitration:
             self.out.append(ConflictFound(kept.sequence, kept.sender, other.sender, *digests))
 
     def burst_over(self, line: Line, wins: int, duplicates: int, duplicate: int, now: int) -> None:
-        """Account for a burst of one line; `duplicate` is the sequence of its last duplicate, or 0."""
+        """Account for a burst of one line; `duplicate` is the sequence of its last duplicate, or not positive."""
         recent, lag_ns = self.recent, 0
-        if duplicate and recent.find(duplicate) is not None:
+        if duplicate > 0 and recent.find(duplicate) is not None:
             lag_ns = max(now - recent.came[duplicate & recent.mask], 0)
         line.burst(wins, duplicates, lag_ns, now)
         if line.repairs:

@@ -91,7 +91,9 @@ class Complete:
                 duplicates += 1
                 kept = recent[sequence & mask]
                 if kept is None or kept.sequence != sequence:
+                    # Older than everything remembered, so at least as late as the oldest of that.
                     arbitration.counters.old += 1
+                    duplicate = following - 1 - mask
                 else:
                     duplicate = sequence
                     if kept.payload != packet.payload:

@@ -91,7 +91,7 @@ class Newest:
                 if kept.payload != packet.payload:
                     arbitration.conflict(kept, packet, line)
             elif sequence + mask < self.top:
-                duplicates += 1
+                duplicates, duplicate = duplicates + 1, self.top - mask
                 arbitration.counters.old += 1
             elif self._reached(line, sequence, sequence - 1, now):
                 recent[slot], came[slot] = packet, now

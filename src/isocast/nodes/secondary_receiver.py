@@ -9,7 +9,7 @@ from isocast.hierarchy.secondary_recovery import Support
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.nodes.ring_following import RingFollowing
 from isocast.ring.effects import Effect
-from isocast.ring.inputs import JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -111,6 +111,8 @@ class SecondaryReceiver:
                 self.following.on_timer(now)
             case JournalRead():
                 receiver.on_journal(event)
+            case ClockJudged(trusted):
+                receiver.judge_clock(trusted=trusted)
             case _:
                 pass
         effects = receiver.take(now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from isocast.terms.errors import IsocastError, LocalProtocolError
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["from_arrow", "to_arrow"]
 
 _TEXT = ("floor", "symbol")
+_TIME = "time"
 _NAMES = EVENT_DTYPE.names or ()
 
 
@@ -37,7 +39,7 @@ def to_arrow(events: EventArray, **more: object) -> pa.RecordBatch:
         column = events[name]
         if name in _TEXT:
             columns[name] = pa.array(column.astype(f"U{column.dtype.itemsize}"), pa.string())
-        elif name == "time":
+        elif name == _TIME:
             columns[name] = pa.array(column.astype("<i8").view("datetime64[ns]"))
         else:
             columns[name] = pa.array(np.ascontiguousarray(column))
@@ -46,23 +48,42 @@ def to_arrow(events: EventArray, **more: object) -> pa.RecordBatch:
 
 
 def from_arrow(batch: Any) -> EventArray:  # noqa: ANN401 - a RecordBatch or a Table, known only at run time
-    """Events from a record batch or table; a column that is missing is zero, one that nobody knows is an error."""
+    """Events from a record batch or table; a column that is missing is zero, one that nobody knows is an error.
+
+    Nothing is rounded, cut or wrapped to make it fit: LocalProtocolError names the column. An event of the whole floor
+    has no symbol, which may be null; everything else has a value.
+    """
     pa = _pyarrow()
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise LocalProtocolError(f"{type(batch).__name__} is neither an array of events nor an Arrow batch")
-    strangers = [name for name in batch.schema.names if name not in _NAMES]
+    names = batch.schema.names
+    strangers = [name for name in names if name not in _NAMES]
     if strangers:
         raise LocalProtocolError(f"columns {', '.join(strangers)}: an event has {', '.join(_NAMES)}")
+    if len(set(names)) < len(names):
+        raise LocalProtocolError(f"columns {', '.join(names)}: one stands there more than once")
     events = np.zeros(batch.num_rows, EVENT_DTYPE)
-    for name in batch.schema.names:
-        values = batch.column(name).to_numpy(zero_copy_only=False)
+    for name in names:
         try:
-            if name in _TEXT:
-                events[name] = np.char.encode(values.astype(str), "ascii")
-            elif np.issubdtype(values.dtype, np.datetime64):
-                events[name] = values.astype("datetime64[ns]").astype("<i8")
-            else:
-                events[name] = values
-        except (TypeError, ValueError, UnicodeError) as reason:
+            events[name] = _values(pa, name, batch.column(name))
+        except (TypeError, ValueError, NotImplementedError) as reason:
             raise LocalProtocolError(f"column {name}: {reason}") from reason
     return events
+
+
+def _values(pa: Any, name: str, column: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - pyarrow and its column
+    """The values as the field of an event has them; ValueError or TypeError where one does not fit."""
+    if name == "symbol":
+        column = column.cast(pa.string()).fill_null("")
+    if column.null_count:
+        raise ValueError(f"{column.null_count} values are null")
+    if name in _TEXT:
+        texts = np.char.encode(column.cast(pa.string()).to_numpy(zero_copy_only=False).astype(str), "ascii")
+        room = EVENT_DTYPE[name].itemsize
+        lengths = np.char.str_len(texts)
+        if lengths.max(initial=0) > room:
+            raise ValueError(f"{texts[lengths.argmax()].decode()!r} is longer than {room} characters")
+        return texts
+    if name == _TIME and pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+    return column.cast(pa.from_numpy_dtype(EVENT_DTYPE[name])).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ long, a reader that does not read. A visitor that is slow waits alone, and is na
 from __future__ import annotations
 
 import asyncio
+import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -31,7 +32,7 @@ from isocast.wire.door import (
 )
 from isocast.wire.limits import TAG_BYTES
 
-__all__ = ["Door", "DoorError", "Visit", "visit"]
+__all__ = ["Door", "DoorError", "DoorRefusedError", "Visit", "visit"]
 
 MessageT = TypeVar("MessageT")
 
@@ -39,12 +40,18 @@ HANDSHAKE_S = 5.0
 WRITE_S = 20.0
 """A visitor that takes nothing for so long is sent away."""
 MAX_VISITORS = 256
+_KEEP_ALIVE = ((4, 10), (5, 5), (6, 4))
+"""TCP_KEEPIDLE, _INTVL and _CNT of Linux: a machine that vanished is found out within 10 + 4·5 = 30 s."""
 _CLIENT, _SERVER = b"client", b"server"
 _MAX_HANDSHAKE = 2_048
 
 
 class DoorError(IsocastError):
     """A node's door is shut, refuses, or does not keep to the protocol."""
+
+
+class DoorRefusedError(DoorError):
+    """The door, or its visitor, does not have the right key: trying again changes nothing."""
 
 
 class Visit:
@@ -57,6 +64,7 @@ class Visit:
         self.name = name
         self._reader = reader
         self._writer = writer
+        _keep_alive(writer)
         self._sends = sends
         self._receives = receives
 
@@ -83,9 +91,13 @@ class Visit:
             raise DoorError(message.reason)
         raise DoorError("the connection ended" if message is None else f"an unexpected {type(message).__name__}")
 
+    def leave(self) -> None:
+        """End the connection without waiting: answers that are under way are nobody's any more."""
+        self._writer.close()
+
     async def close(self) -> None:
         """End the connection."""
-        self._writer.close()
+        self.leave()
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), 1)
 
@@ -137,7 +149,7 @@ class Door:
             writer.close()
             return
         self._visits.add(task)
-        name = str(writer.get_extra_info("peername"))
+        name = f"a stranger at {writer.get_extra_info('peername', ('an unknown address',))[0]}"
         try:
             here = await asyncio.wait_for(self._welcome(reader, writer), HANDSHAKE_S)
             name = here.name
@@ -194,10 +206,22 @@ async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: by
     _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))
     answer = await _read_plain(reader)
     if isinstance(answer, Refused):
-        raise DoorError(answer.reason)
-    if not isinstance(answer, Welcome) or not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
-        raise DoorError("the door does not know the key: this is not the node that it claims to be")
+        raise DoorRefusedError(answer.reason)
+    if not isinstance(answer, Welcome):
+        raise DoorError("the connection ended" if answer is None else "no WELCOME: this is not a door")
+    if not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
+        raise DoorRefusedError("the door does not know the key: this is not the node that it claims to be")
     return Visit(reader, writer, name, Session(key, _CLIENT, *nonces), Session(key, _SERVER, *nonces))
+
+
+def _keep_alive(writer: StreamWriter) -> None:
+    connection = writer.get_extra_info("socket")
+    if connection is None:
+        return
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            connection.setsockopt(socket.IPPROTO_TCP, name, value)
 
 
 def _write_plain(writer: StreamWriter, message: DoorMessage) -> None:

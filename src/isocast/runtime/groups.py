@@ -51,7 +51,7 @@ def open_group_outlet(
             return fanout_outlet(interface, others, kind=kind)
 
 
-def open_group_inlet(
+def open_group_inlet(  # noqa: PLR0913 - where, as whom, to whom and how much: nothing of it follows from the rest
     mode: NetworkMode,
     group: str,
     port: int,

@@ -140,6 +140,8 @@ class NodePlan:
     retransmit: tuple[str, ...] = ()
     """Which retransmit servers it asks."""
     grade: Grade = Grade.COMPLETE
+    start: bool = True
+    """Whether `isocast up` starts it; not so a customer's seat that is kept for programs that listen."""
     stripes: tuple[int, ...] = (0,)
     """A source has one; everybody else those of the market."""
     clock_error_ns: int = 0

@@ -94,6 +94,13 @@ NODE_TABLE = Table(
             choices=tuple(Grade),
             roles=(_CUSTOMER,),
         ),
+        Key(
+            "start",
+            Kind.FLAG,
+            "Whether `isocast up` starts it. False keeps its place for `isocast listen` or a program of yours.",
+            default=True,
+            roles=(_CUSTOMER,),
+        ),
         Key("stripe", Kind.COUNT, "The stripe that it publishes in.", 0, maximum=MAX_STRIPE, roles=(_S_P, _S_S)),
         Key(
             "clock_bound",

@@ -22,9 +22,9 @@ from isocast.ring.source import OutboxState
 from isocast.runtime.node_store import NodeStore, nothing_loose
 from isocast.runtime.records import Kind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
-from isocast.runtime.store import Location, Store
+from isocast.runtime.store import Store
 from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
-from isocast.runtime.store_segments import Frame
+from isocast.runtime.store_segments import Frame, Location
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Label, NodeId

@@ -25,7 +25,8 @@ from isocast.runtime.notify import notify
 from isocast.runtime.priority import become_punctual
 from isocast.runtime.roles.context import Context, RoleHost
 from isocast.runtime.status import Monitor
-from isocast.terms.errors import IsocastError
+from isocast.runtime.supervisor import end_with_supervisor
+from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull
 from isocast.terms.instants import SECOND
 
 __all__ = ["NodeProcess", "run_node"]
@@ -84,8 +85,11 @@ class NodeProcess:
         self._log.info("started", address=self.plan.address, port=self.plan.port)
 
     async def stop(self) -> None:
-        """End in order."""
-        await self._opened.aclose()
+        """End in order; what goes wrong on the way is a failure too, but never hides the first."""
+        try:
+            await self._opened.aclose()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends and says why
+            self._failed(error)
         self._log.info("stopped")
 
     def alarm(self, code: str, text: str, remedy: str) -> None:
@@ -97,30 +101,45 @@ class NodeProcess:
         """The role cannot go on."""
         if self.failure is None:
             self.failure = error
-            self._log.error("failed", error=type(error).__name__, what=str(error))
+            # A traceback helps with mistakes of ours only; what the machine did is said in words.
+            trace = None if isinstance(error, IsocastError) else error
+            self._log.error("failed", error=type(error).__name__, what=str(error), exc_info=trace)
+            if isinstance(error, JournalFull):
+                self.counters.journal_alarms += 1
+            elif isinstance(error, StoreFull):
+                self.counters.store_alarms += 1
+            if isinstance(error, JournalFull | StoreFull):
+                self.alarm("disk-full", str(error), "make room; the node goes on where it stopped when it is started")
         self.stopping.set()
 
     def _gauges(self) -> NodeGauges:
         return NodeGauges() if self.host is None else self.host.gauges()
 
     async def _tick(self, clock: SystemClock) -> None:
-        """Once a second: the clock, the counters, the rates; readiness is told to the supervisor once."""
-        ready = False
+        """Once a second: the clock, the counters, the rates; what changes in readiness is told to the supervisor."""
+        told, ready = "", False
         while True:
             pause_s = _TICK_S if ready else _EAGER_TICK_S
             wanted_ns = monotonic_ns() + round(pause_s * SECOND)
             await asyncio.sleep(pause_s)
-            if self.host is None:
+            if self.host is None or self.failure is not None:
                 return
-            self.host.tick(clock.now())
-            self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
-            self.each_second()
-            if not ready:
+            try:
+                self.host.tick(clock.now())
+                self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+                self.each_second()
                 reasons = self.monitor.not_ready()
-                ready = not reasons
-                notify("READY=1" if ready else f"STATUS={reasons[0]}")
-                if ready:
-                    self._log.info("ready")
+            except Exception as error:  # noqa: BLE001 - a clock that nobody judges any more must not go unnoticed
+                self._failed(error)
+                return
+            status = reasons[0] if reasons else "ready"
+            if status != told:
+                told = status
+                notify(f"STATUS={status}")
+            if not ready and not reasons:
+                ready = True
+                notify("READY=1")
+                self._log.info("ready")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
@@ -159,7 +178,8 @@ def build_role(context: Context) -> RoleHost:
 
 
 async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> None:
-    """Run one node until SIGTERM or SIGINT, or until it fails: then its error is raised."""
+    """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why."""
+    end_with_supervisor()
     granted = become_punctual(realtime=market.clock.realtime)
     process = NodeProcess(market, plan)
     process.each_second = each_second
@@ -174,4 +194,6 @@ async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], Non
         notify("STOPPING=1")
         await process.stop()
     if process.failure is not None:
-        raise IsocastError(f"{plan.name}: {process.failure}") from process.failure
+        failure = process.failure
+        text = str(failure) if isinstance(failure, IsocastError) else f"{type(failure).__name__}: {failure}"
+        raise NodeFailedError(f"{plan.name}: {text}") from failure

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from isocast.runtime.arrow import from_arrow
-from isocast.runtime.door import DoorError, Visit, visit
+from isocast.runtime.door import DoorError, DoorRefusedError, Visit, visit
 from isocast.runtime.door_keys import publish_visitor
 from isocast.runtime.key_files import load_source_key
 from isocast.runtime.market import Market, NodePlan
@@ -25,7 +25,7 @@ from isocast.runtime.market_file import load_market
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label
-from isocast.wire.door import MAX_BATCH, Accepted, Publish, Refused
+from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
 __all__ = ["Batch", "PublishRefusedError", "Publisher"]
@@ -39,10 +39,12 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _KEY_BYTES = 16
 _PLACE_BYTES = 4
+"""Behind the caller's key: which message of the batch it is."""
+_CALLERS_KEY_BYTES = MAX_KEY - _PLACE_BYTES
 
 
 class PublishRefusedError(IsocastError):
-    """The source refuses a batch for good, and says why."""
+    """The source refuses a batch, or whoever brings it, for good, and says why."""
 
 
 class Publisher:
@@ -87,10 +89,14 @@ class Publisher:
         """Put events into the sequence, in this order; the labels of their messages, once all are in the outbox.
 
         With a `key` of the caller's (at most 60 bytes) the same call may be repeated at any time: it publishes once.
+        A call that was cancelled may have published some of its messages, or none.
         """
         whole = as_bytes(batch)
         step = self.events_per_message * EVENT_DTYPE.itemsize
-        key = key if key is not None else self._new_key()
+        if key is None:
+            key = self._new_key()
+        elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
+            raise LocalProtocolError(f"a key of {len(key)} bytes: 1 to {_CALLERS_KEY_BYTES} are possible")
         messages = [
             (key + place.to_bytes(_PLACE_BYTES), whole[at : at + step])
             for place, at in enumerate(range(0, len(whole), step))
@@ -116,10 +122,19 @@ class Publisher:
                     return labels
                 case Refused(text):
                     raise PublishRefusedError(f"{self._plan.name}: {text}")
-                case _:
+                case None:
                     raise DoorError("the connection ended before the answer")
+                case _:
+                    raise DoorError("an answer to something else")
 
-        return await self._patiently(once)
+        try:
+            return await self._patiently(once)
+        except asyncio.CancelledError:
+            # Its answer may still come: the next caller must not take it for its own.
+            if self._visit is not None:
+                self._visit.leave()
+                self._visit = None
+            raise
 
     async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Try until it succeeds, or until patience ends; a source that is down comes back."""
@@ -129,6 +144,8 @@ class Publisher:
         while True:
             try:
                 return await attempt()
+            except DoorRefusedError as reason:
+                raise PublishRefusedError(f"{self._plan.name}: {reason}") from reason
             except (DoorError, RemoteProtocolError, OSError) as reason:
                 await self.close()
                 if loop.time() > until:

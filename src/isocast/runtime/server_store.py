@@ -11,9 +11,9 @@ from isocast.runtime.market import Durability
 from isocast.runtime.node_store import NodeStore, nothing_loose
 from isocast.runtime.records import Kind, read_ballot, read_decided, record_frames
 from isocast.runtime.snapshots import read_server_snapshot, server_snapshot
-from isocast.runtime.store import Location, Store
+from isocast.runtime.store import Store
 from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
-from isocast.runtime.store_segments import Frame
+from isocast.runtime.store_segments import Frame, Location
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 

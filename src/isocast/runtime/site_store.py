@@ -29,9 +29,9 @@ from isocast.runtime.records import (
     verify_entry,
 )
 from isocast.runtime.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
-from isocast.runtime.store import Location, Store
+from isocast.runtime.store import Store
 from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
-from isocast.runtime.store_segments import Frame, Stored
+from isocast.runtime.store_segments import Frame, Location, Stored
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH, Epoch

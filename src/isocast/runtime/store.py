@@ -11,7 +11,6 @@ written to the disk at all: the kernel drops the pages of a removed file.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from isocast.runtime.market import Durability
 from isocast.runtime.store_marker import (
@@ -29,6 +28,7 @@ from isocast.runtime.store_marker import (
     Past,
     Role,
     StoreIdentity,
+    disk_error,
     locked,
     read_marker,
     sync_directory,
@@ -37,6 +37,7 @@ from isocast.runtime.store_segments import (
     FILE_BYTES,
     Fault,
     Frame,
+    Location,
     Stored,
     StoreSegment,
     Verify,
@@ -45,21 +46,13 @@ from isocast.runtime.store_segments import (
     write_all,
 )
 from isocast.runtime.store_settings import StoreCounters, StoreSettings
-from isocast.terms.errors import LocalProtocolError, StoreError, StoreFull
+from isocast.terms.errors import LocalProtocolError, StoreError
 
-__all__ = ["Location", "Store"]
+__all__ = ["Store"]
 
 _SEGMENT_NAME = "segment-{}.log"
 _SEGMENT_RECORDS = 1 << 16
 """Records of one segment: an idle market's empty tokens must not make a restart read for minutes."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Location(NamedTuple):
-    """Where a frame lies."""
-
-    segment: int
-    offset: int
 
 
 class Store:
@@ -206,7 +199,7 @@ class Store:
             if self._sync:
                 self._sync_all()
         except OSError as reason:
-            self._fail(self.directory, f"cannot be continued: {reason.strerror}")
+            raise disk_error(self.directory, "cannot be continued", reason) from reason
         self.mark()
 
     def mark(self, **changes: object) -> None:
@@ -231,9 +224,12 @@ class Store:
         number = 1
         while (place := self.directory / f"set-aside-{number}").exists():
             number += 1
-        place.mkdir(mode=0o700)
-        for path in self._paths:
-            path.rename(place / path.name)
+        try:
+            place.mkdir(mode=0o700)
+            for path in self._paths:
+                path.rename(place / path.name)
+        except OSError as reason:
+            raise disk_error(place, "cannot take what is set aside", reason) from reason
         self._paths = []
         self._segments = []
         self._cut_at = None
@@ -328,18 +324,17 @@ class Store:
         if fd >= 0:
             with suppress(OSError):
                 os.ftruncate(fd, whole)
-        if not isinstance(reason, OSError):
-            return
-        if reason.errno in _FULL:
-            raise StoreFull(
-                str(path), f"the disk takes no more ({reason.strerror}): make room, then start again"
-            ) from reason
-        raise StoreError(str(path), f"cannot be written: {reason.strerror}", whole) from reason
+        if isinstance(reason, OSError):
+            raise disk_error(path, "cannot be written", reason) from reason
 
     def remove_before(self, number: int) -> None:
         """Let older segments go; never the one that grows."""
         while self._segments[0].number < min(number, self.newest):
-            self._segments.pop(0).path.unlink(missing_ok=True)
+            path = self._segments.pop(0).path
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as reason:
+                raise disk_error(path, "cannot be removed", reason) from reason
             self.counters.segments_removed += 1
 
     # Reading ------------------------------------------------------------------------------------
@@ -371,6 +366,8 @@ class Store:
             if self._fd >= 0 and not self._stopped:
                 self._sync_all()
                 self.mark(end_segment=self.newest, end_bytes=self._size)
+        except OSError as reason:
+            raise disk_error(self.directory, "cannot be closed", reason) from reason
         finally:
             self.abandon()
 

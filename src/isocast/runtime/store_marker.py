@@ -7,6 +7,7 @@ because the kernel has it, but not that of the machine, which shows in another b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,7 @@ __all__ = [
     "Role",
     "StoreIdentity",
     "boot_id",
+    "disk_error",
     "locked",
     "read_marker",
     "sync_directory",
@@ -38,6 +40,7 @@ NO_BOOT = ""
 """The boot id of a machine that tells none: never the same as any."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FORMAT = 1
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Role(StrEnum):
@@ -133,7 +136,14 @@ class Marker:
             temporary.replace(directory / MARKER_NAME)
             sync_directory(directory)
         except OSError as reason:
-            raise StoreFull(str(temporary), f"cannot be written: {reason.strerror}") from reason
+            raise disk_error(temporary, "cannot be written", reason) from reason
+
+
+def disk_error(path: Path, trouble: str, reason: OSError) -> StoreError | StoreFull:
+    """What the kernel's refusal means: a disk that takes no more is told apart, since room can be made."""
+    if reason.errno in _FULL:
+        return StoreFull(str(path), f"the disk takes no more ({reason.strerror}): make room, then start again")
+    return StoreError(str(path), f"{trouble}: {reason.strerror}")
 
 
 def boot_id() -> str:
@@ -186,7 +196,7 @@ def locked(directory: Path) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as reason:
-        raise StoreError(str(path), f"cannot be opened: {reason.strerror}") from reason
+        raise disk_error(path, "cannot be opened", reason) from reason
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as reason:

@@ -29,6 +29,7 @@ __all__ = [
     "FILE_BYTES",
     "Fault",
     "Frame",
+    "Location",
     "StoreSegment",
     "Stored",
     "Verify",
@@ -71,6 +72,13 @@ class Frame(NamedTuple):
     loose_bytes: int = 0
     more: bool = False
     """Whether the record goes on in the next frame."""
+
+
+class Location(NamedTuple):
+    """Where a frame lies."""
+
+    segment: int
+    offset: int
 
 
 class Stored(NamedTuple):

@@ -9,6 +9,7 @@ __all__ = [
     "JournalError",
     "JournalFull",
     "LocalProtocolError",
+    "NodeFailedError",
     "RemoteProtocolError",
     "StoreError",
     "StoreFull",
@@ -39,6 +40,10 @@ class StrangerError(RemoteProtocolError):
 
 class TransportError(IsocastError):
     """This machine refuses a socket; the message names the address, the reason and what to change."""
+
+
+class NodeFailedError(IsocastError):
+    """A node that ran and could not go on; started again it may."""
 
 
 class ConfigurationError(IsocastError):

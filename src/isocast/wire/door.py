@@ -23,6 +23,7 @@ from isocast.wire.limits import MAX_PAYLOAD, TAG_BYTES
 __all__ = [
     "LENGTH",
     "MAX_BATCH",
+    "MAX_KEY",
     "MAX_MESSAGE",
     "NONCE_BYTES",
     "Accepted",

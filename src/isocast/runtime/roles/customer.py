@@ -18,6 +18,7 @@ from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges
 from isocast.runtime.founding import begun
 from isocast.runtime.journal import Journal
+from isocast.runtime.market import NodePlan
 from isocast.runtime.released_blocks import blocks_of
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.edge_report import EdgeReport
@@ -135,6 +136,11 @@ class CustomerHost:
     def _feed(self, event: object) -> None:
         if not self._stopped:
             self.driver.feed(event)
+
+    @property
+    def plan(self) -> NodePlan:
+        """Which customer of the market it is."""
+        return self._context.plan
 
     # Deliveries ---------------------------------------------------------------------------------
 

@@ -32,9 +32,7 @@ def customer_settings(
     if grade is Grade.COMPLETE and not servers:
         servers = _doors_of(market, plan.lines)
         if not servers:
-            rule = (
-                "nobody whom it may ask has a door: give a retransmit server, or a receiver that it hears, a tcp_port"
-            )
+            rule = "nobody whom it may ask has a door: give a retransmit server, or a receiver that it hears, one"
             raise ConfigurationError(market.file, key, rule)
     settings = CustomerSettings.from_timing(
         market.timing,

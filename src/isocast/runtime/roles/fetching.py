@@ -28,7 +28,7 @@ __all__ = ["Fetcher"]
 _ANSWER_S = 20.0
 """For one request, from the handshake to its end; a machine gives up long before."""
 _BYTES_MAX = 256 << 20
-"""Bounds: a range comes in whole blocks, of which a receiver's may hold a whole token, 16,384 messages of 8,824 bytes."""
+"""Bounds: a range comes in whole blocks, and a receiver's may hold a whole token, 16,384 messages of 8,824 bytes."""
 
 
 class Fetcher:

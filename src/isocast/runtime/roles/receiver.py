@@ -7,6 +7,7 @@ journal, and what the journal has after a crash is never released again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
@@ -23,6 +24,7 @@ from isocast.ring.effects import (
     RingSuspected,
     SecondaryReturned,
     SecondaryStalled,
+    SupportSilent,
 )
 from isocast.ring.inputs import JournalRead, TimerFired
 from isocast.ring.ledger import Checkpoint
@@ -56,23 +58,14 @@ class ReceiverHost:
     def __init__(self, context: Context) -> None:
         """Open disk and sockets; nothing is heard before `start`."""
         self._context = context
-        market, plan = context.market, context.plan
         self._stripe = context.stripe
         self._counters = context.counters
         self._clock = context.clock
-        self._late_ns = market.timing.process_ns
-        self._opener = context.keys.opener() if market.seal else None
-        directory = context.directory
-        self.journal = Journal.open(directory / "journal", self._stripe, plan.node, context.journal_settings())
-        self.store = self._open_store()
-        self._restore_released(self.store.state)
-        self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, self.journal.position.next_sequence)
-        self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
-        self.machine = self._machine(self.store.state)
-        self.driver = context.driver(self.machine, self, self._channels)
-        self.driver.clock_judged = self._clock_judged
-        self.door = ArchiveDoor(context, directory / "journal")
-        self._released: list[Release] = []
+        self._late_ns = context.market.timing.process_ns
+        self._opener = context.keys.opener() if context.market.seal else None
+        with ExitStack() as opened:
+            self._open(opened)
+            self._closing = opened.pop_all()
         self._token_at = 0
         self._performers = {
             Release: self._release,
@@ -83,7 +76,25 @@ class ReceiverHost:
             FairnessFaulted: self._faulted,
             SecondaryStalled: self._stalled,
             SecondaryReturned: self._returned,
+            SupportSilent: self._unanswered,
         }
+
+    def _open(self, opened: ExitStack) -> None:
+        """Everything, or nothing: the next attempt must not meet the locks of this one."""
+        context, plan = self._context, self._context.plan
+        past = context.directory / "journal"
+        self.journal = Journal.open(past, self._stripe, plan.node, context.journal_settings())
+        opened.callback(self.journal.close)
+        self.store = self._open_store()
+        opened.callback(self.store.close)
+        self._restore_released(self.store.state)
+        self.line = LineSender(plan.node, self._stripe, context.heartbeat_ns, self.journal.position.next_sequence)
+        self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
+        opened.callback(self._channels.close)
+        self.machine = self._machine(self.store.state)
+        self.door = ArchiveDoor(context, past)
+        self.driver = context.driver(self.machine, self, self._channels)
+        self.driver.clock_judged = self._clock_judged
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -234,6 +245,11 @@ class ReceiverHost:
     def _returned(self, effect: SecondaryReturned, _: int) -> None:
         self._context.log.info("secondary receiver is back", name=self._context.market.name_of(effect.member))
 
+    def _unanswered(self, effect: SupportSilent, _: int) -> None:
+        # Not an alarm: while a market starts, those above are often the last to come.
+        name = self._context.market.name_of(effect.asked)
+        self._context.log.info("silent, another is asked", name=name, token=effect.token_number)
+
     # Life ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -278,9 +294,7 @@ class ReceiverHost:
         """Stop hearing, then close what is open; everything promised is on disk already."""
         self.driver.stop()
         await self.door.close()
-        self._channels.close()
-        self.journal.close()
-        self.store.close()
+        self._closing.close()
 
 
 def _ids(plans: Iterable[NodePlan]) -> tuple[NodeId, ...]:

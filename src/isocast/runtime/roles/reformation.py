@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from isocast.nodes.reformation_server import ReformationServer
 from isocast.ring.effects import Record, RingDecided
 from isocast.runtime.channels import NodeKeys
@@ -20,13 +22,20 @@ class ReformationHost:
     def __init__(self, context: Context) -> None:
         """Open disk and sockets."""
         self._context = context
+        with ExitStack() as opened:
+            self._open(opened)
+            self._closing = opened.pop_all()
+
+    def _open(self, opened: ExitStack) -> None:
+        """Everything, or nothing: the next attempt must not meet the locks of this one."""
+        context = self._context
         market, plan = context.market, context.plan
         self.store = open_server_store(
             context.directory / "ballots",
             context.store_identity(),
-            settings=context.store_settings(),
             fresh=is_new(context.directory),
         )
+        opened.callback(self.store.close)
         regions = {node.node: node.place.name if node.place else node.name for node in market.receivers}
         self.machine = ReformationServer(
             plan.node,
@@ -36,6 +45,7 @@ class ReformationHost:
             self.store.state,
         )
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
+        opened.callback(self._channels.close)
         self.driver = context.driver(self.machine, self, self._channels)
 
     def persist(self, records: list[Record]) -> None:
@@ -90,5 +100,4 @@ class ReformationHost:
     async def stop(self) -> None:
         """Close."""
         self.driver.stop()
-        self._channels.close()
-        self.store.close()
+        self._closing.close()

@@ -75,7 +75,8 @@ class RetransmitDoor:
     async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> Answer:
         if customer in self._waiting:
             return TurnAway(customer)
-        waiting = self._waiting[customer] = self._context.loop.create_future()
+        waiting: asyncio.Future[Answer] = self._context.loop.create_future()
+        self._waiting[customer] = waiting
         try:
             self._feed(event)
             async with asyncio.timeout(_PATIENCE_S):

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from isocast.hierarchy.forwarding import Forward, ForwardAccepted, ForwardFailed, ParentBack, ParentSilent
 from isocast.nodes.secondary_source import ForwardSettings, SecondarySource
 from isocast.ring.effects import PublishAccepted, PublishRejected, Record
+from isocast.ring.inputs import PublishRequested
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges
 from isocast.runtime.door import Door, DoorError, Visit, visit
@@ -20,7 +21,6 @@ from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.source import PublishError
-from isocast.ring.inputs import PublishRequested
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import NEVER
@@ -116,7 +116,7 @@ class SecondarySourceHost:
         """Write to the outbox before anything is promised."""
         self.store.append_many(records)
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a secondary source."""
         match effect:
             case PublishAccepted(key):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from isocast.nodes.primary_source import PrimarySource
@@ -41,7 +42,7 @@ class PublishError(IsocastError):
     """A batch that no source can take, and why."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Order:
     """Batches of one caller, and who waits for their labels."""
 
@@ -56,18 +57,11 @@ class SourceHost:
     def __init__(self, context: Context) -> None:
         """Open outbox and sockets."""
         self._context = context
-        market, plan = context.market, context.plan
         self._counters = context.counters
         self._clock = context.clock
-        self.store = open_outbox_store(
-            context.directory / "outbox", context.store_identity(), settings=context.store_settings()
-        )
-        own = source_id(plan.number, self.store.incarnation)
-        settings = market.ring_settings(context.stripe)
-        seal = context.keys.sealer(plan.number).seal if market.seal else None
-        self.machine = PrimarySource(own, settings, self.store.state, seal)
-        self._channels = context.channels(own, NodeKeys(context.keys.core_ring()))
-        self.driver = context.driver(self.machine, self, self._channels)
+        with ExitStack() as opened:
+            self._open(opened)
+            self._closing = opened.pop_all()
         self.door = Door(context.publish_door_key, self._serve, self._complain)
         self._waiting: deque[_Order] = deque()
         self._waiting_batches = 0
@@ -76,7 +70,24 @@ class SourceHost:
         self._tokens_seen = 0
         self._token_at = 0
         self._burst = self._burst_size()
+        self._burst_left = 0
+        self._burst_at = 0
         self._resume_at = NEVER
+
+    def _open(self, opened: ExitStack) -> None:
+        """Everything, or nothing: the next attempt must not meet the locks of this one."""
+        context = self._context
+        market, plan = context.market, context.plan
+        self.store = open_outbox_store(
+            context.directory / "outbox", context.store_identity(), settings=context.store_settings()
+        )
+        opened.callback(self.store.close)
+        own = source_id(plan.number, self.store.incarnation)
+        seal = context.keys.sealer(plan.number).seal if market.seal else None
+        self.machine = PrimarySource(own, market.ring_settings(context.stripe), self.store.state, seal)
+        self._channels = context.channels(own, NodeKeys(context.keys.core_ring()))
+        opened.callback(self._channels.close)
+        self.driver = context.driver(self.machine, self, self._channels)
 
     # Publishing ---------------------------------------------------------------------------------
 
@@ -85,6 +96,8 @@ class SourceHost:
 
         Waits while the window is full. PublishError for a payload that fits no packet.
         """
+        if not batches:
+            return ()
         limit = self._context.market.events_per_payload * EVENT_BYTES
         for _, payload in batches:
             if len(payload) > limit:
@@ -109,35 +122,44 @@ class SourceHost:
         """Give the machine as much as its window and the pace take, in order."""
         if self._resume_at < NEVER:
             return
-        left = self._burst
         while self._waiting:
             snapshot = self.machine.snapshot()
             room = min(snapshot.window - snapshot.unacknowledged, _CHUNK)
             if room <= 0:
                 return
-            if left <= 0:
-                self._resume_at = self._clock.now() + _PACE_NS
+            allowed = self._allowed(self._clock.now())
+            if not allowed:
+                self._resume_at = self._burst_at + _PACE_NS
                 self.driver.rearm()
                 return
-            room = min(room, left)
-            left -= room
-            requests: list[PublishRequested] = []
-            taken: list[tuple[_Order, bytes]] = []
-            for order in self._waiting:
-                ahead = order.batches[len(order.labels) : len(order.labels) + room - len(requests)]
-                requests += [PublishRequested(key, payload) for key, payload in ahead]
-                taken += [(order, key) for key, _ in ahead]
-                if len(requests) >= room:
-                    break
+            taken = self._next(min(room, allowed))
+            self._burst_left -= len(taken)
             self._answers.clear()
-            self.driver.feed(*requests)
+            self.driver.feed(*[request for _, request in taken])
             if not self._settle(taken):
                 return
 
-    def _settle(self, taken: list[tuple[_Order, bytes]]) -> bool:
-        """Hand out the labels; False when the window closed on the way."""
-        for order, key in taken:
-            answer = self._answers.get(key)
+    def _allowed(self, now: int) -> int:
+        """What is left of this millisecond's burst, whoever publishes; a clock that was set begins a new one."""
+        if not self._burst_at <= now < self._burst_at + _PACE_NS:
+            self._burst_at, self._burst_left = now, self._burst
+        return self._burst_left
+
+    def _next(self, room: int) -> list[tuple[_Order, PublishRequested]]:
+        """The first batches that wait, over as many callers as it takes."""
+        taken: list[tuple[_Order, PublishRequested]] = []
+        for order in self._waiting:
+            done = len(order.labels)
+            ahead = order.batches[done : done + room - len(taken)]
+            taken += [(order, PublishRequested(key, payload)) for key, payload in ahead]
+            if len(taken) >= room:
+                break
+        return taken
+
+    def _settle(self, taken: list[tuple[_Order, PublishRequested]]) -> bool:
+        """Hand out the labels; False when the window closed on the way, or the source cannot go on."""
+        for order, request in taken:
+            answer = self._answers.get(request.key)
             if not isinstance(answer, PublishAccepted):
                 return False
             order.labels.append(answer.label)
@@ -156,7 +178,7 @@ class SourceHost:
         """Write to the outbox before anything is sent or promised."""
         self.store.append_many(records)
 
-    def perform(self, effect: object, now: int) -> None:
+    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a source."""
         match effect:
             case PublishAccepted(key):
@@ -166,7 +188,7 @@ class SourceHost:
                 self._answers[key] = effect
                 self._counters.publishes_rejected += 1
             case _:
-                self._token_at = now
+                pass
 
     def next_deadline(self) -> int:
         """When the next burst may go out, if one waits."""
@@ -180,13 +202,20 @@ class SourceHost:
     # Life ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the door and begin; `after_step` lets what waits follow each token."""
+        """Begin and open the door; `after_step` lets what waits follow each token."""
         plan = self._context.plan
         begun(self._context.directory)
+        if self.store.in_doubt:
+            self._context.alarm(
+                "in-doubt",
+                f"the machine went down with {len(self.store.in_doubt)} messages in the outbox: each may be in the"
+                " sequence or not, and none is sent again",
+                "look for them with isocast journal cat at a receiver; publish again what is missing",
+            )
         self.driver.after_step = self._after_step
+        self.driver.start()
         if plan.tcp_port:
             await self.door.open(plan.address, plan.tcp_port)
-        self.driver.start()
 
     def _after_step(self, now: int) -> None:
         heard = self._counters.received_of(Kind.TOKEN) + self._counters.received_of(Kind.TOKENPART)
@@ -219,9 +248,10 @@ class SourceHost:
         self.driver.stop()
         await self.door.close()
         for order in self._waiting:
-            order.done.cancel()
-        self._channels.close()
-        self.store.close()
+            if not order.done.done():
+                order.done.set_exception(PublishError("the source stops: publish it again, with the same keys"))
+        self._waiting.clear()
+        self._closing.close()
 
     # The door -----------------------------------------------------------------------------------
 

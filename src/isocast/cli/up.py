@@ -1,0 +1,149 @@
+"""`isocast up`: all nodes of a market on this machine, watched and started again."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.node import node_of
+from isocast.cli.render import note
+from isocast.cli.up_report import UpReport
+
+if TYPE_CHECKING:
+    from isocast.runtime.market import Market, NodePlan
+    from isocast.runtime.supervisor import Supervisor
+
+__all__ = ["up"]
+
+_EXAMPLES = """Examples:
+
+    isocast up --config market.toml
+
+    isocast up --config market.toml --logs logs/ --json
+
+    isocast up --config market.toml --only london tokyo --new
+
+SIGTERM or Ctrl-C stops all of them in order, a second one at once. Exit code 1 means that a node refused its input.
+"""
+
+up = App(name="up", help_epilogue=_EXAMPLES)
+
+
+@up.default
+def _up(
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    new: Annotated[bool, Parameter(name="--new", negative="")] = False,
+    seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0,
+    logs: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Start every node of a market on this machine, watch them, and start again what dies.
+
+    A market of which nothing exists yet is founded: all its nodes begin with empty disks.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    only
+        Start these nodes alone: on each of several machines its own.
+    new
+        These nodes have never run before: let them begin with empty disks. Refused if one has.
+    seconds
+        Stop by itself after so long; 0 never.
+    logs
+        A directory with one log file for each node; without it, their warnings appear here.
+    json
+        Print a line of JSON for each thing that happens, instead of sentences.
+    """
+    import asyncio
+
+    from isocast.runtime.market_file import load_market
+
+    market = load_market(config)
+    plans = list(market.nodes) if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
+    report = UpReport(market, config, len(plans), as_json=json)
+    _prepare(market, plans, report, whole=only is None, new=new)
+    if logs is not None:
+        logs.mkdir(parents=True, exist_ok=True)
+    return asyncio.run(_run(config, plans, seconds, logs, report))
+
+
+def _prepare(market: Market, plans: list[NodePlan], report: UpReport, *, whole: bool, new: bool) -> None:
+    """What would stop every node is said once, before any is started."""
+    from isocast.runtime.founding import found_market, found_node, insist_on_past
+    from isocast.runtime.key_files import load_keys
+
+    for plan in plans:
+        load_keys(market, plan)
+    if new:
+        for plan in plans:
+            found_node(market, plan.name)
+    if new or (whole and found_market(market)):
+        report.founded()
+    for plan in plans:
+        insist_on_past(market, plan)
+
+
+async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path | None, report: UpReport) -> int:
+    import asyncio
+    from contextlib import suppress
+
+    from isocast.runtime.notify import notify
+    from isocast.runtime.supervisor import Supervisor, node_command
+
+    supervisor = Supervisor(report.told, log_directory=logs)
+    asked = asyncio.Event()
+
+    def stop() -> None:
+        if asked.is_set():
+            report.hurried()
+            supervisor.kill_all()
+        asked.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
+            loop.add_signal_handler(number, stop)
+    report.all_refused = asked.set
+    waiting = asyncio.create_task(_wait_for_all(supervisor, report))
+    try:
+        options = () if logs is not None else ("--quiet",)
+        for plan in plans:
+            await supervisor.start(plan.name, node_command(config, plan.name, *options))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), seconds or None)
+    finally:
+        asked.set()
+        waiting.cancel()
+        notify("STOPPING=1")
+        report.stopping()
+        await supervisor.stop_all()
+    return 1 if report.refused else 0
+
+
+_LOOK_S = 10.0
+"""Between two lines about those that are not ready yet."""
+
+
+async def _wait_for_all(supervisor: Supervisor, report: UpReport) -> None:
+    """Say when all are ready, and now and then for whom one waits."""
+    import asyncio
+
+    from isocast.runtime.notify import notify
+
+    while report.missing(supervisor.children.values()):
+        try:
+            await asyncio.wait_for(report.changed.wait(), _LOOK_S)
+        except TimeoutError:
+            report.still_waiting(supervisor.children.values())
+        report.changed.clear()
+    report.all_ready()
+    notify("READY=1")

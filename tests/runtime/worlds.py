@@ -1,0 +1,188 @@
+"""Whole markets on loopback for tests: files with addresses of their own, and nodes that live in one event loop.
+
+    path = market_file(tmp_path, LAYERED, loss=0.05)
+    async with World(path) as world:
+        await world.start()
+        await world.publish("floor", trades(100))
+        await eventually(lambda: world.journalled("bank") == 100)
+
+Every file has a block 127.A.B.* and multicast groups and ports that nobody else has, so that tests run beside each
+other and beside a market of the person who runs them. Times are those of the profile `ci`, shortened: a message is
+released some 400 ms after it was published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from random import SystemRandom
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from isocast.runtime.door import DoorError
+from isocast.runtime.founding import found_market
+from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.key_files import init_keys
+from isocast.runtime.market_file import load_market
+from isocast.runtime.process import NodeProcess
+from isocast.runtime.publisher import Publisher
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["LAYERED", "SMALL", "Nodes", "World", "eventually", "market_file", "trades"]
+
+Nodes = Mapping[str, Mapping[str, object]]
+
+SMALL: Nodes = {
+    "a": {"role": "primary-receiver"},
+    "b": {"role": "primary-receiver"},
+    "c": {"role": "primary-receiver"},
+    "floor": {"role": "primary-source"},
+    "x": {"role": "reformation-server"},
+    "archive": {"role": "retransmit-server", "lines": ["a", "b"]},
+    "bank": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"]},
+}
+"""A ring of three, and a complete customer that can be repaired."""
+
+LAYERED: Nodes = {
+    **SMALL,
+    "a2": {"role": "secondary-receiver", "parent": "a", "backup": "b"},
+    "broker": {"role": "secondary-source", "parent": "floor"},
+    "fund": {"role": "customer", "lines": ["a2", "a"], "retransmit": ["archive"]},
+    "ticker": {"role": "customer", "lines": ["c", "a"], "retransmit": ["archive"], "grade": "latest"},
+}
+"""One of each role, customers of both grades."""
+
+PATIENCE_S = 30.0
+"""Before something counts as never happening; a passing test does not wait."""
+
+_RANDOM = SystemRandom()
+_NUMBERS = count(1)
+
+
+def market_file(
+    folder: Path,
+    nodes: Nodes = SMALL,
+    *,
+    loss: float = 0.0,
+    seed: int = 1,
+    settings: Mapping[str, Mapping[str, object]] = {},
+) -> Path:
+    """Write a market's file with its keys; `settings` are further keys of its tables."""
+    a, b = _RANDOM.randrange(16, 240), _RANDOM.randrange(256)
+    tables: dict[str, dict[str, object]] = {
+        "timing": {"profile": "ci", "detect": "20ms", "process": "50ms", "retries_max": 2},
+        "clock": {"bound": "1ms", "source": "configured", "realtime": False},
+        "network": {
+            "groups": f"239.{a}.{b}.0",
+            "lines": f"239.{a}.{b}.32",
+            "repairs": f"239.{a}.{b}.128",
+            "port": _RANDOM.randrange(20_000, 30_000),
+            "receive_buffer": "2MiB",
+        },
+    }
+    if any(node["role"] == "secondary-receiver" for node in nodes.values()):
+        tables["timing"]["secondary_detect"] = "20ms"
+    if loss:
+        tables["impairment"] = {"enabled": True, "delay": "none", "loss": loss, "seed": seed}
+    for name, more in settings.items():
+        tables.setdefault(name, {}).update(more)
+    lines = [f'name = "test {next(_NUMBERS)}"']
+    for name, table in tables.items():
+        lines += [f"[{name}]", *_entries(table)]
+    for place, (name, node) in enumerate(nodes.items(), 1):
+        lines += [f"[nodes.{name}]", *_entries({"address": f"127.{a}.{b}.{place}", "http_port": 0, **node})]
+    path = folder / "market.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    init_keys(load_market(path))
+    return path
+
+
+def _entries(table: Mapping[str, object]) -> list[str]:
+    # Strings, numbers, booleans and lists of strings are written alike in JSON and TOML.
+    return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+
+
+def trades(number: int, first_id: int = 1, symbols: Sequence[bytes] = (b"ISO",)) -> EventArray:
+    """So many trades with ids in a row."""
+    events = np.zeros(number, EVENT_DTYPE)
+    events["kind"], events["floor"] = 1, b"XNYS"
+    events["symbol"] = np.resize(np.array(symbols, "S8"), number)
+    events["id"] = np.arange(first_id, first_id + number)
+    events["price"] = 10_000 + events["id"]
+    events["quantity"] = 100
+    return events
+
+
+async def eventually(holds: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    """Wait until a condition holds."""
+    until = monotonic() + patience_s
+    while not holds():
+        assert monotonic() < until, f"not within {patience_s} s"
+        await asyncio.sleep(0.01)
+
+
+class World:
+    """The nodes of one market in this event loop; leaves nothing open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.market = load_market(path)
+        self.nodes: dict[str, NodeProcess] = {}
+        self._doors: dict[str, Publisher] = {}
+        self._closing = AsyncExitStack()
+        found_market(self.market)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for door in self._doors.values():
+            await door.close()
+        for name in list(self.nodes):
+            await self.stop(name)
+
+    async def start(self, *names: str, ready: bool = True) -> None:
+        """Start nodes, all but customers' seats if none is named; wait until they can work."""
+        chosen = names or tuple(self.market.by_name)
+        for name in chosen:
+            process = NodeProcess(self.market, self.market.node(name))
+            await process.start()
+            self.nodes[name] = process
+        if ready:
+            await eventually(lambda: not [name for name in chosen if self.nodes[name].monitor.not_ready()])
+
+    async def stop(self, name: str) -> None:
+        """As SIGTERM would."""
+        process = self.nodes.pop(name)
+        await process.stop()
+        assert process.failure is None, process.failure
+
+    async def publish(self, source: str, events: EventArray, key: bytes | None = None) -> None:
+        """Publish at a source's door; returns when its outbox has it."""
+        if source not in self._doors:
+            self._doors[source] = Publisher(self.market, source)
+        await self._doors[source].publish(events, key)
+
+    # What came of it ----------------------------------------------------------------------------
+
+    def payloads(self, name: str) -> list[tuple[int, bytes]]:
+        """(sequence, payload) of everything in a node's journal."""
+        where = self.market.directory_of(name) / "journal"
+        found: list[tuple[int, bytes]] = []
+        for block in read_blocks(where):
+            found += zip(block.sequences, [message[3] for message in block.messages()], strict=True)
+        return found
+
+    def ids(self, name: str) -> list[int]:
+        """The events of a node's journal, by their ids."""
+        where = self.market.directory_of(name) / "journal"
+        return [int(number) for block in read_blocks(where) for number in block.events["id"]]
