@@ -1,3 +1,59 @@
-"""Isocast: one sequence of market messages, released everywhere at the same instant."""
+"""Isocast: one sequence of market messages, released everywhere at the same instant.
+
+    async for batch in isocast.listen("market.toml"):
+        print(batch.last_sequence, batch.events["price"])
+
+    async with isocast.Source("market.toml", "nyse") as source:
+        await source.publish(events)
+
+The public names are loaded when they are first used, so that `import isocast` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isocast.runtime.listener import Listener, listen
+    from isocast.runtime.publisher import Publisher as Source
+    from isocast.runtime.received import BatchKind, ReceivedBatch
+    from isocast.terms.errors import IsocastError
+    from isocast.wire.events import EVENT_DTYPE
+
+__all__ = [
+    "EVENT_DTYPE",
+    "BatchKind",
+    "IsocastError",
+    "Listener",
+    "ReceivedBatch",
+    "Source",
+    "__version__",
+    "listen",
+]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "EVENT_DTYPE": ("isocast.wire.events", "EVENT_DTYPE"),
+    "BatchKind": ("isocast.runtime.received", "BatchKind"),
+    "IsocastError": ("isocast.terms.errors", "IsocastError"),
+    "Listener": ("isocast.runtime.listener", "Listener"),
+    "ReceivedBatch": ("isocast.runtime.received", "ReceivedBatch"),
+    "Source": ("isocast.runtime.publisher", "Publisher"),
+    "listen": ("isocast.runtime.listener", "listen"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value: object = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -183,3 +183,10 @@ def test_nothing_is_held_beyond_the_bound_whatever_a_line_sends() -> None:
     # The other line goes on as if nothing had been.
     effects = machine.step(arrive(*rels(1, 40, 2)), NOW)
     assert of(effects, Deliver)[0].first == 1
+
+
+def test_a_claim_beyond_reach_opens_no_gap_beyond_reach() -> None:
+    """What is looked through for missing messages is bounded, too."""
+    machine = customer(hold_max=50)
+    machine.step(arrive(beat(10**9), beat(10**9, 2)), NOW)
+    assert of(machine.step(FIRE, NOW + GAP), GapOpened) == [GapOpened(1, 50, 50)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, X1, C, arrive, beat, of, quote, rel, rels, settings
+from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, RETRY, X1, C, arrive, beat, of, quote, rel, rels, settings
 
 from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.archive_effects import (
@@ -47,9 +47,7 @@ OTHER = C + 1
 def rules(line: AnswerLimits | None = None, door: AnswerLimits | None = None, **changes: Any) -> RetransmitSettings:  # noqa: ANN401 (any field)
     """It hears lines 1 and 2, and fetches what it lacks at the doors of both receivers."""
     given: dict[str, Any] = {"servers": (1, 2), "by_datagram": False, "join": JoinPoint.SEQUENCE} | changes
-    return RetransmitSettings(
-        settings(**given), line or AnswerLimits(), door or AnswerLimits.at_door(), snapshot_every=10
-    )
+    return RetransmitSettings(settings(**given), line, door or AnswerLimits.at_door(), snapshot_every=10)
 
 
 def server(held: int = 0, state: ArchiveState | None = None, **changes: Any) -> RetransmitServer:  # noqa: ANN401 (any field)
@@ -105,6 +103,13 @@ def test_many_losers_are_served_by_one_repair() -> None:
     assert machine.snapshot().spared == 198
 
 
+def test_who_lost_the_repair_too_is_answered_when_it_asks_again() -> None:
+    machine = server(5)
+    machine.step(arrive(request(2, 3)), NOW)
+    assert repairs(machine.step(arrive(request(2, 3)), NOW + RETRY // 2 - 1)) == []
+    assert repairs(machine.step(arrive(request(2, 3)), NOW + RETRY)) == rels(2, 3, X1)
+
+
 def test_what_memory_forgot_is_read_from_the_archive() -> None:
     machine = server(20, recent_max=4)
     effects = machine.step(arrive(request(2, 3)), NOW)
@@ -154,7 +159,7 @@ def test_its_line_has_heartbeats_too() -> None:
 
 
 def test_a_customer_that_asks_too_much_waits_alone_and_is_named() -> None:
-    limits = AnswerLimits(customer_rate=10, customer_burst=5, quantum=5)
+    limits = AnswerLimits(customer_rate=10, customer_burst=5, quantum=5, quiet_ns=MS)
     machine = server(200, line=limits)
     effects = machine.step(arrive(request(1, 100)), NOW)
     assert repairs(effects) == rels(1, 5, X1)
@@ -289,7 +294,7 @@ def test_two_servers_give_the_same_snapshot_however_their_lines_were_cut() -> No
 
 
 def test_a_clock_that_is_set_back_makes_nobody_wait() -> None:
-    machine = server(20, line=AnswerLimits(customer_rate=10, customer_burst=5, quantum=5))
+    machine = server(20, line=AnswerLimits(customer_rate=10, customer_burst=5, quantum=5, quiet_ns=MS))
     machine.step(arrive(request(1, 20)), NOW)
     back = NOW - 3_600 * SECOND
     machine.step(FIRE, back)
@@ -308,5 +313,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         RetransmitSettings(settings(Grade.LATEST, by_datagram=False))
     with pytest.raises(LocalProtocolError, match="at doors"):
         RetransmitSettings(settings())
+    with pytest.raises(LocalProtocolError, match="asks again"):
+        RetransmitSettings(settings(by_datagram=False), AnswerLimits(quiet_ns=RETRY))
     with pytest.raises(LocalProtocolError, match="snapshot_every"):
         RetransmitSettings(settings(by_datagram=False), snapshot_every=0)

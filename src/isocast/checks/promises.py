@@ -1,7 +1,7 @@
 """S7 and S9: what a site has promised, and what a majority therefore remembers.
 
 S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e after prom > e; a site that lost its
-    disk has forgotten its promises and never votes again under its id
+    disk has forgotten its promises and never votes again under its id; a secondary receiver votes for nothing
 S9  a majority-gate release of t implies that a majority of U held the log up to t in one epoch, before any of them
     promised more; what a majority held is in the log of every later ring; a restart never holds less than was
     receipted
@@ -19,6 +19,7 @@ from isocast.wire.packets import NewRing
 __all__ = ["Promises"]
 
 _FORGOT = "it lost its disk and may have promised more"
+_NO_VOTE = "a secondary receiver, which has no vote"
 _EPOCHS_MAX = 64
 """Epochs whose holdings are remembered one by one; older ones leave only how far they were certified."""
 
@@ -60,6 +61,7 @@ class Promises:
     def __init__(self, law: Law, view: View, report: Report) -> None:
         """Nobody promised anything."""
         self._by_majority = law.timing.gate is Gate.MAJORITY
+        self._secondary = law.parents
         self._view = view
         self._report = report
         self._receipted: dict[NodeId, tuple[Epoch, int]] = {}
@@ -76,7 +78,7 @@ class Promises:
     def on_receipt(self, fact: ReceiptSent) -> None:
         """So is a receipt; and what was receipted must outlive a restart."""
         site = self._view.site(fact.site)
-        if fact.epoch < site.promised or site.forgot:
+        if fact.epoch < site.promised or site.forgot or fact.site in self._secondary:
             self._vote(fact.site, fact.at, fact.epoch, f"sent a receipt for token {fact.held} of epoch {fact.epoch}")
         known = self._receipted.get(fact.site)
         if known is None or (fact.epoch, fact.held) > known:
@@ -84,7 +86,9 @@ class Promises:
 
     def _vote(self, node: NodeId, at: int, epoch: Epoch, did: str) -> None:
         site = self._view.site(node)
-        if site.forgot:
+        if node in self._secondary:
+            self._report("S7", at, f"{describe(node)} {did}, but is {_NO_VOTE}")
+        elif site.forgot:
             self._report("S7", at, f"{describe(node)} {did}, but {_FORGOT}")
         elif epoch < site.promised:
             self._report("S7", at, f"{describe(node)} {did} after it had promised {site.promised}")
@@ -93,7 +97,9 @@ class Promises:
         """Promises only rise."""
         site = self._view.site(fact.site)
         who = describe(fact.site)
-        if site.forgot:
+        if fact.site in self._secondary:
+            self._report("S7", fact.at, f"{who} promised {fact.ballot}, but is {_NO_VOTE}")
+        elif site.forgot:
             self._report("S7", fact.at, f"{who} promised {fact.ballot}, but {_FORGOT}")
         elif fact.ballot < site.promised:
             self._report("S7", fact.at, f"{who} promised {fact.ballot} after {site.promised}")

@@ -15,7 +15,6 @@ from io import TextIOWrapper
 from cyclopts import App, CycloptsError
 
 from isocast import __version__
-from isocast.cli import config, demo, doctor, journal, keys, lab, node, plan, sim, top
 from isocast.cli.render import note
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, TransportError
 
@@ -44,17 +43,21 @@ app = App(
     help_format="markdown",
     suppress_keyboard_interrupt=False,
 )
-app.command(demo.demo)
-app.command(node.node)
-app.command(node.up)
-app.command(sim.app)
-app.command(plan.app)
-app.command(journal.app)
-app.command(config.app)
-app.command(keys.app)
-app.command(top.top)
-app.command(doctor.doctor)
-app.command(lab.app)
+for _name, _place in {
+    "demo": "demo:demo",
+    "node": "node:node",
+    "up": "up:up",
+    "sim": "sim:app",
+    "plan": "plan:app",
+    "journal": "journal:app",
+    "config": "config:app",
+    "keys": "keys:app",
+    "top": "top:top",
+    "doctor": "doctor:doctor",
+    "lab": "lab:app",
+}.items():
+    # By name: a process of a market, of which there are dozens on one machine, imports its own command alone.
+    app.command(f"isocast.cli.{_place}", name=_name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:  # Closed before we came.
+            sys.stdout.flush()
     except (TransportError, NodeFailedError, JournalFull, StoreFull) as error:
         note(f"isocast: {error}")
         return _SYSTEM_ERROR

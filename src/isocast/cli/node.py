@@ -60,6 +60,9 @@ def _node(
     verbose
         Log more.
     """
+    import gc
+
+    gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
     import asyncio
 
     from isocast.runtime.founding import found_node, insist_on_past
@@ -68,6 +71,7 @@ def _node(
     from isocast.runtime.market_file import load_market
     from isocast.runtime.process import run_node
 
+    gc.enable()
     market = load_market(config)
     plan = node_of(market, name)
     if new:

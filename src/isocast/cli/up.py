@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +10,11 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.node import node_of
-from isocast.cli.render import note
 from isocast.cli.up_report import UpReport
 
 if TYPE_CHECKING:
+    from asyncio import Event
+
     from isocast.runtime.market import Market, NodePlan
     from isocast.runtime.supervisor import Supervisor
 
@@ -30,6 +30,9 @@ _EXAMPLES = """Examples:
 
 SIGTERM or Ctrl-C stops all of them in order, a second one at once. Exit code 1 means that a node refused its input.
 """
+
+_LOOK_S = 10.0
+"""Between two lines about those that are not ready yet."""
 
 up = App(name="up", help_epilogue=_EXAMPLES)
 
@@ -100,7 +103,7 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     from isocast.runtime.supervisor import Supervisor, node_command
 
     supervisor = Supervisor(report.told, log_directory=logs)
-    asked = asyncio.Event()
+    asked, changed = asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
         if asked.is_set():
@@ -108,12 +111,18 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
             supervisor.kill_all()
         asked.set()
 
+    def follow() -> None:
+        changed.set()
+        if report.is_over:
+            asked.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
             loop.add_signal_handler(number, stop)
-    report.all_refused = asked.set
-    waiting = asyncio.create_task(_wait_for_all(supervisor, report))
+    report.on_change = follow
+    report.starting()
+    watching = asyncio.create_task(_watch(supervisor, report, changed))
     try:
         options = () if logs is not None else ("--quiet",)
         for plan in plans:
@@ -122,28 +131,24 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
             await asyncio.wait_for(asked.wait(), seconds or None)
     finally:
         asked.set()
-        waiting.cancel()
+        watching.cancel()
         notify("STOPPING=1")
         report.stopping()
         await supervisor.stop_all()
     return 1 if report.refused else 0
 
 
-_LOOK_S = 10.0
-"""Between two lines about those that are not ready yet."""
-
-
-async def _wait_for_all(supervisor: Supervisor, report: UpReport) -> None:
+async def _watch(supervisor: Supervisor, report: UpReport, changed: Event) -> None:
     """Say when all are ready, and now and then for whom one waits."""
     import asyncio
 
     from isocast.runtime.notify import notify
 
-    while report.missing(supervisor.children.values()):
+    while not report.is_ready:
+        changed.clear()
         try:
-            await asyncio.wait_for(report.changed.wait(), _LOOK_S)
+            await asyncio.wait_for(changed.wait(), _LOOK_S)
         except TimeoutError:
             report.still_waiting(supervisor.children.values())
-        report.changed.clear()
     report.all_ready()
     notify("READY=1")

@@ -115,6 +115,9 @@ class SecondaryRecovery(Recovery):
         """The silent one; when nobody answers single requests, ranges catch up with what there is."""
         silent = self._support.move_on(now)
         self.behind = self.behind or self._support.last_resort
+        for attempts in self._attempts.values():
+            # Whoever comes next has not been silent about anything.
+            attempts.made = 0
         return silent
 
     def _target(self, number: int, rounds: int, now: int) -> NodeId:  # noqa: ARG002

@@ -52,8 +52,8 @@ class RetransmitSettings:
 
     customer: CustomerSettings
     """The receivers' lines that it hears, and as `servers` the receivers at whose doors it fills its gaps."""
-    line: AnswerLimits = field(default_factory=AnswerLimits)
-    """Repairs by multicast."""
+    line: AnswerLimits | None = None
+    """Repairs by multicast; None: the usual, silent about a repeated range for half a retry interval."""
     door: AnswerLimits = field(default_factory=AnswerLimits.at_door)
     """Ranges and snapshots over TCP."""
     snapshot_age_ns: int = 500 * MILLISECOND
@@ -65,8 +65,15 @@ class RetransmitSettings:
         """Refuse what cannot work."""
         if self.customer.grade is not Grade.COMPLETE or self.customer.by_datagram:
             raise LocalProtocolError("a retransmit server needs everything, and fetches what it lacks at doors")
+        if self.line is not None and self.line.quiet_ns >= self.customer.retry_ns:
+            raise LocalProtocolError("quiet_ns must be less than retry_ns: who lost a repair asks again")
         if self.snapshot_every < 1 or self.snapshot_age_ns < 0:
             raise LocalProtocolError("snapshot_every must be positive and snapshot_age_ns not negative")
+
+    @property
+    def repairs(self) -> AnswerLimits:
+        """What is answered on the line."""
+        return self.line or AnswerLimits(quiet_ns=self.customer.retry_ns // 2)
 
 
 @dataclass(slots=True)
@@ -108,7 +115,7 @@ class RetransmitServer:
         self.customer = Customer(node, settings.customer, CustomerState(state.next_sequence))
         self.low_water = state.low_water
         self.next_sequence = state.next_sequence
-        self.line = Answers(settings.line)
+        self.line = Answers(settings.repairs)
         self.door = Answers(settings.door)
         self._settings = settings
         self._stripe = stripe

@@ -227,6 +227,10 @@ class NodeGauges:
     """The members by name, in the order of the token."""
     ring_configured: int | None = None
     """How many receivers the market has: |U|."""
+    ring_first_token: int | None = None
+    """t0: with `ring` it says whose token is whose."""
+    ring_start_ns: int | None = None
+    """T0: when that token was due."""
     owns_token: bool = False
     token_age_ns: int | None = None
     """Since the newest token was heard or sent."""

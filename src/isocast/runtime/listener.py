@@ -45,6 +45,7 @@ Start: TypeAlias = str | int
 INBOX_MESSAGES = 16_384
 """Messages that wait for a program that does not keep up: 22 MB, and four fetches of a customer that is behind."""
 _TICK_S = 1.0
+_LEAVING_S = 0.5
 _POINTS = {"now": JoinPoint.NOW, "beginning": JoinPoint.SEQUENCE, "snapshot": JoinPoint.SNAPSHOT}
 
 
@@ -88,17 +89,15 @@ class Listener:
         self.market = market if isinstance(market, Market) else load_market(Path(market))
         self.counters = NodeCounters()
         self.alarms = Alarms()
-        self._candidates = _candidates(self.market, customer)
         self._named = customer is not None
         self._latest = latest
         self._join, self._first = _join_point(start)
+        self._candidates = self._suitable(_candidates(self.market, customer))
         self._inbox = Inbox(inbox_messages, self.market.timing.release_delay_ns)
         self._told = told or logging.getLogger("isocast").warning
         self._host: CustomerHost | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
-        for plan in self._candidates:
-            self._check_start(self._grade(plan))
 
     # What it is ---------------------------------------------------------------------------------
 
@@ -135,18 +134,24 @@ class Listener:
 
     async def open(self) -> None:
         """Take a customer's place and begin to hear."""
-        busy: TransportError | None = None
-        for plan in self._candidates:
-            try:
-                self._host = self._seated(plan)
-                break
-            except TransportError as reason:
-                busy = reason
-        if self._host is None:
-            raise self._nowhere(busy)
-        self._host.driver.failed = self._fail
-        await self._host.start()
-        self._ticking = asyncio.create_task(self._tick(self._host), name=f"listen as {self._host.plan.name}")
+        host = self._host = await self._take_place()
+        host.driver.failed = self._fail
+        await host.start()
+        self._ticking = asyncio.create_task(self._tick(host), name=f"listen as {host.plan.name}")
+
+    async def _take_place(self) -> CustomerHost:
+        """The first customer whose ports are free; one that this program has just left is free in a moment."""
+        until = asyncio.get_running_loop().time() + _LEAVING_S
+        while True:
+            busy: TransportError | None = None
+            for plan in self._candidates:
+                try:
+                    return self._seated(plan)
+                except TransportError as reason:
+                    busy = reason
+            if asyncio.get_running_loop().time() > until:
+                raise self._nowhere(busy)
+            await asyncio.sleep(_LEAVING_S / 10)
 
     async def close(self) -> None:
         """Close every socket and connection."""
@@ -186,9 +191,14 @@ class Listener:
             return Grade(plan.grade.value)
         return Grade.LATEST if self._latest else Grade.COMPLETE
 
-    def _check_start(self, grade: Grade) -> None:
-        if grade is Grade.LATEST and self._join is JoinPoint.SEQUENCE:
+    def _suitable(self, plans: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+        """Those that can begin where they are asked to."""
+        if self._join is not JoinPoint.SEQUENCE:
+            return plans
+        complete = tuple([plan for plan in plans if self._grade(plan) is Grade.COMPLETE])
+        if not complete:
             raise ConfigurationError("listen", "start", "grade latest never asks for the past: now or snapshot")
+        return complete
 
     def _seated(self, plan: NodePlan) -> CustomerHost:
         market = self.market
@@ -218,9 +228,12 @@ class Listener:
         self._inbox.news.set()
 
     async def _tick(self, host: CustomerHost) -> None:
-        while True:
+        while self._failure is None:
             await asyncio.sleep(_TICK_S)
-            host.tick(host.driver.clock.now())
+            try:
+                host.tick(host.driver.clock.now())
+            except Exception as error:  # noqa: BLE001 - whoever waits for a batch is told, whatever it is
+                self._fail(error)
 
 
 def _candidates(market: Market, name: str | None) -> tuple[NodePlan, ...]:

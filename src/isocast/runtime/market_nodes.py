@@ -126,7 +126,7 @@ def _plan(node: Node, stripes: tuple[int, ...], bound_ns: int) -> NodePlan:
         lines=values.names("lines"),
         retransmit=values.names("retransmit"),
         grade=Grade(values.text("grade")),
-        start=values.flag("start") if role is NodeRole.CUSTOMER else True,
+        start=values.flag("start"),
         stripes=(values.count("stripe"),) if role.is_source else stripes,
         clock_error_ns=values.count("clock_bound", bound_ns),
     )

@@ -2,7 +2,7 @@
 
 A node needs half a second of processor time to import its modules, and a market on one machine has dozens of nodes.
 The nursery runs `python -m MODULE …` commands in forks of itself, so that a node costs some milliseconds instead. What
-it starts are processes like any others, in a session of their own: Ctrl-C in a terminal does not reach them. If
+it starts are processes like any others, each with a group of its own: Ctrl-C in a terminal does not reach them. If
 whoever asked the nursery dies, by SIGKILL too, the nursery ends them, and then itself.
 
     async with Nursery(("isocast.runtime.process",)) as nursery:
@@ -50,12 +50,6 @@ class NurseryProcess:
         await self._ended.wait()
         return 0 if self.returncode is None else self.returncode
 
-    def send_signal(self, number: int) -> None:
-        """ProcessLookupError if it has ended."""
-        if self.returncode is not None:
-            raise ProcessLookupError
-        os.kill(self.pid, number)
-
     def ended(self, code: int) -> None:
         """The nursery says so."""
         self.returncode = code
@@ -92,7 +86,7 @@ class Nursery:
             except BaseException:
                 ours.close()
                 raise
-        ours.setblocking(False)
+        ours.setblocking(False)  # noqa: FBT003
         self._socket = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
         return self
@@ -127,7 +121,7 @@ class Nursery:
         # A nursery's process differs from its environment in what it was told beyond ours.
         added = {name: value for name, value in environment.items() if os.environ.get(name) != value}
         request = {"number": number, "command": list(command[2:]), "environment": added}
-        request["output"] = None if output is None else str(output.absolute())
+        request["output"] = None if output is None else str(output)
         asked: asyncio.Future[NurseryProcess] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
         try:

@@ -43,12 +43,12 @@ class _Nursery:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         while True:
-            ready, _, _ = select.select([self._asker, self._woken], [], [])
+            ready, _, _ = select.select([self._asker.fileno(), self._woken], [], [])
             if self._woken in ready:
                 with suppress(BlockingIOError):
                     os.read(self._woken, _MESSAGE_MAX)
                 self._tell_ended()
-            if self._asker in ready:
+            if self._asker.fileno() in ready:
                 raw = self._asker.recv(_MESSAGE_MAX)
                 if not raw:
                     return
@@ -95,6 +95,7 @@ class _Nursery:
         """In the child: forget the nursery, and run the command as the interpreter would have."""
         code = _FAILED
         try:
+            os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -15,18 +15,27 @@ import os
 import signal
 import socket
 import sys
-from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
+from typing import Protocol, TypeAlias
 
 from isocast.runtime import kernel
 
-__all__ = ["Child", "ChildState", "Supervisor", "end_with_supervisor", "node_command"]
+__all__ = [
+    "Child",
+    "ChildState",
+    "Launch",
+    "Life",
+    "Supervisor",
+    "end_with_supervisor",
+    "launch_anew",
+    "node_command",
+]
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
@@ -56,6 +65,25 @@ class ChildState(StrEnum):
     STOPPED = "stopped"
 
 
+class Life(Protocol):
+    """A process that was started, and leads a group of its own: asyncio's kind, or a nursery's."""
+
+    @property
+    def pid(self) -> int:
+        """The operating system's number of it."""
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs."""
+
+    async def wait(self) -> int:
+        """Its exit code, once it has one."""
+
+
+Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], "Path | None"], Awaitable[Life]]
+"""Starts a command in an environment, with its output at the end of a file, or where ours goes."""
+
+
 @dataclass(slots=True, eq=False)
 class Child:
     """One node's process, over all its lives."""
@@ -66,7 +94,7 @@ class Child:
     log: Path | None = None
     """Where its output goes; None: to ours."""
     state: ChildState = ChildState.STARTING
-    process: Process | None = None
+    process: Life | None = None
     starts: int = 0
     status: str = ""
     """What it said last of itself."""
@@ -98,13 +126,22 @@ class Supervisor:
     """Starts, watches and stops children. `told` hears every change of a child's state."""
 
     def __init__(
-        self, told: Callable[[Child], None] | None = None, *, restart: bool = True, log_directory: Path | None = None
+        self,
+        told: Callable[[Child], None] | None = None,
+        *,
+        restart: bool = True,
+        log_directory: Path | None = None,
+        launch: Launch | None = None,
     ) -> None:
-        """With `restart` false a child that ends stays down. Output goes to one file a child, or to ours."""
+        """With `restart` false a child that ends stays down. Output goes to one file a child, or to ours.
+
+        `launch` starts the processes, if not the operating system alone; it may take its time.
+        """
         self.children: dict[str, Child] = {}
         self._told = told
         self._restart = restart
         self._logs = log_directory
+        self._launch = launch or launch_anew
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._directory = TemporaryDirectory(prefix="isocast-")
         self._ears: dict[str, socket.socket] = {}
@@ -173,7 +210,7 @@ class Supervisor:
         child.starts += 1
         self._forget_last_words(child)
         try:
-            child.process = await self._spawn(child)
+            child.process = await self._launch(child.command, child.environment, child.log)
         except OSError as reason:
             child.exit_code = _NOT_STARTED
             child.status = f"cannot be started: {reason.strerror or reason}"
@@ -185,21 +222,6 @@ class Supervisor:
         child.exit_code = await child.process.wait()
         child.ready.clear()
         _send(pid, signal.SIGKILL)  # What it started and left behind.
-
-    async def _spawn(self, child: Child) -> Process:
-        output = None if child.log is None else child.log.open("ab")
-        try:
-            return await asyncio.create_subprocess_exec(
-                *child.command,
-                env=child.environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-            )
-        finally:
-            if output is not None:
-                output.close()
 
     def _dismiss(self, child: Child) -> None:
         child.unwanted.set()
@@ -236,6 +258,23 @@ class Supervisor:
         child.state = state
         if self._told is not None:
             self._told(child)
+
+
+async def launch_anew(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
+    """Start a process from nothing."""
+    file = None if output is None else output.open("ab")
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            process_group=0,
+        )
+    finally:
+        if file is not None:
+            file.close()
 
 
 def _send(pid: int | None, number: signal.Signals) -> None:

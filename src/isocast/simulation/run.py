@@ -52,6 +52,12 @@ class RunReport:
     """Submissions refused because a source's window was full."""
     deliveries: int = 0
     """Packets delivered by the network, summed over destinations."""
+    secondaries: int = 0
+    """Secondary receivers below the ring."""
+    unanswered: int = 0
+    """How often somebody whom a secondary receiver asked stayed silent k_r times."""
+    stalled: int = 0
+    """How often the head of a secondary group gave a member up."""
     violations: list[str] = field(default_factory=list)
     """Empty when safe."""
 
@@ -94,6 +100,9 @@ def _timed(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | N
         rings=recorder.rings,
         rejected=recorder.rejected,
         deliveries=run.world.network.deliveries,
+        secondaries=len(scenario.tree.secondary_sites),
+        unanswered=recorder.unanswered,
+        stalled=recorder.stalled,
         violations=run.violations(),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from isocast.checks.facts import Fact, ReceiptSent, Submitted
 from isocast.simulation.build import Build
+from isocast.simulation.layer_keys import LAYER_KEYS
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.transcript import describe_fact
@@ -18,6 +19,7 @@ __all__ = ["Shrunk", "shrink"]
 
 RUNS_MAX = 60
 """Worlds tried: at a quarter of a second each, fifteen seconds."""
+LAYER_KEY_NAMES = tuple([key.name for key in LAYER_KEYS])
 LINES_MAX = 60
 """Of the transcript: a screenful, ending with the violation."""
 
@@ -69,6 +71,11 @@ def _smaller(world: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for key in ("nack_sets", "token_period"):
         if key in world:
             yield {name: value for name, value in world.items() if name != key}
+    if "secondaries" in world:
+        # A fault that names a secondary receiver keeps its world: the loader refuses the one without.
+        yield {name: value for name, value in world.items() if name not in LAYER_KEY_NAMES}
+        if world.get("layers", 2) > 2:  # noqa: PLR2004 (fewer are no layers)
+            yield world | {"layers": 2}
 
 
 def _try(seed: int, world: dict[str, Any], build: Build) -> tuple[list[str], list[str]]:

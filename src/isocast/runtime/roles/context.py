@@ -6,7 +6,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,13 +17,15 @@ from isocast.runtime.counters import NodeCounters, NodeGauges
 from isocast.runtime.door_keys import edge_door_key, publish_door_key
 from isocast.runtime.driver import Driver, Machine
 from isocast.runtime.impairment import Impairment
-from isocast.runtime.journal import JournalSettings
 from isocast.runtime.key_files import MarketKeys
 from isocast.runtime.market import DelayModel, Market, NodePlan
 from isocast.runtime.store_marker import StoreIdentity
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND
+
+if TYPE_CHECKING:
+    from isocast.runtime.journal import JournalSettings
 
 __all__ = ["Context", "RoleHost"]
 
@@ -63,6 +65,9 @@ class Context:
 
     def journal_settings(self) -> JournalSettings:
         """How the journal is kept."""
+        # Here, because journals need numpy, and roles without one start in three quarters of the time.
+        from isocast.runtime.journal import JournalSettings  # noqa: PLC0415
+
         kept = self.market.journal
         return JournalSettings(kept.segment_bytes, self.market.durability.value, kept.keep_bytes, kept.keep_seconds)
 
@@ -117,7 +122,7 @@ class RoleHost(Protocol):
         """When the role wants `wake`, or NEVER."""
 
     def wake(self, now: int) -> None:
-        """The role's own deadline has come."""
+        """The role's own deadline has come, or the clock was set."""
 
     async def start(self) -> None:
         """Open doors, and begin."""

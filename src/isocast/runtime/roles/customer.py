@@ -221,9 +221,9 @@ class CustomerHost:
         """Stop hearing, leave doors, close what is open."""
         self._stopped = True
         self.driver.stop()
-        await self._fetcher.close()
         self._channels.close()
         self._close_journal()
+        await self._fetcher.close()
 
     def _close_journal(self) -> None:
         if self.journal is not None:

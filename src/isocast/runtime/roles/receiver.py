@@ -28,6 +28,7 @@ from isocast.ring.effects import (
 )
 from isocast.ring.inputs import JournalRead, TimerFired
 from isocast.ring.ledger import Checkpoint
+from isocast.ring.schedule import Schedule
 from isocast.ring.storage import SiteState
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.clock import ClockStatus
@@ -279,7 +280,12 @@ class ReceiverHost:
         gauges = gauges_from(self.machine.snapshot())
         market, status = self._context.market, self._clock.status
         ring = self.machine.receiver.ring
-        gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
+        if ring is not None:
+            schedule = Schedule(ring, market.timing.token_period_ns)
+            gauges.ring = tuple([market.name_of(site) for site in ring.ring])
+            gauges.ring_first_token, gauges.ring_start_ns = ring.first_token, ring.start
+            due = schedule.last_due(self._clock.now())
+            gauges.owns_token = due >= ring.first_token and schedule.owner(due) == self._context.plan.node
         gauges.ring_configured = len(market.universe)
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
         gauges.next_sequence = self.journal.position.next_sequence

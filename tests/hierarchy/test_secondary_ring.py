@@ -1,0 +1,318 @@
+"""A secondary ring (§4.1; protocol §7): who passes which token when, and what follows from hearing it."""
+
+from __future__ import annotations
+
+from tests.hierarchy.layer_makers import DELAY, FAMILY, LAYERED, due, follower, give, head, passed, said
+from tests.ring.makers import MS, NEXT_EPOCH, Chain, T, following
+
+from isocast.hierarchy.secondary_ring import SecondaryRing
+from isocast.ring.effects import Effect, SecondaryReturned, SecondaryStalled, Unicast
+from isocast.ring.receiver import Receiver
+from isocast.terms.instants import NEVER
+from isocast.wire.packets import NO_LIMIT, Nack, NewRing
+
+LAG = -(-(DELAY + LAYERED.timing.late_ns) // LAYERED.timing.token_period_ns)
+"""Tokens until a secondary token should have arrived: two."""
+G = 2 * len(FAMILY)
+"""Twice the group, since the setting is less."""
+
+
+def ring_of(machine: Receiver, below: int = NO_LIMIT) -> SecondaryRing:
+    return SecondaryRing(machine, FAMILY, LAYERED.stall_tokens, lambda: below)
+
+
+def settle(ring: SecondaryRing, machine: Receiver, now: int) -> list[Effect]:
+    ring.settle(now)
+    effects = list(machine.out)
+    machine.out.clear()
+    return effects
+
+
+def headed(tokens: int) -> tuple[Receiver, SecondaryRing, Chain]:
+    """Site 1 that holds so many tokens, and its group."""
+    chain = Chain().grow(tokens)
+    machine = head(chain)
+    machine.out.clear()
+    return machine, ring_of(machine), chain
+
+
+def hear(ring: SecondaryRing, chain: Chain, *tokens: int) -> None:
+    """Let the owners of these secondary tokens pass them."""
+    for number in tokens:
+        ring.on_token(said(FAMILY[number % 3], number, chain), due(number))
+
+
+# Passing
+
+
+def test_a_token_passes_at_its_release_from_its_owner_to_all_others() -> None:
+    """Protocol §7: SECTOKEN v, due at T_v+Δ_A; (1, 4, 5)[1 mod 3] is site 4."""
+    machine = follower()
+    ring = ring_of(machine)
+    give(machine, Chain().grow(2))
+    assert passed(settle(ring, machine, due(1) - 1)) == []
+    assert ring.next_deadline() == due(1)
+    assert passed(settle(ring, machine, due(1))) == [(1, 1), (5, 1)]
+    assert passed(settle(ring, machine, due(1))) == []
+
+
+def test_each_member_passes_every_bth_token() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    give(machine, Chain().grow(8))
+    seen = [number for step in range(1, 9) for _, number in passed(settle(ring, machine, due(step)))]
+    assert seen == [1, 1, 4, 4, 7, 7]
+
+
+def test_a_token_does_not_pass_until_the_site_holds_as_much() -> None:
+    """§4.1: "an R_S does not pass the token until it has the acknowledgements and source messages up to that token
+    number"."""
+    machine = follower()
+    ring = ring_of(machine)
+    assert passed(settle(ring, machine, due(1))) == []
+    assert ring.next_deadline() == NEVER
+    give(machine, Chain().grow(1))
+    assert passed(settle(ring, machine, due(1) + 5 * MS)) == [(1, 1), (5, 1)]
+
+
+def test_one_that_is_late_passes_the_newest_that_it_may() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    give(machine, Chain().grow(5))
+    assert passed(settle(ring, machine, due(9))) == [(1, 4), (5, 4)]
+
+
+def test_what_is_below_must_hold_it_too() -> None:
+    """Three layers: a token speaks for everybody below its sender."""
+    machine = follower()
+    give(machine, Chain().grow(8))
+    below = {"floor": 3}
+    ring = SecondaryRing(machine, FAMILY, 4, lambda: below["floor"])
+    assert passed(settle(ring, machine, due(8))) == [(1, 1), (5, 1)]
+    below["floor"] = 6
+    assert passed(settle(ring, machine, due(8))) == [(1, 4), (5, 4)]
+
+
+def test_before_a_ring_nothing_passes() -> None:
+    machine = follower()
+    machine.schedule = None
+    ring = ring_of(machine)
+    assert settle(ring, machine, due(1)) == []
+    assert ring.next_deadline() == NEVER
+
+
+def test_a_site_that_follows_a_newer_ring_passes_nothing_of_the_old() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    give(machine, Chain().grow(1))
+    machine.follow(NEXT_EPOCH)
+    assert settle(ring, machine, due(1)) == []
+    assert ring.next_deadline() == NEVER
+
+
+# Inference
+
+
+def test_a_site_that_hears_v_knows_that_all_hold_v_less_b_plus_1() -> None:
+    """§4.1: "A site that receives a secondary token can make the same inferences ..."; protocol §7: ≤ v-b+1."""
+    machine, ring, chain = headed(9)
+    for number in range(1, 10):
+        hear(ring, chain, *([] if number % 3 == 0 else [number]))
+        settle(ring, machine, due(number))
+        assert ring.floor == (number - 3 + 1 if number >= 3 else 0)
+
+
+def test_every_member_can_infer_and_not_the_head_alone() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    chain = Chain().grow(5)
+    give(machine, chain)
+    hear(ring, chain, 2, 3)
+    settle(ring, machine, due(4))
+    assert ring.floor == 2
+
+
+def test_a_lost_token_delays_the_inference_by_a_cycle_and_no_longer() -> None:
+    machine, ring, chain = headed(9)
+    hear(ring, chain, 1, 2, 5)
+    settle(ring, machine, due(6))
+    assert ring.floor == 1
+    hear(ring, chain, 7)
+    settle(ring, machine, due(7))
+    assert ring.floor == 5
+
+
+def test_tokens_that_overtake_each_other_do_not_turn_the_inference_back() -> None:
+    machine, ring, chain = headed(9)
+    hear(ring, chain, 4, 5, 1, 2)
+    settle(ring, machine, due(6))
+    assert ring.floor == 4
+
+
+def test_nobody_speaks_for_another() -> None:
+    machine, ring, chain = headed(6)
+    ring.on_token(said(5, 1, chain), due(1))
+    ring.on_token(said(9, 2, chain), due(2))
+    settle(ring, machine, due(3))
+    assert (ring.conflicts, ring.floor) == (2, 0)
+
+
+# Epochs
+
+
+def test_a_new_epoch_starts_the_count_anew() -> None:
+    machine, ring, chain = headed(6)
+    hear(ring, chain, 4, 5)
+    settle(ring, machine, due(6))
+    assert ring.floor == 4
+    new = following(chain)
+    machine.install(new, 6, (), T(7))
+    machine.out.clear()
+    settle(ring, machine, T(7))
+    assert ring.floor == 0
+    ring.on_token(said(4, 7, chain.enter(new)), due(9))
+    ring.on_token(said(5, 8, chain.enter(new)), due(9))
+    settle(ring, machine, due(9))
+    assert ring.floor == 0, "the head itself has not passed a token of the new epoch"
+
+
+def test_a_stale_member_is_told_of_the_ring_and_counts_for_nothing() -> None:
+    chain = Chain().grow(3)
+    new = following(chain)
+    machine = head(chain.enter(new))
+    machine.out.clear()
+    ring = ring_of(machine)
+    ring.on_token(said(4, 4, chain), T(4))
+    [effect] = machine.out
+    assert isinstance(effect, Unicast)
+    assert (effect.to, type(effect.packet)) == (4, NewRing)
+    assert ring.snapshot().passed == ()
+
+
+def test_a_member_that_is_ahead_is_asked_for_its_ring() -> None:
+    machine, ring, chain = headed(3)
+    ring.on_token(said(4, 4, chain.enter(following(chain))), T(4))
+    [effect] = machine.out
+    assert isinstance(effect, Unicast)
+    assert (effect.to, type(effect.packet)) == (4, Nack)
+
+
+# Stalls
+
+
+def stalled_at(tokens: int, *heard: int) -> list[Effect]:
+    machine, ring, chain = headed(tokens)
+    hear(ring, chain, *heard)
+    effects = settle(ring, machine, due(tokens))
+    return [effect for effect in effects if isinstance(effect, SecondaryStalled)]
+
+
+def grown(tokens: int) -> tuple[Receiver, SecondaryRing, Chain]:
+    """A head that was there from the first token on."""
+    chain = Chain().grow(tokens)
+    machine = head()
+    machine.out.clear()
+    ring = ring_of(machine)
+    settle(ring, machine, T(1))
+    give(machine, chain)
+    return machine, ring, chain
+
+
+def test_a_member_that_is_overdue_by_g_tokens_is_named_and_waited_for_no_longer() -> None:
+    """Protocol §6: "a secondary group stalled for G tokens leaves the minimum"."""
+    limit = LAG + 3 + G
+    machine, ring, chain = grown(limit + 2)
+    hear(ring, chain, *[number for number in range(1, limit) if number % 3 == 1], 2)
+    effects = settle(ring, machine, due(limit + 1))
+    assert [effect for effect in effects if isinstance(effect, SecondaryStalled)] == [SecondaryStalled(1, 5, 2)]
+    assert ring.snapshot().stalled == (5,)
+    assert ring.floor == 10
+    assert settle(ring, machine, due(limit + 1)) == []
+
+
+def test_it_is_not_named_a_token_earlier() -> None:
+    limit = LAG + 3 + G
+    machine, ring, chain = grown(limit + 1)
+    hear(ring, chain, *[number for number in range(1, limit) if number % 3 == 1], 2)
+    settle(ring, machine, due(limit + 1))
+    assert ring.snapshot().stalled == ()
+    assert ring.floor == 2
+
+
+def test_a_restarted_head_waits_for_everybody_anew() -> None:
+    assert stalled_at(100) == []
+
+
+def test_a_group_that_stalls_altogether_sets_no_limit() -> None:
+    machine, ring, _ = grown(40)
+    effects = settle(ring, machine, due(40))
+    assert [effect.member for effect in effects if isinstance(effect, SecondaryStalled)] == [4, 5]
+    assert ring.floor == NO_LIMIT
+
+
+def test_a_member_below_names_nobody() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    settle(ring, machine, T(1))
+    give(machine, Chain().grow(40))
+    assert not [effect for effect in settle(ring, machine, due(40)) if isinstance(effect, SecondaryStalled)]
+
+
+def test_one_that_returns_counts_when_it_holds_all_that_may_have_been_dropped() -> None:
+    machine, ring, chain = grown(40)
+    hear(ring, chain, *[number for number in range(1, 40) if number % 3 == 1])
+    settle(ring, machine, due(40))
+    assert (ring.snapshot().stalled, ring.floor) == ((5,), 37)
+    hear(ring, chain, 20)
+    assert settle(ring, machine, due(40)) == []
+    assert (ring.snapshot().stalled, ring.floor) == ((5,), 37), "it is still catching up"
+    hear(ring, chain, 38)
+    assert settle(ring, machine, due(40)) == [SecondaryReturned(1, 5, 38)]
+    assert (ring.snapshot().stalled, ring.floor) == ((), 37)
+
+
+def test_after_no_limit_one_that_is_in_time_again_limits_at_once_and_is_back_later() -> None:
+    """Others may drop up to the head's newest token on its word, until its next token takes the word back."""
+    machine, ring, chain = grown(40)
+    settle(ring, machine, due(40))
+    assert ring.floor == NO_LIMIT
+    hear(ring, chain, 37)
+    assert settle(ring, machine, due(40)) == []
+    assert (ring.snapshot().stalled, ring.floor) == ((4, 5), 37)
+    give(machine, Chain().grow(46))
+    hear(ring, chain, 40)
+    assert not [effect for effect in settle(ring, machine, due(44)) if isinstance(effect, SecondaryReturned)]
+    hear(ring, chain, 43)
+    assert SecondaryReturned(1, 4, 43) in settle(ring, machine, due(44))
+
+
+def test_one_that_stalls_again_while_it_returns_is_waited_for_no_longer() -> None:
+    machine, ring, chain = grown(40)
+    settle(ring, machine, due(40))
+    hear(ring, chain, 37)
+    settle(ring, machine, due(40))
+    give(machine, Chain().grow(60))
+    assert settle(ring, machine, due(60))
+    assert ring.floor == NO_LIMIT
+
+
+def test_who_had_stalled_comes_back_by_itself_in_a_new_epoch() -> None:
+    machine, ring, chain = grown(40)
+    settle(ring, machine, due(40))
+    new = following(chain)
+    machine.install(new, 40, (), T(41))
+    machine.out.clear()
+    settle(ring, machine, T(41))
+    assert ring.snapshot().stalled == (4, 5)
+    assert ring.floor == NO_LIMIT
+
+
+def test_one_lost_token_is_no_stall_however_small_g_is() -> None:
+    machine = head()
+    ring = SecondaryRing(machine, FAMILY, 1)
+    settle(ring, machine, T(1))
+    chain = Chain().grow(10)
+    give(machine, chain)
+    hear(ring, chain, 4, 2)
+    settle(ring, machine, due(7))
+    assert ring.snapshot().stalled == ()
