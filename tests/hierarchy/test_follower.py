@@ -25,6 +25,7 @@ from tests.ring.makers import (
 from isocast.hierarchy.follower import Follower
 from isocast.hierarchy.secondary_recovery import Support
 from isocast.ring.effects import (
+    Effect,
     EntryCompleted,
     FairnessFaulted,
     Multicast,
@@ -149,7 +150,7 @@ def test_what_is_missing_is_asked_of_the_parent() -> None:
 
 def test_silence_is_the_supports_fault_and_no_suspicion() -> None:
     machine = follower()
-    effects = []
+    effects: list[Effect] = []
     for step in range(4):
         effects.extend(machine.take(T(1) + 48 * MS + step * RETRY_S))
     assert [effect for effect in effects if isinstance(effect, SupportSilent)] == [SupportSilent(1, 1)]

@@ -71,15 +71,21 @@ def test_one_that_answers_is_not_called_silent_and_only_parent_and_backup_are_as
     asked = []
     for _ in range(4):
         asked.append(helpers.asked(0))
-        helpers.heard(helpers.asked(0))
+        helpers.heard(helpers.asked(0), 0)
         assert helpers.move_on(0) is None
     assert asked == [1, 2, 1, 2]
 
 
 def test_an_answer_of_somebody_else_counts_for_nothing() -> None:
     helpers = support()
-    helpers.heard(2)
+    helpers.heard(2, 0)
     assert helpers.move_on(0) == 1
+
+
+def test_what_it_answered_before_the_last_requests_does_not_excuse_it() -> None:
+    helpers = support()
+    helpers.heard(1, 0)
+    assert helpers.move_on(TIMES.retries_max * RETRY_S) == 1
 
 
 def test_those_who_answer_and_never_help_are_passed_over_in_the_end() -> None:
@@ -88,7 +94,7 @@ def test_those_who_answer_and_never_help_are_passed_over_in_the_end() -> None:
     asked = []
     for _ in range(2 * PATIENT_TURNS + 1):
         asked.append(helpers.asked(0))
-        helpers.heard(helpers.asked(0))
+        helpers.heard(helpers.asked(0), 0)
         helpers.move_on(0)
     assert asked == [1, 2] * PATIENT_TURNS + [3]
 
@@ -162,7 +168,7 @@ def test_pending_starts_the_count_anew() -> None:
     for step in range(5):
         now = T(1) + FIRST + step * RETRY_S
         assert machine.due(0, now) == [AskForToken(1, 1)]
-        helpers.heard(1)
+        helpers.heard(1, now + MS)
         machine.pending(1, now + MS)
 
 
@@ -172,7 +178,7 @@ def test_after_the_instant_by_which_it_must_have_had_an_answer_pending_changes_n
     complete = T(1) + TIMES.completion_ns + TIMES.secondary_ns
     machine.due(0, complete - 2 * RETRY_S)
     machine.due(0, complete - RETRY_S)
-    helpers.heard(1)
+    helpers.heard(1, complete)
     machine.pending(1, complete)
     assert machine.due(0, complete)[0] == AskForToken(1, 2)
 

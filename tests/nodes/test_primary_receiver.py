@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.hierarchy.layer_makers import LAYERED, due, passed, said
 from tests.reformation.ballots import invite
 from tests.ring.makers import (
     EPOCH,
@@ -28,7 +29,17 @@ from isocast.ring.effects import Multicast, Persist, PromiseMade, RingInstalled,
 from isocast.ring.inputs import ControlRequested, JournalRead, TimerFired
 from isocast.ring.receiver import Mode
 from isocast.terms.ids import NO_EPOCH
-from isocast.wire.packets import ControlEntry, ControlKind, Join, Receipt, Repair, Suspect, Suspicion, Token
+from isocast.wire.packets import (
+    NO_LIMIT,
+    ControlEntry,
+    ControlKind,
+    Join,
+    Receipt,
+    Repair,
+    Suspect,
+    Suspicion,
+    Token,
+)
 
 
 def site(number: int = 2, chain: Chain | None = None) -> PrimaryReceiver:
@@ -125,3 +136,58 @@ def test_a_lost_disk_is_never_forgotten() -> None:
     machine = PrimaryReceiver(2, settings(), secret(2), blank(), forgot=True)
     assert machine.step(arrive(founding(), invite()), T(1)) == ()
     assert machine.snapshot().receiver.promised == NO_EPOCH
+
+
+# Head of a secondary group
+
+
+def headed(chain: Chain) -> PrimaryReceiver:
+    return PrimaryReceiver(1, LAYERED, secret(1), chain.state(), children=(4, 5))
+
+
+def reported(machine: PrimaryReceiver, now: int) -> list[tuple[int, int]]:
+    """(secstable, stable) of the tokens that a machine sends."""
+    sent = [packet for packet in packets(machine.step(TimerFired(), now)) if isinstance(packet, Token)]
+    return [(token.secstable, token.stable) for token in sent]
+
+
+def test_a_site_without_secondary_receivers_sets_no_limit() -> None:
+    machine = site(1)
+    assert reported(machine, T(1)) == [(NO_LIMIT, 0)]
+    assert machine.snapshot().group is None
+    assert machine.step(arrive(said(4, 1, Chain())), T(1) + MS) == ()
+
+
+def test_the_head_reports_what_its_group_holds_in_its_next_token() -> None:
+    """§4.1: "That R_P can infer state of the secondary group and transfer that information to the primary group"."""
+    chain = Chain().grow(6)
+    machine = headed(chain)
+    effects = machine.step(arrive(said(4, 4, chain), said(5, 5, chain)), T(7) - MS)
+    assert passed(effects) == [(4, 3), (5, 3)]
+    group = machine.snapshot().group
+    assert group is not None
+    assert group.floor == 3
+    assert reported(machine, T(7)) == [(3, 3)]
+
+
+def test_until_it_knows_anything_the_head_holds_everybody_up() -> None:
+    chain = Chain().grow(6)
+    assert reported(headed(chain), T(7)) == [(0, 0)]
+
+
+def test_the_head_is_woken_for_its_secondary_token() -> None:
+    chain = Chain().grow(6)
+    machine = headed(chain)
+    machine.step(TimerFired(), T(7))
+    deadlines = []
+    while machine.next_deadline() <= due(6):
+        deadlines.append(machine.next_deadline())
+        machine.step(TimerFired(), machine.next_deadline())
+    assert due(6) in deadlines
+
+
+def test_votes_name_members_and_no_secondary_receivers() -> None:
+    machine = headed(Chain())
+    machine.step(arrive(receipt(3, Chain()), said(4, 1, Chain())), T(1) - MS)
+    [vote] = [packet for packet in packets(machine.step(arrive(invite()), T(1) - MS)) if isinstance(packet, Join)]
+    assert vote.heard == (3,)

@@ -8,6 +8,7 @@ from tests.ring.makers import S1, SERVER, blank, secret, settings
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState, PrimarySource
 from isocast.nodes.reformation_server import ReformationServer, ServerState
+from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.inputs import TimerFired
 from isocast.simulation.host import Machine
 
@@ -18,10 +19,14 @@ def machines() -> list[Machine]:
         PrimaryReceiver(1, rules, secret(1), blank()),
         PrimarySource(S1, rules, OutboxState()),
         ReformationServer(SERVER, rules, 0, {}, ServerState()),
+        PrimaryReceiver(1, rules, secret(1), blank(), children=(4, 5)),
+        SecondaryReceiver(
+            4, rules, parent=1, siblings=(4, 5), backup=2, state=blank(), secret=secret(4), children=(6,)
+        ),
     ]
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(5))
 def test_every_role_keeps_the_contract_of_a_machine(place: int) -> None:
     """step(event, now) -> effects; next_deadline(); a frozen snapshot()."""
     machine = machines()[place]
@@ -31,7 +36,7 @@ def test_every_role_keeps_the_contract_of_a_machine(place: int) -> None:
     assert type(snapshot).__dataclass_params__.frozen
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(5))
 def test_the_same_inputs_give_the_same_effects(place: int) -> None:
     one, other = machines()[place], machines()[place]
     for now in (0, 5, 10**9):

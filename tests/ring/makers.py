@@ -166,7 +166,13 @@ class Chain:
         other.entries = list(self.entries)
         return other
 
-    def add(self, *messages: Data, control: tuple[ControlEntry, ...] = (), grants: tuple[Grant, ...] = ()) -> LogEntry:
+    def add(
+        self,
+        *messages: Data,
+        control: tuple[ControlEntry, ...] = (),
+        grants: tuple[Grant, ...] = (),
+        secstable: int = NO_LIMIT,
+    ) -> LogEntry:
         """The next token, acknowledging these messages."""
         number = self.head.token_number + 1
         owner, place = self.schedule.owner(number), (number - self.ring.first_token) // self.schedule.size
@@ -176,7 +182,7 @@ class Chain:
             0, self.ring.ballot, owner, number, self.schedule.instant(number), self.head.next_sequence, runs,
             () if self.order is OrderRule.SHUFFLE else interleave, control,
             digest_of(nonce(secret(owner), self.ring.ballot, place + 1)), nonce(secret(owner), self.ring.ballot, place),
-            stable if stable >= self.ring.first_token else 0, NO_LIMIT, grants, self.head.digest,
+            stable if stable >= self.ring.first_token else 0, secstable, grants, self.head.digest,
         )  # fmt: skip
         key = shuffle_key(token, self.head.reveal)
         found = {(held.sender, held.number): held for held in messages}

@@ -28,7 +28,7 @@ from isocast.ring.effects import EntryAppended, Multicast, Persist, RingSuspecte
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import OrderRule
 from isocast.ring.token import nonce
-from isocast.wire.packets import ControlEntry, ControlKind, Data, Grant, Suspicion, Token, digest_of
+from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Grant, Suspicion, Token, digest_of
 
 PROCESS = 4 * MS
 
@@ -142,6 +142,36 @@ def test_stable_is_what_every_member_holds() -> None:
         [token] = issued(receiver(owner, Chain().grow(tokens)), T(tokens + 1))
         stable.append(token.stable)
     assert stable == [0, 0, 1, 2, 3, 4]
+
+
+def reporting(*secstable: int) -> Chain:
+    """Tokens of three heads, one after the other."""
+    chain = Chain()
+    for floor in secstable:
+        chain.add(secstable=floor)
+    return chain
+
+
+def test_stable_is_what_every_group_holds_too() -> None:
+    """Protocol §6: sources drop on TOKEN.stable, so it waits for the group that is furthest behind."""
+    [token] = issued(receiver(1, reporting(9, 9, 9, 9, 2, 9)), T(7))
+    assert (token.stable, token.secstable) == (2, NO_LIMIT)
+    [token] = issued(receiver(1, reporting(9, 9, 9, 9, 9, 9)), T(7))
+    assert token.stable == 5
+
+
+def test_a_head_reports_its_group_and_heeds_it_at_once() -> None:
+    machine = receiver(1, reporting(9, 9, 9, 9, 9, 9))
+    machine.group_floor = 3
+    [token] = issued(machine, T(7))
+    assert (token.stable, token.secstable) == (3, 3)
+
+
+def test_without_every_heads_report_nothing_is_stable() -> None:
+    machine = receiver(1, reporting(9, 9, 9, 9, 9, 9))
+    del machine.reports[2]
+    [token] = issued(machine, T(7))
+    assert token.stable == 0
 
 
 def test_a_source_that_was_acknowledged_goes_on_at_its_next_number() -> None:

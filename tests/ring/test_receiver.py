@@ -84,7 +84,7 @@ def hear(machine: Receiver, now: int, *burst: Packet) -> tuple[Effect, ...]:
             case Repair():
                 machine.on_repair(packet, now)
             case RangeRequest():
-                machine.on_range_request(packet)
+                machine.on_range_request(packet, now)
             case _:
                 raise AssertionError(packet)
     return machine.take(now)
@@ -480,6 +480,62 @@ def test_what_everybody_holds_and_is_released_leaves_memory() -> None:
     effects = hear(machine, T(3) + 2, receipt(2, chain), receipt(3, chain))
     assert [effect for effect in effects if isinstance(effect, Collect)] == [Collect(1)]
     assert machine.ledger.collected == 1
+
+
+def collected(machine: Receiver, chain: Chain, now: int) -> int:
+    """What leaves memory once everything is certified and released."""
+    hear(machine, now, receipt(2, chain), receipt(3, chain))
+    machine.take(now + PERIOD)
+    return machine.ledger.collected
+
+
+def test_memory_waits_for_the_group_that_is_furthest_behind() -> None:
+    """Protocol §6: u ≤ min(t-m+1, secstable); §7: the minimum over heads, whoever spoke last."""
+    chain = Chain()
+    machine = receiver(9)
+    for secstable in (9, 2, 7, 9, 2, 7):
+        token = chain.add(secstable=secstable).token
+        hear(machine, token.instant, token)
+    assert machine.stability_floor() == 4
+    assert collected(machine, chain, T(6) + PERIOD) == 2
+
+
+def test_the_newest_report_of_each_head_counts() -> None:
+    chain = Chain()
+    machine = receiver(9)
+    for secstable in (9, 0, 9, 9, 3, 9):
+        token = chain.add(secstable=secstable).token
+        hear(machine, token.instant, token)
+    assert collected(machine, chain, T(6) + PERIOD) == 3
+
+
+def test_a_new_epoch_waits_for_every_heads_report_anew() -> None:
+    """Protocol §6: a new epoch restarts the count."""
+    chain = Chain().grow(3)
+    machine = receiver(1, chain)
+    assert set(machine.reports) == {1, 2, 3}
+    machine.install(following(chain), 3, (), T(4))
+    assert machine.reports == {}
+
+
+def test_a_restart_knows_what_the_heads_reported_in_its_log() -> None:
+    chain = Chain()
+    for secstable in (1, 2, 3):
+        chain.add(secstable=secstable)
+    machine = Receiver(1, settings(), secret(1), chain.state())
+    assert machine.reports == {1: 1, 2: 2, 3: 3}
+
+
+def test_repairs_for_secondary_receivers_are_their_own() -> None:
+    """§5.2 lets primary receivers take turns and hear each other's repairs; who is not in U is answered alone."""
+    rules = settings()
+    rules = replace(rules, timing=replace(rules.timing, nack_sets=2, release_delay_ns=0))
+    chain = Chain().grow(1)
+    machine = receiver(1, chain, rules)
+    [to_member] = hear(machine, T(1) + LATE, Nack(0, EPOCH, 3, 1, has_token=False, parts_held=0, listed=()))
+    [to_child] = hear(machine, T(1) + LATE, Nack(0, EPOCH, 4, 1, has_token=False, parts_held=0, listed=()))
+    repair = Repair(0, EPOCH, 1, chain.entries[0].token)
+    assert (to_member, to_child) == (Multicast(repair), Unicast(4, repair))
 
 
 # Orders from the reformation

@@ -15,6 +15,7 @@ from __future__ import annotations
 from isocast.ring.recovery import Recovery
 from isocast.ring.schedule import Schedule
 from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
 from isocast.terms.timing import Timing
 
 __all__ = ["SecondaryRecovery", "Support"]
@@ -39,7 +40,8 @@ class Support:
         self._turn = 0
         self._resorts = 0
         self._return_at = 0
-        self._answered = False
+        self._round_ns = timing.retries_max * (timing.secondary_retry_ns or timing.retry_ns)
+        self._answered_at = -NEVER
 
     def asked(self, now: int) -> NodeId:
         """Who is asked now."""
@@ -56,11 +58,11 @@ class Support:
         """Whether parent and backup are both given up for now."""
         return self._place > (self.backup is not None)
 
-    def heard(self, sender: NodeId) -> None:
+    def heard(self, sender: NodeId, now: int) -> None:
         """An answer came: if it is from whoever is asked, that one is alive, whatever it lacks."""
         chain = self._chain()
         if sender == chain[min(self._place, len(chain) - 1)]:
-            self._answered = True
+            self._answered_at = now
 
     def move_on(self, now: int) -> NodeId | None:
         """Turn to the next, k_r requests being in vain. Returns whoever was silent, None if it had answered.
@@ -68,7 +70,8 @@ class Support:
         The last resort is for those whose parent and backup are both silent, or have nothing to give for long: they
         may have lost their disks.
         """
-        asked, answered = self.asked(now), self._answered
+        asked = self.asked(now)
+        answered = now - self._round_ns < self._answered_at <= now
         self._resorts += self.last_resort
         chain = self._chain()
         patient = answered and self._turn % PATIENT_TURNS < PATIENT_TURNS - 1
@@ -76,7 +79,7 @@ class Support:
         self._place = (self._place + 1) % (own if patient else len(chain))
         self._turn += self._place == 0
         self._return_at = now + self._away_ns
-        self._answered = False
+        self._answered_at = -NEVER
         return None if answered else asked
 
     def _chain(self) -> list[NodeId]:

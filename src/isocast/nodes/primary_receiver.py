@@ -134,7 +134,7 @@ class PrimaryReceiver:
             case TokenPart():
                 receiver.on_part(packet, now)
             case RangeRequest():
-                receiver.on_range_request(packet)
+                receiver.on_range_request(packet, now)
             case Invite():
                 receiver.out.extend(member.on_invite(packet, now))
             case NewRing():

@@ -149,7 +149,7 @@ class SecondaryReceiver:
     def _on_packet(self, packet: Packet, now: int) -> None:
         receiver, following = self.receiver, self.following
         if isinstance(packet, Repair | Pending | RangeReply | Nack):
-            receiver.support.heard(packet.sender)
+            receiver.support.heard(packet.sender, now)
         match packet:
             case Token():
                 receiver.on_token(packet, now)
@@ -164,7 +164,7 @@ class SecondaryReceiver:
             case TokenPart():
                 receiver.on_part(packet, now)
             case RangeRequest():
-                receiver.on_range_request(packet)
+                receiver.on_range_request(packet, now)
             case Pending():
                 receiver.on_pending(packet, now)
             case NewRing():

@@ -48,6 +48,8 @@ class Member:
         self._joining: Epoch | None = None
         self._silences = 0
         self._repeated = False
+        self._invited = 0
+        self._refused_at: dict[NodeId, int] = {}
         self._next_at = 0
         self._reconciliation: Reconciliation | None = None
         self._asked: WantedTokens | WantedMessages | None = None
@@ -83,8 +85,16 @@ class Member:
             self._reconciliation = None
             return self._join(ballot, now)
         if ballot == receiver.promised > receiver.accepted:
+            # An invitation goes out k_r+2 times; more are copies, and do not show that the server lives.
+            self._invited += 1
+            if self._invited > self._timing.retries_max + 1:
+                return []
             self._silences = 0
             return [] if self._reconciliation else self._join(ballot, now)
+        refused_at = self._refused_at.get(invite.sender, -NEVER)
+        if refused_at <= now < refused_at + self._timing.grace_ns // 2:
+            return []
+        self._refused_at[invite.sender] = now
         refuse = Refuse(self._stripe, receiver.accepted, receiver.site, ballot, receiver.promised, receiver.held)
         return [Unicast(invite.sender, refuse)]
 
@@ -153,7 +163,7 @@ class Member:
     def _join(self, ballot: Epoch, now: int) -> list[Effect]:
         effects: list[Effect] = []
         if ballot != self._joining:
-            self._joining, self._silences, self._repeated = ballot, 0, False
+            self._joining, self._silences, self._repeated, self._invited = ballot, 0, False, 0
         elif self._silences == self._timing.retries_max:
             # The server of this ballot is silent: let another one start a higher ballot.
             effects.append(RingSuspected(self._receiver.held, ballot.server, Suspicion.SEALED))

@@ -66,6 +66,8 @@ class ReformationServer:
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
         self._barred: dict[NodeId, int] = {}
         self._faltered: dict[NodeId, int] = {}
+        self._told_at: dict[NodeId, int] = {}
+        self._stood_back = NO_EPOCH
         self._last_now = -NEVER
         self._out: list[Effect] = []
         if self.ring is None:
@@ -135,7 +137,7 @@ class ReformationServer:
         current = self.ring.ballot if self.ring else NO_EPOCH
         stranded = suspect.reason is Suspicion.STRANDED and suspect.promised == current
         if self.ring is not None and suspect.epoch < current and suspect.promised <= current and not stranded:
-            self._out.append(Unicast(suspect.sender, self.ring))
+            self._tell(suspect.sender, self.ring, now)
             return
         decisive = suspect.reason in _DECISIVE
         if self._stage is not Stage.IDLE and not (decisive and self._stage is Stage.PROBING):
@@ -153,6 +155,13 @@ class ReformationServer:
             case _:
                 self._note_falter(suspect, now)
                 self._wait(now)
+
+    def _tell(self, site: NodeId, ring: NewRing, now: int) -> None:
+        """Give a site that is behind the ring; not for every copy of what it said."""
+        told_at = self._told_at.get(site, -NEVER)
+        if not told_at <= now < told_at + self._timing.retry_ns // 2:
+            self._told_at[site] = now
+            self._out.append(Unicast(site, ring))
 
     def _note_falter(self, suspect: Suspect, now: int) -> None:
         """An owner that fails twice within a cycle would fail the next ring too: it stays off for a while."""
@@ -223,7 +232,9 @@ class ReformationServer:
         self._highest = max(self._highest, invite.ballot)
         mine = self._ballot.epoch if self._ballot else NO_EPOCH
         current = self.ring.ballot if self.ring else NO_EPOCH
-        if invite.ballot > max(mine, current) and self._stage is not Stage.IDLE:
+        if invite.ballot > max(mine, current, self._stood_back) and self._stage is not Stage.IDLE:
+            # Once for each ballot: copies of an invitation whose server is dead must not hold us up for ever.
+            self._stood_back = invite.ballot
             self._ballot = None
             self._stage = Stage.WAITING
             self._next_at = now + 2 * self._timing.reformation_ns + self._backoff()
@@ -322,7 +333,7 @@ class ReformationServer:
         """Count a vote; a member that missed the result gets it again."""
         self._highest = max(self._highest, vote.ballot)
         if self.ring is not None and vote.ballot <= self.ring.ballot and vote.epoch < self.ring.ballot:
-            self._out.append(Unicast(vote.sender, self.ring))
+            self._tell(vote.sender, self.ring, now)
             return
         ballot = self._ballot
         if ballot is None or vote.ballot != ballot.epoch:

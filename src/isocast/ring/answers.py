@@ -3,10 +3,14 @@
 A site that has the token names the messages it lacks. A site without the token cannot know what it lacks: it
 names what it holds, and whoever has the token sends the difference. Either way one request and its answers
 recover both.
+
+A request is small and its answer may be megabytes, so a request that somebody recorded and repeats must not be
+answered again and again: `Answered` knows those of late.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 from isocast.ring.entries import LogEntry
@@ -15,12 +19,37 @@ from isocast.wire.limits import HOLDING_BYTES, MAX_HOLDING_BITS, MAX_UDP, MAX_WH
 from isocast.wire.packets import Holding, Nack, Repairable, Token, TokenPart
 from isocast.wire.token_body import split_token, token_body
 
-__all__ = ["ANSWERS_MAX", "answers_to", "as_packets", "holdings"]
+__all__ = ["ANSWERS_MAX", "Answered", "answers_to", "as_packets", "holdings"]
 
 ANSWERS_MAX = 4_096
 """Repairs for one request: 4,096 of 1,472 bytes are 6 MB, half a second of 100 Mb/s; the next request goes on."""
 _BITMAP_BYTES = MAX_UDP - 1_024
 """For all holdings of one NACK; the rest is frame, fixed fields and the map of parts."""
+
+
+class Answered:
+    """The requests that were answered lately."""
+
+    def __init__(self, retry_ns: int) -> None:
+        """`retry_ns`: a site asks for the same again after this, give or take what its packets wait on the way."""
+        self._spacing_ns = retry_ns // 2
+        self._at: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        """Oldest first."""
+
+    def already(self, request: tuple[int, ...], now: int) -> bool:
+        """Whether this was answered too lately to be asked for again; if not, it counts as answered now."""
+        at = self._at.get(request)
+        if at is not None and self._is_recent(at, now):
+            return True
+        self._at.pop(request, None)
+        while self._at and not self._is_recent(next(iter(self._at.values())), now):
+            self._at.popitem(last=False)
+        self._at[request] = now
+        return False
+
+    def _is_recent(self, at: int, now: int) -> bool:
+        """Not so if the clock was set back meanwhile."""
+        return at <= now < at + self._spacing_ns
 
 
 def holdings(labels: Iterable[tuple[NodeId, int]]) -> tuple[Holding, ...]:

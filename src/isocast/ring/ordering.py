@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from isocast.ring.answers import as_packets
+from isocast.ring.answers import Answered, as_packets
 from isocast.ring.certificate import Certificates
 from isocast.ring.effects import (
     Effect,
@@ -91,6 +91,7 @@ class Ordering:
         self.clock_trusted = True
         """False while the driver knows that this site's own clock is out of its bound."""
         self._receipt_at = NEVER
+        self._answered = Answered(min(self.timing.retry_ns, self.timing.secondary_retry_ns or NEVER))
         self._told_at: dict[NodeId, int] = {}
         self._reminded: dict[NodeId, int] = {}
 
@@ -281,6 +282,16 @@ class Ordering:
             self.conflicts += 1
         elif self.certificates.receive(receipt.sender, receipt.held):
             self._certify()
+
+    def owes(self, site: NodeId, kind: int, first: int, last: int, now: int) -> bool:
+        """Whether a request for tokens deserves an answer: not what its sender has receipted, and not a copy.
+
+        Nobody asks in an epoch for what it receipted there: a receipt says that it is on the disk. Whoever does was
+        recorded and is repeated by somebody else.
+        """
+        if last <= self.certificates.receipts.get(site, 0):
+            return False
+        return not self._answered.already((site, kind, first, last), now)
 
     def _certify(self) -> None:
         """Raise `certified`: each change of U counts for what follows it, once the U before has certified it."""

@@ -188,6 +188,8 @@ class Receiver(Ordering):
             self.on_other_epoch(nack.epoch, nack.sender, now)
             return
         number = nack.token_number
+        if not self.owes(nack.sender, 0, number, number, now):
+            return
         entry = self.ledger.entries.get(number)
         if entry is not None:
             for item in answers_to(nack, entry):
@@ -215,8 +217,10 @@ class Receiver(Ordering):
             case TokenPart():
                 self.on_part(repair.item, now)
 
-    def on_range_request(self, request: RangeRequest) -> None:
+    def on_range_request(self, request: RangeRequest, now: int) -> None:
         """Send tokens of a range with their messages; what left memory comes from the journal."""
+        if not self.owes(request.sender, request.kind, request.first, request.last, now):
+            return
         last = min(request.last, self.held)
         if request.kind is Range.SEQUENCES or request.first > last:
             low = self.ledger.collected + 1

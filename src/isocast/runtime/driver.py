@@ -74,6 +74,8 @@ class Driver:
         """Called when packets or the timer were dealt with: for a role that has more to give its machine."""
         self.clock_judged: Callable[[ClockStatus], None] | None = None
         """Told when the clock is found outside its bound, or within it again."""
+        self.behind_ns = 0
+        """How late the present step is against the instant that was armed: so long the process did not get to run."""
         self._trusted = True
         self._running = False
         self._loop = loop
@@ -141,7 +143,8 @@ class Driver:
     def _wake(self) -> None:
         now = self.clock.now()
         if self._armed < NEVER:
-            self.counters.timer_lateness.observe(max(now - self._armed, 0))
+            self.behind_ns = max(now - self._armed, 0)
+            self.counters.timer_lateness.observe(self.behind_ns)
         self._armed = NEVER
         packets = self.channels.due(now)
         events: list[object] = [PacketsArrived(packets)] if packets else []
@@ -184,6 +187,8 @@ class Driver:
         if self.clock.jumped():
             # A clock set forward would make everything due at once: the machine is told before it looks at the time.
             events = (*self._judged(), *events)
+        if self._armed < NEVER:  # When the alarm rang, it was noted then.
+            self.behind_ns = max(self.clock.now() - self._armed, 0)
         effects: list[object] = []
         for event in events:
             effects += self.machine.step(event, self.clock.now())

@@ -214,7 +214,7 @@ class Listener:
     def _nowhere(self, busy: TransportError | None) -> IsocastError:
         if self._named:
             name = self._candidates[0].name
-            return IsocastError(f"{name} is in use, or this machine does not have its address: {busy}")
+            return TransportError(f"{name} is in use, or this machine does not have its address: {busy}")
         names = ", ".join([plan.name for plan in self._candidates])
         rule = f"every customer is in use ({names}): add one with start = false, for programs that listen"
         return ConfigurationError(self.market.file, "nodes", rule)

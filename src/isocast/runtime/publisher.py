@@ -101,6 +101,10 @@ class Publisher:
             (key + place.to_bytes(_PLACE_BYTES), whole[at : at + step])
             for place, at in enumerate(range(0, len(whole), step))
         ]
+        return await self.publish_messages(messages)
+
+    async def publish_messages(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
+        """The same for messages that the caller has cut, each with a key of its own: (key, records of events)."""
         labels: list[Label] = []
         async with self._turn:
             for at in range(0, len(messages), MAX_BATCH):

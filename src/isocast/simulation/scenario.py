@@ -237,7 +237,7 @@ def _layers(values: Values, receivers: int) -> Layers:
     sites = receivers + len(tree.secondary_sites)
     if sites >= FIRST_SERVER:
         raise values.error(
-            "secondaries", f"makes {sites:,} receivers in all; at most {FIRST_SERVER - 1:,} have a number"
+            "secondaries", f"makes {sites:,} receivers in all; there are numbers for {FIRST_SERVER - 1:,}"
         )
     return tree
 

@@ -179,6 +179,15 @@ class ReceiverHost:
             now_ns=now,
             late_after_ns=self._late_ns,
         )
+        if now - effect.due > self._late_ns:
+            # Of a late release one wants to know whether it was held, or whether this process came late to it.
+            self._context.log.warning(
+                "released late",
+                token=effect.entry.token.token_number,
+                sequence=effect.first_sequence,
+                late_ns=now - effect.due,
+                behind_ns=self.driver.behind_ns,
+            )
 
     def _opened(self, messages: Sequence[Data]) -> list[bytes]:
         """The payloads in the clear: from here on they are public."""

@@ -1,0 +1,234 @@
+"""What a show came to, from the journals and from what the nodes said last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from isocast.runtime.market import Grade, Market, NodeRole
+from isocast.runtime.showcase.evidence import Evidence
+from isocast.runtime.showcase.ledger import Ledger
+from isocast.runtime.showcase.releases import Figures, Quantiles, one_way_ns
+from isocast.runtime.showcase.story import Story
+from isocast.terms.formulas import Formula, latency
+from isocast.terms.instants import SECOND
+from isocast.terms.market import Mic
+
+__all__ = ["CustomerLine", "Summary", "sum_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerLine:
+    """One customer at the end."""
+
+    name: str
+    city: str
+    grade: Grade
+    messages: int
+    """In its journal; for a customer of the grade "latest" those that it took."""
+    events: int
+    gaps: int
+    """Sequences that it lacks; None are allowed to a complete one."""
+    gaps_seen: int
+    gaps_repaired: int
+    skipped: int
+    lost: int
+    """Packets that were lost on purpose on their way to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything, for people and programs."""
+
+    seconds: float
+    interrupted: bool
+    seed: int
+    loss: float
+    nodes: int
+    messages: int
+    events: int
+    published: int
+    by_floor: dict[Mic, int]
+    places: int
+    figures: Figures
+    formula: Formula
+    skew_bound_ns: int
+    lost: int
+    lost_at_receivers: int
+    kernel_drops: int
+    nacks: int
+    repairs: int
+    rings: int
+    suspicions: int
+    fairness_faults: int
+    gaps: int
+    early: int
+    customers: tuple[CustomerLine, ...]
+    story: Story
+    victim: str
+    faults: tuple[str, ...]
+    """What was wrong; empty: nothing."""
+
+    @property
+    def ratio(self) -> float:
+        """Measured latency to the formula's."""
+        return self.figures.latency_ns / SECOND / self.formula.value if self.formula.value else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        figures, story = self.figures, self.story
+        return {
+            "seconds": round(self.seconds, 3),
+            "interrupted": self.interrupted,
+            "seed": self.seed,
+            "loss": self.loss,
+            "nodes": self.nodes,
+            "messages": self.messages,
+            "events": self.events,
+            "events_published": self.published,
+            "events_by_floor": dict(self.by_floor),
+            "receivers": self.places,
+            "latency": {
+                "mean_s": _seconds(figures.latency_ns),
+                "formula_s": round(self.formula.value, 6),
+                "formula": str(self.formula),
+                "ratio": round(self.ratio, 4),
+                "mean_with_reformations_s": _seconds(figures.latency_all_ns),
+            },
+            "skew": {**_quantiles(figures.skew), "bound_s": _seconds(self.skew_bound_ns)},
+            "lateness": {**_quantiles(figures.lateness), "late": figures.late},
+            "releases_disturbed": figures.disturbed,
+            "packets_lost": self.lost,
+            "packets_lost_at_receivers": self.lost_at_receivers,
+            "kernel_drops": self.kernel_drops,
+            "nacks": self.nacks,
+            "repairs": self.repairs,
+            "rings": self.rings,
+            "suspicions": self.suspicions,
+            "fairness_faults": self.fairness_faults,
+            "gaps": self.gaps,
+            "early": self.early,
+            "customers": [
+                {
+                    "name": line.name,
+                    "city": line.city,
+                    "grade": line.grade.value,
+                    "messages": line.messages,
+                    "events": line.events,
+                    "gaps": line.gaps,
+                    "gaps_seen": line.gaps_seen,
+                    "gaps_repaired": line.gaps_repaired,
+                    "skipped": line.skipped,
+                    "packets_lost": line.lost,
+                }
+                for line in self.customers
+            ],
+            "killed": None
+            if not story.killed_at
+            else {
+                "name": story.victim,
+                "token": story.token_number,
+                "ring_without_it_s": _after(story, story.reformed_at),
+                "process_back_s": _after(story, story.started_at),
+                "on_the_ring_again_s": _after(story, story.whole_at),
+            },
+            "faults": list(self.faults),
+        }
+
+
+def _seconds(span_ns: float) -> float:
+    return round(span_ns / SECOND, 6)
+
+
+def _quantiles(values: Quantiles) -> dict[str, object]:
+    return {
+        "count": values.count,
+        "p50_s": _seconds(values.p50_ns),
+        "p99_s": _seconds(values.p99_ns),
+        "max_s": _seconds(values.max_ns),
+    }
+
+
+def _after(story: Story, instant: int) -> float | None:
+    return _seconds(instant - story.killed_at) if instant else None
+
+
+def sum_up(
+    market: Market,
+    evidence: Evidence,
+    ledger: Ledger,
+    story: Story,
+    *,
+    seconds: float,
+    interrupted: bool,
+    rings: int,
+    published: Mapping[Mic, int],
+) -> Summary:
+    """Put everything together."""
+    receivers = [plan.name for plan in market.receivers]
+    copies = evidence.copies
+    d_ns = one_way_ns(market, evidence.releases.sources)
+    faults = [*evidence.faults, *_said(ledger)]
+    plan = market.by_name.get(story.victim)
+    return Summary(
+        seconds=seconds,
+        interrupted=interrupted,
+        seed=market.impairment.seed,
+        loss=market.impairment.loss,
+        nodes=len(market.nodes),
+        messages=evidence.messages,
+        events=evidence.events,
+        published=sum(published.values()),
+        by_floor=evidence.by_floor,
+        places=len(receivers),
+        figures=evidence.releases.figures(story.absences()),
+        formula=latency(market.timing, d_ns, market.impairment.loss),
+        skew_bound_ns=market.timing.skew_bound_ns,
+        lost=ledger.total("injected_losses_total"),
+        lost_at_receivers=ledger.total("injected_losses_total", receivers),
+        kernel_drops=ledger.total("kernel_drops_total"),
+        nacks=ledger.total("naks_sent_total", receivers),
+        repairs=ledger.total("repairs_received_total", receivers),
+        rings=rings,
+        suspicions=ledger.total("suspicions_total", receivers),
+        fairness_faults=ledger.total("fairness_faults_total", receivers),
+        gaps=sum([copies[name].gaps for name in receivers]),
+        early=sum([copy.early for copy in copies.values()]),
+        customers=_customers(market, evidence, ledger),
+        story=story,
+        victim=plan.place.name if plan is not None and plan.place else story.victim,
+        faults=tuple(faults),
+    )
+
+
+def _said(ledger: Ledger) -> Sequence[str]:
+    """What the nodes themselves counted and must not have."""
+    wrong = {
+        "early_releases_total": "messages went out before their instant, as their nodes say",
+        "unopened_payloads_total": "payloads could not be opened",
+        "journal_alarms_total": "writes to a journal failed",
+        "store_alarms_total": "writes of protocol state failed",
+    }
+    return [f"{count} {text}" for name, text in wrong.items() if (count := ledger.total(name))]
+
+
+def _customers(market: Market, evidence: Evidence, ledger: Ledger) -> tuple[CustomerLine, ...]:
+    lines = []
+    for plan in market.by_role(NodeRole.CUSTOMER):
+        copy = evidence.copies.get(plan.name)
+        own = [plan.name]
+        lines.append(
+            CustomerLine(
+                name=plan.name,
+                city=plan.place.name if plan.place else "",
+                grade=plan.grade,
+                messages=ledger.total("messages_received_total", own) if copy is None else copy.messages,
+                events=ledger.total("events_received_total", own) if copy is None else copy.events,
+                gaps=0 if copy is None else copy.gaps,
+                gaps_seen=ledger.total("gaps_seen_total", own),
+                gaps_repaired=ledger.total("gaps_repaired_total", own),
+                skipped=ledger.total("messages_skipped_total", own),
+                lost=ledger.total("injected_losses_total", own),
+            )
+        )
+    return tuple(lines)
