@@ -4,7 +4,7 @@
     async with World(path) as world:
         await world.start()
         await world.publish("floor", trades(100))
-        await eventually(lambda: world.journalled("bank") == 100)
+        await world.until_journals_have(range(1, 101), "bank")
 
 Every file has a block 127.A.B.* and multicast groups and ports that nobody else has, so that tests run beside each
 other and beside a market of the person who runs them. Times are those of the profile `ci`, shortened: a message is
@@ -15,27 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from isocast.runtime.door import DoorError
 from isocast.runtime.founding import found_market
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.key_files import init_keys
 from isocast.runtime.market_file import load_market
 from isocast.runtime.process import NodeProcess
 from isocast.runtime.publisher import Publisher
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.runtime.supervisor import node_command
+from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
-__all__ = ["LAYERED", "SMALL", "Nodes", "World", "eventually", "market_file", "trades"]
+__all__ = ["LAYERED", "SMALL", "Nodes", "World", "eventually", "market_file", "run", "trades"]
+
+ResultT = TypeVar("ResultT")
 
 Nodes = Mapping[str, Mapping[str, object]]
 
@@ -129,14 +131,14 @@ async def eventually(holds: Callable[[], object], patience_s: float = PATIENCE_S
 
 
 class World:
-    """The nodes of one market in this event loop; leaves nothing open."""
+    """The nodes of one market in this event loop, or apart as processes of their own; leaves nothing open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.market = load_market(path)
         self.nodes: dict[str, NodeProcess] = {}
+        self.apart: dict[str, Process] = {}
         self._doors: dict[str, Publisher] = {}
-        self._closing = AsyncExitStack()
         found_market(self.market)
 
     async def __aenter__(self) -> Self:
@@ -147,12 +149,14 @@ class World:
     ) -> None:
         for door in self._doors.values():
             await door.close()
+        for name in list(self.apart):
+            await self.kill(name)
         for name in list(self.nodes):
             await self.stop(name)
 
     async def start(self, *names: str, ready: bool = True) -> None:
-        """Start nodes, all but customers' seats if none is named; wait until they can work."""
-        chosen = names or tuple(self.market.by_name)
+        """Start nodes, all that `isocast up` would if none is named; wait until they can work."""
+        chosen = names or tuple([plan.name for plan in self.market.nodes if plan.start])
         for name in chosen:
             process = NodeProcess(self.market, self.market.node(name))
             await process.start()
@@ -166,6 +170,17 @@ class World:
         await process.stop()
         assert process.failure is None, process.failure
 
+    async def start_apart(self, name: str) -> None:
+        """Start a node as a process of its own, which `kill` can kill."""
+        self.apart[name] = await asyncio.create_subprocess_exec(*node_command(self.path, name), stderr=DEVNULL)
+
+    async def kill(self, name: str) -> None:
+        """kill -9."""
+        process = self.apart.pop(name)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
     async def publish(self, source: str, events: EventArray, key: bytes | None = None) -> None:
         """Publish at a source's door; returns when its outbox has it."""
         if source not in self._doors:
@@ -174,15 +189,28 @@ class World:
 
     # What came of it ----------------------------------------------------------------------------
 
-    def payloads(self, name: str) -> list[tuple[int, bytes]]:
-        """(sequence, payload) of everything in a node's journal."""
+    def released(self, name: str) -> list[tuple[int, bytes]]:
+        """(sequence, payload) of everything in a node's journal, block after block."""
         where = self.market.directory_of(name) / "journal"
         found: list[tuple[int, bytes]] = []
-        for block in read_blocks(where):
-            found += zip(block.sequences, [message[3] for message in block.messages()], strict=True)
+        for block in read_blocks(where) if where.exists() else ():
+            found += zip(block.sequences, [payload for _, _, _, payload in block.messages()], strict=True)
         return found
 
     def ids(self, name: str) -> list[int]:
         """The events of a node's journal, by their ids."""
-        where = self.market.directory_of(name) / "journal"
-        return [int(number) for block in read_blocks(where) for number in block.events["id"]]
+        return [int(number) for _, payload in self.released(name) for number in events_view(payload)["id"]]
+
+    def alarms(self, name: str) -> list[str]:
+        """What a node complains of, by code."""
+        return [alarm.code for alarm in self.nodes[name].monitor.alarms.list()]
+
+    async def until_journals_have(self, ids: Iterable[int], *names: str) -> None:
+        """Wait until the journals of nodes have exactly these events, in this order."""
+        wanted = list(ids)
+        await eventually(lambda: all(self.ids(name) == wanted for name in names))
+
+
+def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run a test's work; whatever hangs ends."""
+    return asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))

@@ -1,4 +1,4 @@
-"""The coasts of the demo's map, drawn by hand: a few dozen corners to a continent, enough to know where London is."""
+"""The coasts of the map, drawn by hand: a few dozen corners to a continent, enough to know where London is."""
 
 from __future__ import annotations
 

@@ -1,30 +1,16 @@
-"""The picture of the README: `python -m isocast.cli.live_picture docs/assets/demo.svg` draws one frame of the demo.
-
-The file stands alone: it asks no other server for fonts.
-"""
+"""A frame of a terminal as SVG that stands alone: it asks no other server for fonts."""
 
 from __future__ import annotations
 
 import io
 import re
-import sys
-from pathlib import Path
 
 from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 
-from isocast.cli.live import beats
-from isocast.cli.live_story import demo_scenario
-from isocast.cli.live_view import frame
-from isocast.cli.live_watch import watch
-from isocast.terms.instants import SECOND
+__all__ = ["picture"]
 
-__all__ = ["main", "picture"]
-
-_SIZE = (100, 40)
-_AT_NS = 23 * SECOND + 350 * SECOND // 1000
-"""London is back and catches up; repairs are under way."""
 _BLANK = "&#160;"
 _DOTS = re.compile("[\u2800-\u28ff]")
 _CELL = 12.2
@@ -37,17 +23,11 @@ _COLOURS = [_DARK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _LIGHT]
 _THEME = TerminalTheme(_DARK, _LIGHT, _COLOURS, _COLOURS)
 
 
-def picture(at_ns: int = _AT_NS) -> str:
-    """One frame as SVG; the same every time."""
-    scenario = demo_scenario()
-    scene, run = watch(scenario, scenario.seed)
-    for _ in beats(scene, run):
-        if scene.now >= at_ns:
-            break
-    width, height = _SIZE
+def picture(frame: RenderableType, width: int, height: int, title: str) -> str:
+    """One frame of so many characters, with a title above it."""
     console = Console(width=width, height=height, record=True, file=io.StringIO(), force_terminal=True)
-    console.print(frame(scene, run, width, height))
-    drawn = console.export_svg(title="isocast demo", theme=_THEME, code_format=_format(), unique_id="isocast")
+    console.print(frame)
+    drawn = console.export_svg(title=title, theme=_THEME, code_format=_format(), unique_id="isocast")
     return re.sub(
         r'(<text [^>]*?)x="([^"]+)"([^>]*?)textLength="([^"]+)"([^>]*>)([^<]*)</text>', _without_blanks, drawn
     )
@@ -85,12 +65,3 @@ def _without_blanks(found: re.Match[str]) -> str:
             ]
         )
     return f'{before}x="{place:.1f}"{between}textLength="{width:.1f}"{after}{shown}</text>'
-
-
-def main(path: str) -> None:
-    """Write it."""
-    Path(path).write_text(picture(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -47,6 +47,8 @@ for _name, _place in {
     "demo": "demo:demo",
     "node": "node:node",
     "up": "up:up",
+    "publish": "publish:publish",
+    "listen": "listen:listen",
     "sim": "sim:app",
     "plan": "plan:app",
     "journal": "journal:app",

@@ -134,6 +134,42 @@ def _shown(name: str, value: object) -> str:
 @app.command(
     help_epilogue="""Examples:
 
+    isocast sim show
+
+    isocast sim show scenarios/partition.toml --speed 5
+
+Exit code: 0 safe, 1 a checker found a violation. Ctrl-C ends it with its summary.
+"""
+)
+def show(
+    scenario: Path | None = None,
+    /,
+    *,
+    seed: _Seed | None = None,
+    speed: Annotated[float | None, Parameter(validator=Number(gt=0, lte=1000))] = None,
+    headless: _Flag = False,
+) -> int:
+    """Show a scenario live: cities, token, losses, repairs, releases and their skew, under the checkers.
+
+    Parameters
+    ----------
+    scenario
+        A TOML file; without one, ten cities through losses, a crash and a return.
+    seed
+        The seed, if not the scenario's own. The same seed gives the same run.
+    speed
+        Seconds of the market for each second on the wall; 1 if left out, and without a live view as fast as it goes.
+    headless
+        Print lines instead of a live view, as happens anyway where there is no terminal.
+    """
+    from isocast.cli.sim_show import show_scenario
+
+    return show_scenario(scenario, seed, speed, headless=headless)
+
+
+@app.command(
+    help_epilogue="""Examples:
+
     isocast sim swarm --seeds 500
 
     isocast sim swarm --seeds 500 --mutant collect-one-early

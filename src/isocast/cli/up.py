@@ -71,7 +71,8 @@ def _up(
     from isocast.runtime.market_file import load_market
 
     market = load_market(config)
-    plans = list(market.nodes) if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
+    started = [plan for plan in market.nodes if plan.start]
+    plans = started if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
     report = UpReport(market, config, len(plans), as_json=json)
     _prepare(market, plans, report, whole=only is None, new=new)
     if logs is not None:

@@ -207,11 +207,30 @@ def _customers(places: Sequence[City], names: Sequence[str], lower: Sequence[str
             retransmit=["archive"],
             grade=Grade.COMPLETE.value,
         ),
-        _node("ticker", NodeRole.CUSTOMER, 3, places[-1], lines=[names[-1], names[0]], grade=Grade.LATEST.value),
+        _node(
+            "ticker",
+            NodeRole.CUSTOMER,
+            3,
+            places[-1],
+            lines=[names[-1], names[0]],
+            retransmit=["archive"],
+            grade=Grade.LATEST.value,
+        ),
     ]
+    desk = _node(
+        "desk",
+        NodeRole.CUSTOMER,
+        4,
+        places[0],
+        http_port=0,
+        lines=[names[0], names[1]],
+        retransmit=["archive"],
+        start=False,
+    )
     return [
         *_block("Retransmit servers keep what was released and repair what customers missed.", [archive]),
         *_block(
             "Customers hear two or more lines. Complete: every message. Latest: the newest, without waiting.", customers
         ),
+        *_block("A place for isocast listen, and for programs of yours: isocast up does not start it.", [desk]),
     ]

@@ -66,6 +66,16 @@ class Publisher:
         self._turn = asyncio.Lock()
 
     @property
+    def name(self) -> str:
+        """The source."""
+        return self._plan.name
+
+    @property
+    def address(self) -> str:
+        """Where its door is."""
+        return f"{self._plan.address}:{self._plan.tcp_port}"
+
+    @property
     def events_per_message(self) -> int:
         """How many events travel together."""
         return self._market.events_per_payload

@@ -78,6 +78,34 @@ def test_a_datagram_takes_at_least_the_delay_between_its_cities_and_a_group_reac
         assert lab.lateness().user_namespace is (user_namespace is True or os.geteuid() != 0)
 
 
+CONNECT = """
+import os, socket, sys
+own, there, group = sys.argv[1:]
+for core in sorted(os.sched_getaffinity(0)):
+    os.sched_setaffinity(0, {core})  # The kernel caches routes for each core.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+        s.sendto(b"", (group, 5001))
+    with socket.socket() as s:
+        print(s.connect_ex((there, 5002)))
+"""
+LISTEN = """
+import socket, sys, time
+with socket.create_server((sys.argv[1], 5002)):
+    print("up", flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("addresses", [None, ON_LOOPBACK], ids=["own-addresses", "loopback-addresses"])
+def test_tcp_connects_after_a_multicast_too(addresses: dict[str, list[str]] | None) -> None:
+    """A multicast route that the kernel holds to be the same as a unicast one makes TCP's network unreachable."""
+    with Lab(CITIES, scale=0.1, addresses=addresses) as lab:
+        start_inside(lab, "ldn", LISTEN, lab.address("ldn"))
+        codes = run_inside(lab, "ny", python(CONNECT, lab.address("ny"), lab.address("ldn"), GROUP))
+    assert set(codes.split()) == {"0"}
+
+
 def test_about_the_share_that_is_said_gets_lost_and_the_rest_arrives() -> None:
     with Lab({"a": None, "b": None}, loss=0.2, seed=4) as lab:
         ear = """

@@ -25,7 +25,7 @@ from isocast.terms.ids import Label
 
 __all__ = ["accepted_labels", "floor_command", "main"]
 
-_BEAT_S = 0.04
+_BEAT_S = 0.1
 """Between two batches: what happened meanwhile."""
 _EVENTS_PER_S = 80.0
 """Of a synthetic floor in its own time."""

@@ -115,7 +115,7 @@ def _furniture(world: World, place: int, index: int) -> Iterator[Request]:
     yield link_up(index)
     for address in own:
         yield add_address(index, address)
-    yield add_route(index, _MULTICAST, _MULTICAST_PREFIX, own[0])
+    yield add_route(index, _MULTICAST, _MULTICAST_PREFIX, own[0], priority=1)
     for other, site in enumerate(world.sites):
         if other != place:
             for address in site.addresses:

@@ -44,7 +44,7 @@ _IFLA_INET6_ADDR_GEN_MODE = 8
 _ADDR_GEN_NONE = b"\x01"
 _DEVCONF_ROUTE_LOCALNET = 26
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DST, _RTA_OIF, _RTA_PREFSRC = 1, 4, 7
+_RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC = 1, 4, 6, 7
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_PERMANENT = 0x80
 _IFF_UP = 1
@@ -107,10 +107,16 @@ def _address_body(index: int, address: str, prefix: int) -> bytes:
     return body + _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
 
 
-def add_route(index: int, destination: str, prefix: int, source: str) -> Request:
-    """Reach an address or a network directly by an interface, from `source` unless the socket says otherwise."""
+def add_route(index: int, destination: str, prefix: int, source: str, *, priority: int = 0) -> Request:
+    """Reach an address or a network directly by an interface, from `source` unless the socket says otherwise.
+
+    Routes that differ in nothing but their destination are one to the kernel, with one cache: a multicast packet then
+    leaves its mark on unicast routes, and TCP is told that the network is unreachable. Another priority parts them.
+    """
     body = _ROUTE.pack(socket.AF_INET, prefix, 0, 0, _TABLE_MAIN, _PROTOCOL_STATIC, _SCOPE_LINK, _TYPE_UNICAST, 0)
     body += _attribute(_RTA_DST, socket.inet_aton(destination)) + _attribute(_RTA_OIF, _number(index))
+    if priority:
+        body += _attribute(_RTA_PRIORITY, _number(priority))
     return _RTM_NEWROUTE, _F_CREATE | _F_REPLACE, body + _attribute(_RTA_PREFSRC, socket.inet_aton(source))
 
 

@@ -1,4 +1,4 @@
-"""The show from beginning to end: processes start, floors publish, one is killed, all settles, the journals are read."""
+"""The show from beginning to end: processes start, floors publish, one is killed, all settles, journals are read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from isocast.runtime.showcase.evidence import read_evidence
 from isocast.runtime.showcase.feeding import Feed
 from isocast.runtime.showcase.floors import FLOORS
 from isocast.runtime.showcase.notes import Note, Tone
+from isocast.runtime.showcase.releases import one_way_ns
 from isocast.runtime.showcase.staging import Stage
 from isocast.runtime.showcase.story import Story
 from isocast.runtime.showcase.summary import Summary, sum_up
@@ -88,6 +89,11 @@ class Show:
     def share(self) -> float:
         """How much of it is over."""
         return min(self.elapsed_s / self.settings.seconds, 1.0)
+
+    @property
+    def one_way_ns(self) -> int:
+        """d of the formula, for what was released so far."""
+        return one_way_ns(self.market, self.watch.releases.sources)
 
     def hurry(self) -> None:
         """End early: close the floors, let everything settle and sum up; asked again, sum up at once."""

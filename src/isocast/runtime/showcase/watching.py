@@ -25,6 +25,7 @@ from isocast.runtime.status_poll import Answer, Target, poll
 __all__ = ["RingView", "Watch"]
 
 _CHUNKS_SHOWN = 128
+_REPAIRS_KEPT = 32
 _NAMES_MOST = 2
 _ANSWER_S = 1.5
 
@@ -70,6 +71,10 @@ class Watch:
         self.releases = Releases(market)
         self.recent: deque[Chunk] = deque(maxlen=_CHUNKS_SHOWN)
         """The newest tokens that every place has released."""
+        self.losses: dict[str, int] = {}
+        """When somebody was last seen to have lost packets, by the system clock."""
+        self.repairs: deque[tuple[int, str, str]] = deque(maxlen=_REPAIRS_KEPT)
+        """Lately: when repairs were seen, from whom and to whom."""
         self._note = note
         self._targets = [Target(plan.address, plan.http_port, plan.name) for plan in market.nodes if plan.http_port]
         self._cursors: dict[str, JournalCursor] = {}
@@ -121,6 +126,7 @@ class Watch:
         for answer in await poll(self._targets, seconds=seconds):
             self.answers[answer.target.name] = answer
             if answer.status is not None:
+                self._see_packets(answer.status)
                 self.ledger.enter(answer.status)
                 self._see_ring(answer.status)
                 self._see_alarms(answer.status)
@@ -163,6 +169,20 @@ class Watch:
         missing = " and ".join(away) if len(away) <= _NAMES_MOST else f"{len(away)} of them"
         who = f"{len(ring.members)} cities, without {missing}" if away else f"all {len(ring.members)} cities"
         self._note(Tone.RING, f"The ring {'forms' if first else 're-forms'}, epoch {ring.epoch}: {who}")
+
+    def _see_packets(self, status: NodeStatus) -> None:
+        """Losses and repairs since the last look; who is asked is always the owner, or a secondary's parent."""
+        before = self.ledger.newest(status.name)
+        if before is None or before.pid != status.pid:
+            return
+        if status.totals.get("injected_losses_total", 0) > before.totals.get("injected_losses_total", 0):
+            self.losses[status.name] = status.at_ns
+        ring, plan = self.ring, self.market.by_name.get(status.name)
+        if ring is None or plan is None or not plan.role.is_receiver:
+            return
+        if status.totals.get("repairs_received_total", 0) > before.totals.get("repairs_received_total", 0):
+            giver = plan.parent or ring.owner(ring.token_at(status.at_ns))
+            self.repairs.append((status.at_ns, giver, status.name))
 
     def _see_alarms(self, status: NodeStatus) -> None:
         for alarm in status.alarms:

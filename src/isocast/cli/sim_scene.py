@@ -1,4 +1,4 @@
-"""What the demo shows of a run: figures of each city, releases of each token, and what happened, in words.
+"""What is shown of a run: figures of each city, releases of each token, and what happened, in words.
 
 It watches from outside. Facts come from the recorder, losses from the network, requests and repairs from receivers that
 say what passes through them; nothing here changes what the machines do.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TypeAlias
 
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
-from isocast.cli.live_releases import Releases
+from isocast.cli.sim_releases import Releases
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.schedule import Schedule
+from isocast.runtime.showcase.notes import Note, Tone
 from isocast.simulation.network import Burst
 from isocast.simulation.scenario import Scenario
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
@@ -23,7 +23,7 @@ from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
-__all__ = ["Key", "Note", "Scene", "Site", "Tone"]
+__all__ = ["Key", "Scene", "Site"]
 
 Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 """A message by its label, or a token, or a part of one."""
@@ -41,24 +41,6 @@ _REASONS = {
     Suspicion.CLOCK: "a token came before its time",
     Suspicion.SEALED: "the ballot went silent",
 }
-
-
-class Tone(StrEnum):
-    """How a line of the log is meant."""
-
-    TOKEN = "token"  # noqa: S105  # no secret
-    REPAIR = "repair"
-    TROUBLE = "trouble"
-    RING = "ring"
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One line of the log."""
-
-    at: int
-    tone: Tone
-    text: str
 
 
 @dataclass(slots=True)

@@ -1,59 +1,61 @@
-"""Drives the demo: virtual time at the pace of the clock on the wall, frames on a terminal, lines elsewhere."""
+"""`isocast sim show`: virtual time at the pace of the clock on the wall, frames on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 
-from isocast.cli.live_scene import Note, Scene, Tone
-from isocast.cli.live_story import demo_scenario
-from isocast.cli.live_summary import next_steps, summary
-from isocast.cli.live_watch import watch
+from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line
+from isocast.cli.sim_scene import Scene
+from isocast.cli.sim_summary import next_steps, summary
+from isocast.cli.sim_watch import watch
+from isocast.runtime.showcase.notes import Note, Tone
+from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND, to_seconds
 
-__all__ = ["DemoOptions", "beats", "run_demo"]
+__all__ = ["beats", "show_scenario", "ten_cities"]
+
+_TEN_CITIES = "ten-cities.toml"
+"""Comes with the package; scenarios/ has it too."""
 
 _FRAMES_PER_S = 10
 _BEATS_PER_STEP = 12
-"""Of a step of `TimedRun.run`, a quarter of a token period: some 20 ms with the demo's times."""
+"""Of a step of `TimedRun.run`, a quarter of a token period: some 20 ms at a token a second."""
 _SETTLING_MAX_NS = 120 * SECOND
 """Long after everything should have come right; then the checkers say what has not."""
 _STATUS_EVERY_NS = 5 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOptions:
-    """What the command line says."""
-
-    seconds: float | None = None
-    speed: float | None = None
-    headless: bool = False
-    seed: int | None = None
-    loss: float | None = None
-    sites: int | None = None
+def ten_cities() -> Scenario:
+    """Ten cities: quiet, losses, a crash, a return."""
+    text = files("isocast.cli").joinpath(_TEN_CITIES).read_text(encoding="utf-8")
+    return scenario_from_mapping(tomllib.loads(text), _TEN_CITIES)
 
 
-def run_demo(options: DemoOptions) -> int:
-    """Show the story to its end, or to Ctrl-C; then sum up. 1 if a checker found a violation."""
-    scenario = demo_scenario(options.seconds, options.loss, options.sites)
-    seed = scenario.seed if options.seed is None else options.seed
+def show_scenario(file: Path | None, seed: int | None, speed: float | None, *, headless: bool) -> int:
+    """Show a scenario to its end, or to Ctrl-C; then sum up. 1 if a checker found a violation."""
+    scenario = ten_cities() if file is None else load_scenario(file)
+    if scenario.protocol != "timed" or scenario.exchange is not None:
+        rule = "only the timed protocol is shown; `isocast sim run` reports its figures"
+        raise ConfigurationError(str(file), "protocol", rule)
+    seed = scenario.seed if seed is None else seed
     scene, run = watch(scenario, seed)
     interrupted = False
     try:
-        if options.headless or not _can_draw():
-            _lines(scene, run, options.speed)
+        if headless or not can_draw():
+            _lines(scene, run, speed)
         else:
-            _frames(scene, run, options.speed or 1.0)
+            _frames(scene, run, speed or 1.0)
     except KeyboardInterrupt:
         interrupted = True
-    for text in summary(scene, run, seed, interrupted=interrupted):
-        line(text)
-    for text in next_steps(seed, standard=options.sites is None and options.loss is None and options.seconds is None):
+    for text in (*summary(scene, run, seed, interrupted=interrupted), *next_steps(file, seed)):
         line(text)
     return 1 if run.violations() else 0
 
@@ -81,12 +83,6 @@ def beats(scene: Scene, run: TimedRun) -> Iterator[None]:
     run.finish()
 
 
-def _can_draw() -> bool:
-    """Whether standard output is a terminal that understands colours and braille."""
-    encoding = (sys.stdout.encoding or "").casefold().replace("-", "")
-    return sys.stdout.isatty() and encoding == "utf8" and os.environ.get("TERM", "dumb") != "dumb"
-
-
 class _Pace:
     """Keeps virtual time from running ahead of the wall's."""
 
@@ -106,7 +102,7 @@ def _frames(scene: Scene, run: TimedRun, speed: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from isocast.cli.live_view import frame
+    from isocast.cli.sim_view import frame
 
     console = Console()
     pace = _Pace(speed)

@@ -1,20 +1,18 @@
-"""One frame of the demo: header, map, counters, a row for each city, curves and log, for any size of terminal."""
+"""One frame of a simulated market: header, map, counters, a row for each city, curves and log, for any terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
-from rich.align import Align
 from rich.console import Group, RenderableType
 from rich.layout import Layout
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from isocast.cli.live_map import Line, Mark, draw_map, height_for
-from isocast.cli.live_scene import Note, Scene, Site, Tone
-from isocast.cli.live_watch import state_of
+from isocast.cli.live_map import Line, Mark, height_for
+from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
+from isocast.cli.sim_scene import Scene, Site
+from isocast.cli.sim_watch import state_of
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import MILLISECOND, to_seconds
@@ -26,19 +24,6 @@ _ROOMY = (96, 34)
 _NAMES_MOST = 2
 _ROWS_LEAST = 10
 """Of cities, before the map gets more room."""
-_BARS = "▁▂▃▄▅▆▇█"
-_MOTTO = "one sequence, one instant"
-
-_TONES = {Tone.TOKEN: "color(245)", Tone.REPAIR: "green", Tone.TROUBLE: "bold red", Tone.RING: "bold cyan"}
-_STATES = {
-    "token": ("◆ token", "bold yellow"),
-    "ring": ("● ring", "cyan"),
-    "outside": ("○ outside", "magenta"),
-    "ballot": ("◌ ballot", "magenta"),
-    "start": ("◌ start", "color(245)"),
-    "down": ("✖ down", "bold red"),
-}
-"""A city's state as it is written, and its colour."""
 
 
 def frame(scene: Scene, run: TimedRun, width: int, height: int) -> RenderableType:
@@ -57,16 +42,16 @@ def _roomy(scene: Scene, run: TimedRun, width: int, height: int) -> Layout:
     layout.split_column(
         Layout(_header(scene, width), size=1),
         Layout(name="upper", size=upper + 2),
-        Layout(_panel(_sites(scene, run, shown, wide=True), title), size=shown + 3),
+        Layout(panel(_sites(scene, run, shown, wide=True), title), size=shown + 3),
         Layout(name="lower"),
     )
     layout["upper"].split_row(
-        Layout(_panel(_map(scene, run, columns, upper), "The world"), name="map"),
-        Layout(_panel(_counters(scene, run, roomy=True), "The sequence"), size=side),
+        Layout(panel(_map(scene, run, columns, upper), "The world"), name="map"),
+        Layout(panel(_counters(scene, run, roomy=True), "The sequence"), size=side),
     )
     layout["lower"].split_row(
-        Layout(_panel(_curves(scene, curves - 2), "Releases (§5)"), size=curves),
-        Layout(_panel(_log(scene, height), "What happens")),
+        Layout(panel(_curves(scene, curves - 2), "Releases (§5)"), size=curves),
+        Layout(panel(log(scene.notes, height), "What happens")),
     )
     return layout
 
@@ -80,24 +65,13 @@ def _compact(scene: Scene, run: TimedRun, width: int, height: int) -> Layout:
         Layout(_header(scene, width), size=1),
         Layout(name="upper", size=upper),
         Layout(_sites(scene, run, rows, wide=False), size=rows + 1),
-        Layout(_log(scene, height)),
+        Layout(log(scene.notes, height)),
     )
     layout["upper"].split_row(
         Layout(_map(scene, run, width - side - 1, upper)),
         Layout(_counters(scene, run, roomy=False), size=side),
     )
     return layout
-
-
-def _panel(content: RenderableType, title: str) -> Panel:
-    return Panel(
-        content,
-        title=Text(title, style="bold color(252)"),
-        title_align="left",
-        box=box.ROUNDED,
-        border_style="color(239)",
-        padding=0,
-    )
 
 
 # Header -------------------------------------------------------------------------------------------
@@ -128,32 +102,22 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _header(scene: Scene, width: int) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(" Isocast ", style="bold black on yellow")
-    text.append(f" {to_seconds(scene.now):5.1f} s  ", style="bold")
     words, style = phase(scene)
-    text.append(words, style=style)
-    room = width - text.cell_len - len(_MOTTO) - 1
-    if room > 0:
-        text.append(" " * room + _MOTTO, style="color(245)")
-    return text
+    return header(to_seconds(scene.now), words, style, Text(MOTTO, style=FAINT), width)
 
 
 # Map ----------------------------------------------------------------------------------------------
 
 
 def _map(scene: Scene, run: TimedRun, columns: int, rows: int) -> RenderableType:
-    """As wide as its height allows, and a little wider: better a stretched world than an empty sea."""
-    wide = min(columns, round(1.3 * rows * columns / height_for(columns)))
     marks = [_mark(scene, run, site) for site in scene.sites.values()]
-    drawn = draw_map(max(wide, 20), rows, [mark for mark in marks if mark], _lines(scene))
-    return Align.center(drawn)
+    return fitted_map(columns, rows, [mark for mark in marks if mark], _lines(scene))
 
 
 def _mark(scene: Scene, run: TimedRun, site: Site) -> Mark | None:
     if site.place is None:
         return None
-    shown, style = _STATES[state_of(scene, run, site)]
+    shown, style = STATES[state_of(scene, run, site)]
     if site.up and scene.now < site.flash_until:
         style = "bold black on bright_red"
     elif scene.holder == site.site and site.up:
@@ -180,12 +144,7 @@ def _lines(scene: Scene) -> list[Line]:
 
 
 def _counters(scene: Scene, run: TimedRun, *, roomy: bool) -> RenderableType:
-    table = Table.grid(padding=(0, 1), pad_edge=True)
-    table.add_column(style="color(245)", no_wrap=True, min_width=10)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for name, value, style in _counted(scene, run, roomy=roomy):
-        table.add_row(name, Text(value, style=style))
-    return table
+    return figures(_counted(scene, run, roomy=roomy))
 
 
 def _counted(scene: Scene, run: TimedRun, *, roomy: bool) -> list[tuple[str, str, str]]:
@@ -193,7 +152,7 @@ def _counted(scene: Scene, run: TimedRun, *, roomy: bool) -> list[tuple[str, str
     rows = [("token", f"{scene.token.token_number if scene.token else 0}, epoch {scene.epoch or 0}", "bold yellow")]
     due = scene.next_token()
     if due is None:
-        rows.append(("next", "no ring yet", "color(245)"))
+        rows.append(("next", "no ring yet", FAINT))
     else:
         wait = to_seconds(due[2] - scene.now)
         on_time = scene.now <= due[2] + scene.scenario.timing.late_ns
@@ -234,7 +193,7 @@ def _bound(scene: Scene) -> str:
 
 
 def _sites(scene: Scene, run: TimedRun, shown: int, *, wide: bool) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=wide, header_style="color(245)")
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=wide, header_style=FAINT)
     table.add_column(" city", no_wrap=True)
     table.add_column("state", no_wrap=True, min_width=9)
     names = ("h", "released", "waiting", "lost", "repaired", "NACKs", "repairs", "clock µs", "off µs")
@@ -250,7 +209,7 @@ def _sites(scene: Scene, run: TimedRun, shown: int, *, wide: bool) -> Renderable
 def _site(scene: Scene, run: TimedRun, site: Site) -> list[Text]:
     host = run.world.hosts[site.site]
     machine = host.machine
-    word, style = _STATES[state_of(scene, run, site)]
+    word, style = STATES[state_of(scene, run, site)]
     held = waiting = "–"
     if isinstance(machine, PrimaryReceiver):
         snapshot = machine.receiver.snapshot()
@@ -279,7 +238,7 @@ def _offset(scene: Scene, offset_ns: int | None) -> Text:
     return Text(f"{offset_ns / 1000:+,.0f}")
 
 
-# Curves and log -----------------------------------------------------------------------------------
+# Curves -------------------------------------------------------------------------------------------
 
 
 def _curves(scene: Scene, width: int) -> RenderableType:
@@ -295,30 +254,9 @@ def _curves(scene: Scene, width: int) -> RenderableType:
     latency = f"{to_seconds(last.latency_ns) if last else 0:.2f} s"
     return Group(
         Text.assemble(" skew ", (skew, "bold"), f", 2ε = {_bound(scene)} µs"),
-        *_bars([chunk.skew_ns for chunk in chunks], timing.skew_bound_ns, calm),
+        *bars([chunk.skew_ns for chunk in chunks], timing.skew_bound_ns, calm),
         Text(""),
         Text.assemble(" latency ", (latency, "bold"), f", formula {to_seconds(round(formula_ns)):.2f} s"),
-        *_bars([chunk.latency_ns for chunk in chunks], top_ns, waits),
-        Text(" = d+τ_t/2+τ_t·p/(1-p)+Δ_A", style="color(245)"),
+        *bars([chunk.latency_ns for chunk in chunks], top_ns, waits),
+        Text(" = d+τ_t/2+τ_t·p/(1-p)+Δ_A", style=FAINT),
     )
-
-
-def _bars(values: Sequence[float], top: float, styles: Sequence[str]) -> tuple[Text, Text]:
-    """Two rows of eighths of a character; both full stand for `top`."""
-    steps = len(_BARS)
-    upper, lower = Text(" "), Text(" ")
-    for value, style in zip(values, styles, strict=True):
-        eighths = min(max(round(value / max(top, 1) * 2 * steps), 1), 2 * steps)
-        upper.append(_BARS[eighths - steps - 1] if eighths > steps else " ", style=style)
-        lower.append(_BARS[min(eighths, steps) - 1], style=style)
-    return upper, lower
-
-
-def _log(scene: Scene, most: int) -> RenderableType:
-    """The newest line comes first: what does not fit is old."""
-    lines = [_note_text(note) for note in list(scene.notes)[-most:][::-1]]
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines) if lines else Text("")
-
-
-def _note_text(note: Note) -> Text:
-    return Text.assemble((f"{to_seconds(note.at):6.1f} ", "color(245)"), (note.text, _TONES[note.tone]))

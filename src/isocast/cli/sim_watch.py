@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isocast.cli.live_scene import Key, Scene, Site
+from isocast.cli.sim_scene import Key, Scene, Site
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.ring.effects import Effect
 from isocast.ring.inputs import PacketsArrived

@@ -1,4 +1,4 @@
-"""Releases of a run as the demo measures them: skew between cities, and latency against the formula."""
+"""Releases of a run as its view measures them: skew between cities, and latency against the formula."""
 
 from __future__ import annotations
 

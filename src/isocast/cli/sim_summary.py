@@ -1,11 +1,11 @@
-"""What the demo says at its end: what was promised, what was measured, and what to try next."""
+"""What a simulated market comes to: what was promised, what was measured, and what to try next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from isocast.cli.live_scene import Scene
+from isocast.cli.sim_scene import Scene
 from isocast.simulation.timed import TimedRun
 from isocast.terms.instants import to_seconds
 from isocast.terms.topology import delay_ns
@@ -85,16 +85,17 @@ def _verdict(run: TimedRun, *, interrupted: bool) -> Iterator[str]:
         yield from _entry("checkers", "no violation of safety, fairness or liveness")
 
 
-def next_steps(seed: int, *, standard: bool) -> Iterator[str]:
+def next_steps(file: Path | None, seed: int) -> Iterator[str]:
     """Commands to copy; those that need the repository's files only where these are."""
     here = Path(".venv/bin/isocast")
     command = str(here) if here.exists() else "isocast"
+    own = Path("scenarios/ten-cities.toml")
+    scenario = file or (own if own.exists() else None)
     yield "Next:"
-    if Path("scenarios/demo.toml").exists():
-        if standard:
-            yield f"  {command} sim run scenarios/demo.toml --seed {seed}  # same run"
-        yield f"  {command} sim run scenarios/partition.toml  # six cities against four"
-    yield f"  {command} plan timing  # where the times come from"
+    if scenario is not None:
+        yield f"  {command} sim run {scenario} --seed {seed}  # the same run in figures"
+    if own.exists():
+        yield f"  {command} sim show scenarios/partition.toml --speed 5  # six cities against four"
     yield f"  {command} sim swarm --seeds 20  # random worlds with faults"
     yield f"  {command} sim swarm --seeds 50 --mutant half-is-enough  # caught"
-    yield f"  {command} demo --sites 24 --loss 0.05 --speed 2"
+    yield f"  {command} demo  # the same machines as real processes"

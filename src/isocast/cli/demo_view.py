@@ -1,0 +1,345 @@
+"""One frame of the demo: a running market as its processes and journals show it, for any size of terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.layout import Layout
+from rich.table import Table
+from rich.text import Text
+
+from isocast.cli.live_map import Line, Mark, height_for
+from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
+from isocast.runtime.market import NodePlan, NodeRole
+from isocast.runtime.showcase.releases import Chunk
+from isocast.runtime.showcase.show import Phase, Show
+from isocast.runtime.status import NodeStatus
+from isocast.runtime.supervisor import ChildState
+from isocast.terms.instants import SECOND
+from isocast.terms.topology import City
+
+__all__ = ["frame", "phase", "state_of"]
+
+_ROOMY = (96, 36)
+"""Columns and rows from which on there are borders and curves."""
+_SIDE, _CURVES, _LOWER = 30, 36, 10
+_LOSS_SHOWN_NS = SECOND // 4
+_REPAIR_SHOWN_NS = SECOND * 6 // 10
+_BAR = 16
+_UNKNOWN = "–"
+_MAP_ROLES = (
+    NodeRole.PRIMARY_RECEIVER,
+    NodeRole.SECONDARY_RECEIVER,
+    NodeRole.CUSTOMER,
+    NodeRole.SECONDARY_SOURCE,
+    NodeRole.REFORMATION_SERVER,
+)
+"""Who is drawn where several are in one city: the first of these."""
+_SYMBOLS = {
+    NodeRole.CUSTOMER: ("▪", "green"),
+    NodeRole.SECONDARY_SOURCE: ("▴", "bright_blue"),
+    NodeRole.REFORMATION_SERVER: ("▫", FAINT),
+}
+
+
+def frame(show: Show, width: int, height: int, now: int) -> RenderableType:
+    """Everything at an instant of the system clock, cut to the size of the terminal."""
+    roomy = width >= _ROOMY[0] and height >= _ROOMY[1]
+    return _roomy(show, width, height, now) if roomy else _compact(show, width, height, now)
+
+
+def _roomy(show: Show, width: int, height: int, now: int) -> Layout:
+    columns, rows = width - _SIDE - 2, len(show.market.receivers)
+    edge = max(len(show.feeds), len(show.market.by_role(NodeRole.CUSTOMER)) + 1)
+    upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
+    layout = Layout()
+    layout.split_column(
+        Layout(_header(show, width, now), size=1),
+        Layout(name="upper", size=upper + 2),
+        Layout(panel(_receivers(show, now, wide=True), "Receivers: the ring, and a layer below it"), size=rows + 3),
+        Layout(name="edge", size=edge + 3),
+        Layout(name="lower"),
+    )
+    layout["upper"].split_row(
+        Layout(panel(_map(show, columns, upper, now), "The world"), name="map"),
+        Layout(panel(figures(_sequence(show, now)), "The sequence"), size=_SIDE),
+    )
+    layout["edge"].split_row(
+        Layout(panel(_floors(show), "Floors")),
+        Layout(panel(_customers(show), "Customers"), ratio=2),
+    )
+    layout["lower"].split_row(
+        Layout(panel(_curves(show, _CURVES - 2), "Releases (§5)"), size=_CURVES),
+        Layout(panel(log(show.notes, height), "What happens")),
+    )
+    return layout
+
+
+def _compact(show: Show, width: int, height: int, now: int) -> Layout:
+    side = min(29, width // 2)
+    rows = min(len(show.market.receivers), max(height - 1 - 1 - 8, 1))
+    upper = max(min(height - 1 - (rows + 1) - 4, 9), 1)
+    layout = Layout()
+    layout.split_column(
+        Layout(_header(show, width, now), size=1),
+        Layout(name="upper", size=upper),
+        Layout(_receivers(show, now, wide=False, shown=rows), size=rows + 1),
+        Layout(_edge_line(show), size=1),
+        Layout(log(show.notes, height)),
+    )
+    layout["upper"].split_row(
+        Layout(_map(show, width - side - 1, upper, now)),
+        Layout(figures(_sequence(show, now)), size=side),
+    )
+    return layout
+
+
+# Header -------------------------------------------------------------------------------------------
+
+
+def phase(show: Show) -> tuple[str, str]:
+    """What is going on, in a few words, and its colour."""
+    if show.phase is Phase.SETTING:
+        ready = sum([state is ChildState.READY for state in show.children.values()])
+        return f"{len(show.market.nodes)} processes start, {ready} are ready", "cyan"
+    story = show.story
+    who = show.watch.title(story.victim)
+    if story.killed_at and not story.whole_at:
+        if not story.reformed_at:
+            return f"token {story.token_number} is missing, {who} down: the ring re-forms", "bold red"
+        if not story.started_at:
+            return f"{who} down, the others go on", "bold yellow"
+        return f"{who} outside the ring, catching up", "bold magenta"
+    if show.phase is not Phase.PLAYING:
+        return show.phase.value, "cyan"
+    loss = show.market.impairment.loss
+    return (f"{100 * loss:g} % of all packets get lost", "yellow") if loss else ("nothing gets lost", "green")
+
+
+def _header(show: Show, width: int, now: int) -> Text:
+    words, style = phase(show)
+    done = round(_BAR * show.share)
+    right = Text.assemble(
+        ("━" * done, "yellow"),
+        ("─" * (_BAR - done), "color(239)"),
+        (f" {show.settings.seconds:g} s", FAINT) if show.opened_at else (f" {MOTTO}", FAINT),
+    )
+    return header((now - show.began_at) / SECOND, words, style, right, width)
+
+
+# Map ----------------------------------------------------------------------------------------------
+
+
+def state_of(show: Show, plan: NodePlan, now: int) -> str:
+    """One word on what a receiver does."""
+    watch = show.watch
+    status, ring = watch.status(plan.name), watch.ring
+    if show.children.get(plan.name) is ChildState.PAUSING or (status is None and show.opened_at):
+        return "down"
+    if status is None or ring is None or not status.gauges.epoch:
+        return "start"
+    if status.gauges.mode == "sealed":
+        return "ballot"
+    if plan.role is NodeRole.SECONDARY_RECEIVER:
+        return "ring" if status.ready else "outside"
+    if plan.name not in ring.members or status.gauges.mode == "catchup":
+        return "outside"
+    token = ring.token_at(now)
+    return "token" if token >= ring.first_token and ring.owner(token) == plan.name else "ring"
+
+
+def _map(show: Show, columns: int, rows: int, now: int) -> RenderableType:
+    marks: dict[City, Mark] = {}
+    for role in _MAP_ROLES:
+        for plan in show.market.by_role(role):
+            if plan.place is not None and plan.place not in marks:
+                marks[plan.place] = _mark(show, plan, plan.place, now)
+    return fitted_map(columns, rows, list(marks.values()), _lines(show, now))
+
+
+def _mark(show: Show, plan: NodePlan, place: City, now: int) -> Mark:
+    if not plan.role.is_receiver:
+        return Mark(place, *_SYMBOLS[plan.role])
+    state = state_of(show, plan, now)
+    shown, style = STATES[state]
+    symbol = "◦" if plan.role is NodeRole.SECONDARY_RECEIVER and state == "ring" else shown[0]
+    if state != "down" and now - show.watch.losses.get(plan.name, 0) < _LOSS_SHOWN_NS:
+        style = "bold black on bright_red"
+    elif state == "token":
+        style = "bold black on yellow"
+    return Mark(place, symbol, style)
+
+
+def _lines(show: Show, now: int) -> Iterable[Line]:
+    """Repairs in green, and the token on its way to its next owner."""
+    by_name, ring = show.market.by_name, show.watch.ring
+    for at, giver, taker in show.watch.repairs:
+        start, end = by_name[giver].place, by_name[taker].place
+        if now - at < _REPAIR_SHOWN_NS and start is not None and end is not None:
+            yield Line(start, end, "bright_green")
+    if ring is None or (show.story.killed_at and not show.story.reformed_at):
+        return
+    token = ring.token_at(now)
+    if token >= ring.first_token:
+        here, there = by_name[ring.owner(token)].place, by_name[ring.owner(token + 1)].place
+        if here is not None and there is not None:
+            yield Line(here, there, "bright_yellow", (now - ring.instant(token)) / ring.period_ns)
+
+
+# Figures ------------------------------------------------------------------------------------------
+
+
+def _sequence(show: Show, now: int) -> Iterable[tuple[str, str, str]]:
+    watch, ring = show.watch, show.watch.ring
+    ledger = watch.ledger
+    receivers = [plan.name for plan in show.market.receivers]
+    token = ring.token_at(now) if ring is not None else 0
+    yield "token", f"{max(token, 0)}, epoch {ring.epoch if ring else 0}", "bold yellow"
+    if ring is None:
+        yield "next", "no ring yet", FAINT
+    else:
+        wait = (ring.instant(token + 1) - now) / SECOND
+        yield "next", f"{watch.title(ring.owner(token + 1))} {max(wait, 0.0):.1f} s", "yellow"
+    yield "published", f"{sum([feed.events for feed in show.feeds]):,} events", ""
+    yield "released", f"{max([_next(watch.status(name)) - 1 for name in receivers]):,} messages", ""
+    yield "lost", f"{ledger.total('injected_losses_total'):,} packets", "red"
+    yield "repaired", f"{ledger.total('repairs_received_total'):,} on request", "green"
+    rings = len(watch.rings)
+    yield "rings", f"{rings}", "bold cyan" if rings > 1 else ""
+    early = ledger.total("early_releases_total")
+    yield "early", f"{early:,}" if early else "none", "bold white on red" if early else "green"
+    late = ledger.total("late_releases_total", receivers)
+    yield "late", f"{late:,} releases" if late else "none", "yellow" if late else "green"
+
+
+def _next(status: NodeStatus | None) -> int:
+    return 1 if status is None else status.gauges.next_sequence or 1
+
+
+def _table(names: Sequence[str], *, left: int = 1, wide: bool = True) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=wide, header_style=FAINT)
+    for place, name in enumerate(names):
+        table.add_column(name, justify="left" if place < left else "right", no_wrap=True)
+    return table
+
+
+def _receivers(show: Show, now: int, *, wide: bool, shown: int | None = None) -> RenderableType:
+    names = (" city", "state", "token", "released", "off ms", "lost", "NACKs", "repaired", "sent", "CPU")
+    if not wide:
+        names = (" city", "state", "token", "released", "off ms", "lost", "NACK", "back", "sent", "CPU")
+    table = _table(names, left=2, wide=wide)
+    for plan in show.market.receivers[:shown]:
+        table.add_row(*_receiver(show, plan, now))
+    return table
+
+
+def _receiver(show: Show, plan: NodePlan, now: int) -> list[Text]:
+    status, ledger = show.watch.status(plan.name), show.watch.ledger
+    word, style = STATES[state_of(show, plan, now)]
+    below = plan.role is NodeRole.SECONDARY_RECEIVER
+    if below and word.startswith("●"):
+        word = "◦ below"
+
+    def total(counter: str) -> int:
+        return ledger.total(counter, [plan.name])
+
+    held = status.gauges.held_token if status else None
+    cpu = f"{100 * status.rates.cpu:.0f} %" if status else _UNKNOWN
+    return [
+        Text(f" {show.watch.title(plan.name)}", style=style),
+        Text(f"{word:<9}", style=style),
+        Text(_UNKNOWN if held is None else str(held)),
+        Text(f"{_next(status) - 1:,}" if status else _UNKNOWN),
+        _offset(show, plan.name),
+        Text(f"{total('injected_losses_total'):,}"),
+        Text(f"{total('naks_sent_total'):,}"),
+        Text(f"{total('repairs_received_total'):,}", style="green"),
+        Text(f"{total('repairs_total'):,}"),
+        Text(cpu),
+    ]
+
+
+def _offset(show: Show, name: str) -> Text:
+    """Of its last release, against the instant that is common to all."""
+    found = [chunk for chunk in reversed(show.watch.releases.chunks.values()) if name in chunk.released]
+    if not found:
+        return Text(_UNKNOWN)
+    offset_ns = found[0].released[name] - found[0].due
+    late = offset_ns > show.market.timing.process_ns
+    text = f"{offset_ns / SECOND:.1f} s late" if late else f"{offset_ns / 1e6:.1f}"
+    return Text(text, style="bold yellow" if late else "")
+
+
+# Floors and customers -----------------------------------------------------------------------------
+
+
+def _floors(show: Show) -> RenderableType:
+    table = _table((" floor", "events", "/s"))
+    for feed in show.feeds:
+        status = show.watch.status(feed.plan.source)
+        rate = f"{status.rates.events:.0f}" if status else _UNKNOWN
+        table.add_row(Text(f" {feed.plan.mic}", style="bright_blue"), f"{feed.events:,}", rate)
+    return table
+
+
+def _customers(show: Show) -> RenderableType:
+    table = _table((" customer", "grade", "sequence", "events/s", "gaps", "repaired", "skipped"), left=2)
+    market, ledger = show.market, show.watch.ledger
+    for plan in market.by_role(NodeRole.CUSTOMER, NodeRole.RETRANSMIT_SERVER):
+        status = show.watch.status(plan.name)
+        customer = plan.role is NodeRole.CUSTOMER
+        totals: Callable[[str], str] = lambda name, own=plan.name: f"{ledger.total(name, [own]):,}"  # type: ignore[misc]
+        gaps = status.gauges.sequence_gaps if status else None
+        table.add_row(
+            Text(f" {plan.name}, {plan.place.name if plan.place else ''}", style="green" if customer else FAINT),
+            plan.grade.value if customer else "retransmits",
+            f"{_next(status) - 1:,}",
+            f"{status.rates.events:.0f}" if status and customer else "",
+            Text(_UNKNOWN if gaps is None else f"{gaps} open", style="yellow" if gaps else "green"),
+            totals("gaps_repaired_total") if customer else "",
+            totals("messages_skipped_total") if customer else "",
+        )
+    return table
+
+
+def _edge_line(show: Show) -> Text:
+    """Floors and customers in one line."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for feed in show.feeds:
+        text.append(f" {feed.plan.mic} {feed.events:,} ", style="bright_blue")
+    for plan in show.market.by_role(NodeRole.CUSTOMER):
+        text.append(f" {plan.name} {_next(show.watch.status(plan.name)) - 1:,} ", style="green")
+    return text
+
+
+# Curves -------------------------------------------------------------------------------------------
+
+
+def _curves(show: Show, width: int) -> RenderableType:
+    """Skew against its bound, latency against its formula, one bar for each token."""
+    timing, releases = show.market.timing, show.watch.releases
+    chunks = list(show.watch.recent)[-(width - 2) :]
+    formula_ns = timing.latency_ns(show.one_way_ns, show.market.impairment.loss)
+    latencies = [_latency(chunk) for chunk in chunks]
+    top_ns = max([1.5 * formula_ns, *latencies])
+    styles = ["cyan" if releases.is_unbroken(chunk) else "bold yellow" for chunk in chunks]
+    waits = ["green" if releases.is_unbroken(chunk) else "bold yellow" for chunk in chunks]
+    last = chunks[-1].skew_ns if chunks else 0
+    return Group(
+        Text.assemble(" skew ", (f"{last / 1e6:.1f} ms", "bold"), f", 2ε = {timing.skew_bound_ns / 1e6:g} ms"),
+        *bars([chunk.skew_ns for chunk in chunks], timing.skew_bound_ns, styles),
+        Text(""),
+        Text.assemble(
+            " latency ",
+            (f"{(latencies[-1] if latencies else 0) / SECOND:.2f} s", "bold"),
+            f", formula {formula_ns / SECOND:.2f} s",
+        ),
+        *bars(latencies, top_ns, waits),
+        Text(" = d+τ_t/2+τ_t·p/(1-p)+Δ_A", style=FAINT),
+    )
+
+
+def _latency(chunk: Chunk) -> int:
+    """Mean submit to first release."""
+    return min(chunk.released.values()) - chunk.submitted if chunk.submitted else 0

@@ -1,0 +1,253 @@
+"""`isocast listen`: the events of a market as they are released, for people and for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import line, note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from isocast.runtime.listener import Listener
+    from isocast.runtime.received import ReceivedBatch
+
+__all__ = ["listen"]
+
+_EXAMPLES = """Examples:
+
+    isocast listen --config market.toml
+
+    isocast listen --config market.toml --as desk --latest
+
+    isocast listen --config market.toml --from beginning --count 1000 --json > events.jsonl
+"""
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
+_Rows: TypeAlias = "Iterator[Mapping[str, object]]"
+
+_PATIENCE_S = 2.0
+"""Without a line for so long, something is wrong."""
+_COLUMNS = {
+    "sequence": 10,
+    "released": 15,
+    "kind": 12,
+    "side": 4,
+    "floor": 5,
+    "symbol": 8,
+    "price": 14,
+    "quantity": 10,
+    "id": 12,
+    "reference": 10,
+    "flags": 0,
+}
+"""The width of each; the last is as long as it likes."""
+_NUMBERS = frozenset({"sequence", "price", "quantity", "id"})
+_STYLES = {"buy": "green", "sell": "red"}
+
+
+listen = App(name="listen", help_epilogue=_EXAMPLES)
+
+
+@listen.default
+def _command(
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    name: Annotated[str | None, Parameter(name="--as")] = None,
+    latest: _Flag = False,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    count: _Count | None = None,
+    seconds: _Seconds | None = None,
+    json: _Flag = False,
+) -> int:
+    """Listen to a running market as one of its customers, and print its events as they are released.
+
+    Every message comes once and in sequence: what a line loses is repaired by the market's retransmit servers. With
+    --latest only the newest event of each key is shown, without waiting. Ctrl-C ends it with a summary.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    name
+        Which customer of the file to be; if left out, the first that nobody is yet.
+    latest
+        Only what is newest of each floor, symbol, kind and side, whatever grade the file gives the customer.
+    from_
+        Where to begin: now, beginning, snapshot, or a sequence. Now if left out; with --latest a snapshot.
+    count
+        End after so many events.
+    seconds
+        End after so long.
+    json
+        Print one JSON object on each line instead of rows.
+    """
+    from isocast.runtime.listener import Listener
+
+    start = int(from_) if from_ is not None and from_.isascii() and from_.isdigit() else from_
+    listener = Listener(config, name, latest=latest or None, start=start, told=lambda text: note(f"isocast: {text}"))
+    heard = _Heard()
+    asyncio.run(_listen(listener, heard, _printer(json=json), count, seconds))
+    note(f"isocast: {heard}")
+    return 0
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What was printed."""
+
+    events: int = 0
+    messages: int = 0
+    first: int = 0
+    last: int = 0
+    skipped: int = 0
+
+    def take(self, batch: ReceivedBatch, events: int) -> None:
+        """A batch, or its first events."""
+        from isocast.runtime.received import BatchKind
+
+        self.events += events
+        self.last = batch.last_sequence
+        self.first = self.first or batch.first_sequence
+        if batch.kind is BatchKind.MESSAGES:
+            self.messages += batch.last_sequence - batch.first_sequence + 1
+
+    def __str__(self) -> str:
+        """A summary."""
+        if not self.events and not self.messages:
+            return "nothing was heard"
+        text = f"{self.events:,} events, sequences {self.first:,} to {self.last:,}"
+        return f"{text}; {self.skipped:,} messages were skipped" if self.skipped else text
+
+
+async def _listen(
+    listener: Listener, heard: _Heard, show: Callable[[_Rows], None], count: int | None, seconds: float | None
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with listener:
+        lines = ", ".join(listener.plan.lines)
+        note(f"isocast: listening as {listener.plan.name} ({listener.grade}) to {lines}; Ctrl-C ends it")
+        work = [
+            asyncio.create_task(_print(listener, heard, show, count)),
+            asyncio.create_task(stop.wait()),
+        ]
+        warning = asyncio.create_task(_tell_silence(listener))
+        done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        heard.skipped = listener.counters.messages_skipped
+        for task in (*work, warning):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                if task not in done:
+                    await task
+        for task in done:
+            await task
+
+
+async def _print(listener: Listener, heard: _Heard, show: Callable[[_Rows], None], count: int | None) -> None:
+    async for batch in listener:
+        number = len(batch) if count is None else min(len(batch), count - heard.events)
+        show(_rows(batch, number))
+        sys.stdout.flush()
+        heard.take(batch, number)
+        if heard.events == count:
+            return
+
+
+async def _tell_silence(listener: Listener) -> None:
+    await asyncio.sleep(_PATIENCE_S)
+    if not any(view.heartbeats + view.messages for view in listener.snapshot().lines):
+        note("isocast: no line is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks")
+
+
+# ---- rows
+
+
+def _rows(batch: ReceivedBatch, number: int) -> _Rows:
+    from isocast.cli.event_rows import fields_of
+
+    sequences, instants, releases = (
+        column[:number].tolist() for column in (batch.sequences, batch.instants, batch.releases)
+    )
+    for sequence, instant, release, event in zip(
+        sequences, instants, releases, batch.events[:number].tolist(), strict=True
+    ):
+        yield {
+            "sequence": sequence,
+            "batch": batch.kind.value,
+            "instant_ns": instant or None,
+            "release_ns": release or None,
+            "received_ns": batch.received_at,
+            **fields_of(event),
+        }
+
+
+def _printer(*, json: bool) -> Callable[[_Rows], None]:
+    if json:
+        return _show_json
+    line(_in_columns({name: name for name in _COLUMNS}))
+    return _show_styled if sys.stdout.isatty() else _show_plain
+
+
+def _show_json(rows: _Rows) -> None:
+    from json import dumps
+
+    for row in rows:
+        line(dumps(row, ensure_ascii=False))
+
+
+def _show_plain(rows: _Rows) -> None:
+    for row in rows:
+        line(_in_columns(_cells(row)))
+
+
+def _show_styled(rows: _Rows) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text()
+    for row in rows:
+        text.append(f"{_in_columns(_cells(row))}\n", style=_STYLES.get(str(row["side"]), ""))
+    if text:
+        Console(soft_wrap=True).print(text, end="")
+
+
+def _cells(row: Mapping[str, object]) -> dict[str, object]:
+    flags = row["flags"]
+    moment = row["release_ns"] or row["received_ns"]
+    return {
+        **row,
+        "released": _clock(moment) if isinstance(moment, int) else "",
+        "side": "" if row["side"] == "none" else row["side"],
+        "flags": " ".join(flags) if isinstance(flags, list) else "",
+    }
+
+
+def _clock(instant: int) -> str:
+    """Hours to microseconds, in UTC."""
+    seconds, nanoseconds = divmod(instant, 1_000_000_000)
+    minutes, second = divmod(seconds % 86_400, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour:02}:{minute:02}:{second:02}.{nanoseconds // 1_000:06}"
+
+
+def _in_columns(cells: Mapping[str, object]) -> str:
+    parts = []
+    for name, width in _COLUMNS.items():
+        text = str(cells.get(name, ""))
+        parts.append(text.rjust(width) if name in _NUMBERS else text.ljust(width))
+    return "  ".join(parts).rstrip()

@@ -1,0 +1,339 @@
+"""`isocast publish`: put a file of events, or what comes on standard input, into the sequence of a market."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_bytes
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import Progress, line, note, show_json
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.cli.event_rows import RowFormat
+    from isocast.runtime.publisher import Publisher
+    from isocast.terms.ids import Label
+    from isocast.wire.events import EventArray
+
+__all__ = ["publish"]
+
+_EXAMPLES = """Examples:
+
+    isocast publish --config market.toml --source london-floor trades.csv
+
+    isocast publish --config market.toml --source london-floor --key-prefix monday trades.jsonl
+
+    echo '{"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100}' |
+    isocast publish --config market.toml --source london-floor
+
+JSON lines and CSV have the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time_ns. Kind
+and floor must be there; the rest is zero if left out, and the time is now. Exit code: 0 all of it is in the source's
+outbox, 1 the source does not answer, 2 bad input.
+"""
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Format: TypeAlias = Literal["auto", "json", "csv", "raw"]
+
+_CHUNK_BYTES = 1 << 18
+_AT_ONCE = 256
+"""Messages handed over together."""
+_PREFIX_MAX = 40
+"""Of the 64 bytes of a key: 8 are the message's number and 16 say what is in it."""
+_DIGEST_BYTES = 16
+_PATIENCE_S = 2.0
+"""What takes longer shows how far it has come."""
+_STDIN = "standard input"
+_FAILED = 1
+
+
+publish = App(name="publish", help_epilogue=_EXAMPLES)
+
+
+@publish.default
+def _command(
+    file: Path | None = None,
+    /,
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    source: Annotated[str, Parameter(name=["--source", "-s"])],
+    form: Annotated[_Format, Parameter(name="--format")] = "auto",
+    key_prefix: str = "",
+    patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
+    json: _Flag = False,
+) -> int:
+    """Publish events at a source of a running market: a file, or standard input as it comes.
+
+    Returns when everything is in the source's outbox, on its disk: from then on it will be in the sequence, whatever
+    dies. A file is checked before anything of it is published; a bad row is named by its line and column. From
+    standard input, rows before a bad one are published, and the message says how many.
+
+    Parameters
+    ----------
+    file
+        Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out, or -.
+    config
+        The market's file.
+    source
+        The primary or secondary source at whose door to publish.
+    form
+        How the events are written; auto looks at the first bytes.
+    key_prefix
+        Makes a repeat harmless: the same events under the same prefix are published once.
+    patience
+        Seconds for which the source may be down before this gives up.
+    json
+        Print one JSON object instead of a sentence.
+    """
+    from isocast.runtime.door import DoorError
+    from isocast.runtime.publisher import Publisher
+
+    prefix = _prefix(key_prefix)
+    door = Publisher(config, source, patience_s=patience)
+    began = monotonic()
+    sent = _Sent(prefix, door.events_per_message)
+    path = None if file is None or str(file) == "-" else file
+    try:
+        asyncio.run(_publish(door, path, form, sent, repeatable=bool(key_prefix), quiet=json))
+    except DoorError as reason:
+        note(f"isocast: {reason}; {_counted(sent.events, 'event')} went out before")
+        return _FAILED
+    _report(source, sent, monotonic() - began, json=json)
+    return 0
+
+
+def _prefix(text: str) -> bytes:
+    prefix = text.encode()
+    if len(prefix) > _PREFIX_MAX:
+        rule = f"has {len(prefix)} bytes: at most {_PREFIX_MAX}"
+        raise ConfigurationError("command line", "--key-prefix", rule)
+    return prefix or token_bytes(_DIGEST_BYTES)
+
+
+def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
+    if json:
+        show_json(
+            {
+                "source": source,
+                "events": sent.events,
+                "messages": sent.messages,
+                "seconds": round(seconds, 6),
+                "first_label": _label(sent.first),
+                "last_label": _label(sent.last),
+            }
+        )
+        return
+    rate = f", {sent.events / seconds:,.0f} a second" if seconds > 1 else ""
+    amount = f"{_counted(sent.events, 'event')} in {_counted(sent.messages, 'message')}"
+    line(f"Published {amount} at {source} in {seconds:.2f} s{rate}: all of it is in its outbox.")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _label(label: Label | None) -> dict[str, int] | None:
+    return None if label is None else {"source": label.source, "number": label.number}
+
+
+# ---- cutting messages
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What was published, and the events that wait to fill a message.
+
+    A message's key says its place in the input and what is in it: the same events at the same place are one message,
+    and a file that was changed loses nothing to the keys of an earlier run.
+    """
+
+    prefix: bytes
+    per_message: int
+    events: int = 0
+    messages: int = 0
+    first: Label | None = None
+    last: Label | None = None
+    waiting: list[EventArray] = field(default_factory=list)
+    waiting_events: int = 0
+    _cut: int = 0
+
+    def add(self, events: EventArray) -> None:
+        """Events that follow all before."""
+        self.waiting.append(events)
+        self.waiting_events += len(events)
+
+    def cut(self, *, rest: bool) -> list[tuple[bytes, bytes]]:
+        """(key, records) of full messages; with `rest` of all that wait."""
+        import numpy as np
+
+        if not self.waiting:
+            return []
+        events = np.concatenate(self.waiting)
+        stop = len(events) if rest else len(events) - len(events) % self.per_message
+        self.waiting = [events[stop:]] if stop < len(events) else []
+        self.waiting_events = len(events) - stop
+        return [self._message(events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
+
+    def _message(self, events: EventArray) -> tuple[bytes, bytes]:
+        # The present time is no part of the key: a repeat has another one.
+        digest = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
+        key = self.prefix + self._cut.to_bytes(8) + digest
+        self._cut += 1
+        if not events["time"].all():
+            events = events.copy()
+            events["time"][events["time"] == 0] = time_ns()
+        return key, events.tobytes()
+
+    def accepted(self, labels: Sequence[Label], events: int) -> None:
+        """The source has them."""
+        if labels:
+            self.first = self.first or labels[0]
+            self.last = labels[-1]
+        self.messages += len(labels)
+        self.events += events
+
+
+# ---- the way in
+
+
+async def _publish(
+    door: Publisher, path: Path | None, form: _Format, sent: _Sent, *, repeatable: bool, quiet: bool
+) -> None:
+    total = 0 if path is None else _checked(path, form)
+    waiting = asyncio.create_task(_tell_waiting(door))
+    try:
+        async with door:
+            waiting.cancel()
+            with ExitStack() as stack:
+                if path is None:
+                    await _stream(door, form, sent, repeatable=repeatable)
+                else:
+                    await _file(door, path, form, sent, _Patient(stack, total, quiet=quiet))
+    finally:
+        waiting.cancel()
+
+
+async def _tell_waiting(door: Publisher) -> None:
+    await asyncio.sleep(_PATIENCE_S)
+    note(f"isocast: {door.name} does not answer at {door.address} yet: is it up? Waiting for it.")
+
+
+async def _send(door: Publisher, sent: _Sent, *, rest: bool) -> None:
+    from isocast.wire.limits import EVENT_BYTES
+
+    messages = sent.cut(rest=rest)
+    for at in range(0, len(messages), _AT_ONCE):
+        some = messages[at : at + _AT_ONCE]
+        labels = await door.publish_messages(some)
+        sent.accepted(labels, sum(len(records) for _, records in some) // EVENT_BYTES)
+
+
+def _checked(path: Path, form: _Format) -> int:
+    """How many events a file has; ConfigurationError for a bad row, before anything is published."""
+    return sum(len(events) for events in _events_of(path, form, "nothing was published"))
+
+
+async def _file(door: Publisher, path: Path, form: _Format, sent: _Sent, patient: _Patient) -> None:
+    for events in _events_of(path, form, "it changed while it was read"):
+        sent.add(events)
+        if sent.waiting_events >= _AT_ONCE * sent.per_message:
+            await _send(door, sent, rest=False)
+            patient.reach(sent.events)
+    await _send(door, sent, rest=True)
+
+
+def _events_of(path: Path, form: _Format, consequence: str) -> Iterator[EventArray]:
+    from isocast.cli.event_rows import RowFault, RowReader
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(_CHUNK_BYTES)
+            reader = RowReader(_form(form, content, path.name))
+            while content:
+                yield from reader.events(content)
+                content = file.read(_CHUNK_BYTES)
+            yield from reader.end()
+    except OSError as reason:
+        raise ConfigurationError(str(path), "file", f"cannot be read: {reason.strerror}") from reason
+    except RowFault as fault:
+        raise _bad_row(str(path), fault.line, fault.column, f"{fault.rule}; {consequence}") from fault
+
+
+def _form(form: _Format, start: bytes, name: str) -> RowFormat:
+    from isocast.cli.event_rows import RowFormat, guess_format
+
+    return guess_format(start, name) if form == "auto" else RowFormat(form)
+
+
+def _bad_row(file: str, number: int, column: str, rule: str) -> ConfigurationError:
+    return ConfigurationError(file, f"line {number}{f', {column}' if column else ''}", rule)
+
+
+async def _stream(door: Publisher, form: _Format, sent: _Sent, *, repeatable: bool) -> None:
+    """Publish as it comes. Where a repeat shall be harmless, messages are cut at fixed places: only full ones go."""
+    from isocast.cli.event_rows import RowFault, RowReader
+
+    reader: RowReader | None = None
+    try:
+        async for content in _standard_input():
+            reader = reader or RowReader(_form(form, content, ""))
+            for events in reader.events(content):
+                sent.add(events)
+            await _send(door, sent, rest=not repeatable)
+        for events in reader.end() if reader is not None else ():
+            sent.add(events)
+    except RowFault as fault:
+        await _send(door, sent, rest=not repeatable)
+        rule = f"{fault.rule}; published: the first {_counted(sent.events, 'event')}, and nothing after"
+        raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
+    await _send(door, sent, rest=True)
+
+
+async def _standard_input() -> AsyncIterator[bytes]:
+    """What there is, as soon as it is there; a thread that waits for input would outlive an interruption."""
+    descriptor = sys.stdin.fileno()
+    waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    if waits:
+        loop.add_reader(descriptor, ready.set)
+    try:
+        while True:
+            if waits:
+                ready.clear()
+                await ready.wait()
+            content = os.read(descriptor, _CHUNK_BYTES)
+            if not content:
+                return
+            yield content
+    finally:
+        if waits:
+            loop.remove_reader(descriptor)
+
+
+class _Patient:
+    """Progress, from the moment on when it has taken two seconds."""
+
+    def __init__(self, stack: ExitStack, total: int, *, quiet: bool) -> None:
+        self._stack = stack
+        self._total = total
+        self._quiet = quiet
+        self._began = monotonic()
+        self._shown: Progress | None = None
+
+    def reach(self, done: int) -> None:
+        if self._shown is None and monotonic() - self._began >= _PATIENCE_S:
+            self._shown = self._stack.enter_context(Progress("events", self._total, quiet=self._quiet))
+        if self._shown is not None:
+            self._shown.reach(done)

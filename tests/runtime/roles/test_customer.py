@@ -1,0 +1,141 @@
+"""Customers as processes: everything, once and in order, whatever the lines lose and whoever stops in between."""
+
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import LAYERED, SMALL, World, eventually, market_file, run, trades
+
+from isocast.runtime.journal_verify import verify
+from isocast.runtime.market_file import load_market
+from isocast.runtime.process import NodeProcess
+from isocast.runtime.roles.customer import CustomerHost
+from isocast.terms.errors import ConfigurationError
+from isocast.wire.events import EventArray
+
+SYMBOLS = (b"ISO", b"CAST", b"RING")
+
+
+def latest_of(world: World, name: str) -> EventArray:
+    """What a customer of the grade latest has in its table."""
+    host = world.nodes[name].host
+    assert isinstance(host, CustomerHost)
+    newest = host.machine._newest  # noqa: SLF001 - nobody else is told
+    assert newest is not None
+    return newest.table.snapshot().events
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_all_customers_hear_the_same_as_the_receivers_released(tmp_path: Path, loss: float) -> None:
+    """L5: a customer of guaranteed service gets every sequence; whoever wants the newest has the newest of each."""
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, LAYERED, loss=loss)) as world:
+            await world.start()
+            for first in (1, 101, 201, 301):
+                await world.publish("floor", trades(50, first, SYMBOLS))
+                await world.publish("broker", trades(50, first + 50, SYMBOLS))
+            await eventually(lambda: len(world.ids("a")) == 400)
+            released = world.released("a")
+            assert sorted(world.ids("a")) == list(range(1, 401))
+            for name in ("bank", "fund", "archive"):
+                await eventually(lambda name=name: world.released(name) == released)
+            newest = {world.ids("a")[::-1][place] for place in range(100)}
+            table = latest_of(world, "ticker")
+            assert len(table) == len(SYMBOLS)
+            assert {int(number) for number in table["id"]} <= newest
+            assert "lost" not in world.alarms("bank") + world.alarms("fund")
+            counters = world.nodes["bank"].counters
+            assert (counters.messages_received, counters.events_received) == (len(released), 400)
+            if not loss:
+                sequences = {int(event["id"]): event["symbol"] for event in trades(400, 1, SYMBOLS)}
+                last = {sequences[number]: number for number in world.ids("a")}
+                assert {bytes(event["symbol"]): int(event["id"]) for event in table} == last
+
+    run(work())
+
+
+def test_a_customers_journal_is_sound_and_names_no_source(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start()
+            await world.publish("floor", trades(300))
+            await world.until_journals_have(range(1, 301), "bank", "a")
+            site, own = (verify(world.market.directory_of(name) / "journal") for name in ("a", "bank"))
+            assert own.is_sound, own.faults
+            assert own.events_digest == site.events_digest
+            assert own.labels_digest != site.labels_digest
+
+    run(work())
+
+
+def test_a_customer_that_starts_again_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, loss=0.02)) as world:
+            await world.start()
+            await world.publish("floor", trades(100))
+            await world.until_journals_have(range(1, 101), "bank")
+            await world.stop("bank")
+            await world.publish("floor", trades(1_500, 101))
+            await world.until_journals_have(range(1, 1_601), "archive")
+            await world.start("bank")
+            await world.publish("floor", trades(100, 1_601))
+            await world.until_journals_have(range(1, 1_701), "bank")
+            assert world.released("bank") == world.released("archive")
+
+    run(work())
+
+
+def test_a_customer_that_comes_late_gets_everything_that_is_kept(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start("a", "b", "c", "x", "floor", "archive")
+            await world.publish("floor", trades(500))
+            await world.until_journals_have(range(1, 501), "archive")
+            await world.start("bank")
+            await world.until_journals_have(range(1, 501), "bank")
+
+    run(work())
+
+
+def test_without_a_retransmit_server_a_customer_asks_the_receivers_it_hears(tmp_path: Path) -> None:
+    nodes = {name: node for name, node in SMALL.items() if name != "archive"}
+    nodes["bank"] = {"role": "customer", "lines": ["b", "c"]}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, nodes, loss=0.1)) as world:
+            await world.start("a", "b", "c", "x", "floor")
+            await world.publish("floor", trades(400))
+            await world.until_journals_have(range(1, 401), "a")
+            await world.start("bank")
+            await world.publish("floor", trades(400, 401))
+            await world.until_journals_have(range(1, 801), "bank")
+
+    run(work())
+
+
+def test_a_customer_whom_nobody_can_answer_is_refused_by_its_file(tmp_path: Path) -> None:
+    nodes = {name: node for name, node in SMALL.items() if name != "archive"}
+    nodes["bank"] = {"role": "customer", "lines": ["b", "c"]}
+    for name in "bc":
+        nodes[name] = {**nodes[name], "tcp_port": 0}
+    market = load_market(market_file(tmp_path, nodes))
+
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match=r"nodes\.bank\.retransmit: nobody whom it may ask has a door"):
+            await NodeProcess(market, market.node("bank")).start()
+
+    run(work())
+
+
+def test_a_line_that_falls_silent_is_named_and_nobody_misses_anything(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start()
+            await world.publish("floor", trades(50))
+            await world.until_journals_have(range(1, 51), "bank")
+            await world.stop("c")
+            await world.publish("floor", trades(50, 51))
+            await world.until_journals_have(range(1, 101), "bank")
+            await eventually(lambda: "silent-c" in world.alarms("bank"))
+
+    run(work())

@@ -1,0 +1,204 @@
+"""Retransmit servers: an archive that survives, answers in shares, snapshots for those who come late."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
+
+from isocast.runtime.door import DoorError, Visit, visit
+from isocast.runtime.door_keys import edge_door_key, edge_visitor
+from isocast.runtime.journal_reader import JournalReader
+from isocast.runtime.key_files import load_keys
+from isocast.runtime.released_blocks import packets_of
+from isocast.runtime.roles.retransmit import RetransmitHost
+from isocast.wire.door import Block, DoorMessage, End, Publish, RangeWanted, Refused, Snapshot, SnapshotWanted
+from isocast.wire.events import events_view
+from isocast.wire.journal_blocks import view_block
+
+CORE = ("a", "b", "c", "x", "floor")
+
+
+async def visit_archive(world: World, name: str = "bank") -> Visit:
+    market = world.market
+    plan, archive = market.node(name), market.node("archive")
+    key = edge_door_key(market, load_keys(market, plan), edge_visitor(plan))
+    assert key is not None
+    return await visit(archive.address, archive.tcp_port, edge_visitor(plan), key)
+
+
+async def ask(guest: Visit, wanted: DoorMessage) -> tuple[list[int], DoorMessage | None]:
+    """The sequences that came, and what came last."""
+    await guest.send(wanted)
+    sequences: list[int] = []
+    while True:
+        answer = await guest.receive()
+        if not isinstance(answer, Block):
+            return sequences, answer
+        sequences += [packet.sequence for packet in packets_of([view_block(answer.body)], 0, 1, 0)]
+
+
+def host_of(world: World) -> RetransmitHost:
+    host = world.nodes["archive"].host
+    assert isinstance(host, RetransmitHost)
+    return host
+
+
+def test_ranges_and_snapshots_at_the_door(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start(*CORE, "archive")
+            await world.publish("floor", trades(270, symbols=(b"ISO", b"CAST")))
+            await world.until_journals_have(range(1, 271), "archive")
+            guest = await visit_archive(world)
+            assert await ask(guest, RangeWanted(3, 7)) == ([3, 4, 5, 6, 7], End(1, 11))
+            assert await ask(guest, RangeWanted(9, 500)) == ([9, 10], End(1, 11))
+            assert await ask(guest, RangeWanted(500, 600)) == ([], End(1, 11))
+            assert await ask(guest, RangeWanted(0, 2**64 - 1)) == ([], End(1, 11))
+            _, latest = await ask(guest, SnapshotWanted())
+            assert isinstance(latest, Snapshot)
+            assert latest.next_sequence == 11
+            assert sorted(events_view(latest.events)["id"].tolist()) == [269, 270]
+            _, refused = await ask(guest, Publish(((b"key", b""),)))
+            assert isinstance(refused, Refused)
+            await guest.close()
+
+    run(work())
+
+
+def test_an_archive_survives_its_server_and_fills_what_it_missed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, loss=0.02)) as world:
+            await world.start()
+            await world.publish("floor", trades(200))
+            await world.until_journals_have(range(1, 201), "archive", "bank")
+            await world.stop("archive")
+            await world.publish("floor", trades(200, 201))
+            await world.until_journals_have(range(1, 401), "a")
+            await world.start("archive")
+            await world.publish("floor", trades(200, 401))
+            await world.until_journals_have(range(1, 601), "archive", "bank")
+            assert world.released("archive") == world.released("a")
+            guest = await visit_archive(world)
+            assert (await ask(guest, RangeWanted(1, 5)))[0] == [1, 2, 3, 4, 5]
+            _, latest = await ask(guest, SnapshotWanted())
+            assert isinstance(latest, Snapshot)
+            assert events_view(latest.events)["id"].tolist() == [600]
+            await guest.close()
+
+    run(work())
+
+
+def test_what_retention_took_is_below_the_low_water_mark_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    settings = {"journal": {"segment_bytes": "16KiB", "keep_bytes": "48KiB"}}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, settings=settings)) as world:
+            await world.start(*CORE, "archive")
+            for first in range(1, 4_001, 400):
+                await world.publish("floor", trades(400, first))
+                await eventually(lambda first=first: world.ids("archive")[-1:] == [first + 399])
+            await eventually(lambda: host_of(world).machine.low_water > 1)
+            span = JournalReader(world.market.directory_of("archive") / "journal").span()
+            assert span is not None
+            low_water, following = span
+            assert host_of(world).machine.low_water == low_water
+            guest = await visit_archive(world)
+            assert await ask(guest, RangeWanted(1, 5)) == ([], End(low_water, following))
+            assert (await ask(guest, RangeWanted(low_water, low_water + 2)))[0] == [
+                low_water,
+                low_water + 1,
+                low_water + 2,
+            ]
+            await guest.close()
+            await world.start("bank")
+            await eventually(lambda: world.ids("bank")[-1:] == [4_000])
+            assert world.released("bank")[0][0] > 1
+            assert "lost" not in world.alarms("bank"), "it had nothing before it began"
+
+    run(work())
+
+
+def test_a_customer_that_was_away_for_too_long_is_told_what_is_lost(tmp_path: Path) -> None:
+    settings = {"journal": {"segment_bytes": "16KiB", "keep_bytes": "48KiB"}}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, settings=settings)) as world:
+            await world.start()
+            await world.publish("floor", trades(27))
+            await world.until_journals_have(range(1, 28), "bank")
+            await world.stop("bank")
+            for first in range(28, 4_028, 400):
+                await world.publish("floor", trades(400, first))
+                await eventually(lambda first=first: world.ids("archive")[-1:] == [first + 399])
+            await eventually(lambda: host_of(world).machine.low_water > 1)
+            await world.start("bank")
+            await eventually(lambda: world.ids("bank")[-1:] == [4_027])
+            assert "lost" in world.alarms("bank")
+            assert world.nodes["bank"].counters.messages_skipped > 0
+
+    run(work())
+
+
+def test_who_asks_for_too_much_is_turned_away_and_named_and_others_are_served(tmp_path: Path) -> None:
+    nodes = {**SMALL, "greedy": {"role": "customer", "lines": ["b"], "retransmit": ["archive"]}}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, nodes)) as world:
+            await world.start(*CORE, "archive", "bank")
+            await world.publish("floor", trades(27 * 400))
+            await world.until_journals_have(range(1, 27 * 400 + 1), "archive", "bank")
+            guests = [await visit_archive(world, "greedy") for _ in range(2)]
+            answers: list[DoorMessage | None] = []
+
+            async def flood(guest: Visit) -> None:
+                while not any(isinstance(answer, Refused) for answer in answers):
+                    answers.append((await ask(guest, RangeWanted(1, 400)))[1])
+
+            await asyncio.gather(*[flood(guest) for guest in guests])
+            for guest in guests:
+                await guest.close()
+            honest = await visit_archive(world, "bank")
+            assert (await ask(honest, RangeWanted(1, 10)))[0] == list(range(1, 11))
+            await honest.close()
+            assert world.nodes["archive"].counters.ranges_refused > 0
+            one = await visit_archive(world, "greedy")
+            while "throttled-greedy" not in world.alarms("archive"):
+                await ask(one, RangeWanted(1, 400))
+            await one.close()
+            assert not [code for code in world.alarms("archive") if "bank" in code]
+
+    run(work())
+
+
+def test_a_stranger_is_not_let_in(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start("archive", ready=False)
+            archive = world.market.node("archive")
+            for name, key in (("edge/bank", bytes(32)), ("source/floor", bytes(32)), ("edge/nobody", bytes(32))):
+                with pytest.raises(DoorError, match="unknown name or wrong key"):
+                    await visit(archive.address, archive.tcp_port, name, key)
+            await eventually(lambda: world.nodes["archive"].counters.ranges_refused == 3)
+
+    run(work())
+
+
+@pytest.mark.parametrize("damage", [b"", b"no snapshot at all"])
+def test_a_damaged_snapshot_is_made_again_from_the_archive(tmp_path: Path, damage: bytes) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start(*CORE, "archive")
+            await world.publish("floor", trades(100))
+            await world.until_journals_have(range(1, 101), "archive")
+            await world.stop("archive")
+            (world.market.directory_of("archive") / "snapshot").write_bytes(damage)
+            await world.start("archive")
+            guest = await visit_archive(world)
+            latest: DoorMessage | None = None
+            while not isinstance(latest, Snapshot):
+                _, latest = await ask(guest, SnapshotWanted())
+            assert events_view(latest.events)["id"].tolist() == [100]
+            await guest.close()
+
+    run(work())
