@@ -58,9 +58,9 @@ def test_init_for_programs(market: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_check_is_fine_or_exit_1(market: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Of 6 6 with a fault." in run("check", market, capsys, code=1)
+    assert "6 files, 6 with a fault." in run("check", market, capsys, code=1)
     run("init", market, capsys)
-    assert "Of 6 none with a fault." in run("check", market, capsys)
+    assert "6 files, none with a fault." in run("check", market, capsys)
     (market.parent / "keys" / "edge.key").chmod(0o644)
     assert "0644 lets others read it: chmod 600" in run("check", market, capsys, code=1)
     run("check --node reformer-1", market, capsys)

@@ -32,6 +32,12 @@ def test_every_help_says_how_it_is_used(command: str, capsys: pytest.CaptureFixt
     assert out.count("isocast ") > 1, "an example"
 
 
+def test_the_list_of_commands_says_what_each_is_for() -> None:
+    done = subprocess.run([sys.executable, "-m", "isocast"], capture_output=True, encoding="utf-8", check=True)
+    assert re.search(r"keys +Make and check the key files", done.stdout)
+    assert "isocast config example" in done.stdout
+
+
 @pytest.mark.parametrize(
     "command, rule",
     [

@@ -160,7 +160,7 @@ def test_alarms_stand_with_what_to_do_the_newest_first() -> None:
     assert [line.strip() for line in wrong.strip().splitlines()] == [
         "london: sealed: a ballot is under way",
         "london: tokyo-desk does not read (1,200 times, last 5 s ago) → ask its owner",
-        "london: the disk was slow (1 times, last 15 min ago) → look at it",
+        "london: the disk was slow (once, 15 min ago) → look at it",
     ]
 
 

@@ -194,19 +194,28 @@ def test_a_command_that_cannot_be_run_is_tried_again_and_says_why(tmp_path: Path
     supervised(work)
 
 
-def test_what_one_life_said_does_not_count_for_the_next() -> None:
+def test_what_one_life_said_does_not_count_for_the_next(tmp_path: Path) -> None:
     """READY lies in the socket while the child dies; the next life has yet to say it."""
+    once = f"""
+file = {str(tmp_path / "said")!r}
+if not os.path.exists(file):
+    open(file, "w").close()
+    say("READY=1")
+    raise SystemExit(3)
+"""
 
     async def work(supervisor: Supervisor, _: Told) -> None:
-        child = await supervisor.start("london", python(SAY, "say('READY=1')\nraise SystemExit(3)\n"))
+        loop = asyncio.get_running_loop()
+        child = await supervisor.start("london", python(SAY, once, SLEEP))
         ear = supervisor._ears["london"].fileno()  # noqa: SLF001
-        asyncio.get_running_loop().remove_reader(ear)  # As if the loop had no time for it.
-        await eventually(lambda: child.starts >= 3)
-        assert child.state is not ChildState.READY
+        loop.remove_reader(ear)  # As if the loop had no time for it.
+        await eventually(lambda: child.starts == 2 and child.pid)
+        loop.add_reader(ear, supervisor._hear, child)  # noqa: SLF001
+        await asyncio.sleep(0.02)
+        assert child.state is ChildState.STARTING
         assert not child.ready.is_set()
 
-    told = supervised(work)
-    assert ("london", ChildState.READY) not in told
+    assert ("london", ChildState.READY) not in supervised(work)
 
 
 # ---- the end

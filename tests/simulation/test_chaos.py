@@ -41,6 +41,30 @@ def test_every_variety_occurs(key: str, values: set[object]) -> None:
     assert {world[key] for world in WORLDS} >= values
 
 
+LAYERED = [world for world in WORLDS if "secondaries" in world]
+
+
+def test_a_quarter_of_the_worlds_has_secondary_receivers() -> None:
+    assert 0.15 < len(LAYERED) / len(WORLDS) < 0.35
+    assert {world["layers"] for world in LAYERED} == {2, 3}
+    assert {world["secondaries"] for world in LAYERED} == {1, 2, 3}
+
+
+def test_faults_hit_secondary_receivers_too() -> None:
+    hit = {
+        fault["kind"]
+        for world in LAYERED
+        for fault in world["faults"]
+        for site in [*fault.get("sites", ()), *[site for group in fault.get("groups", ()) for site in group]]
+        if isinstance(site, int) and site > world["receivers"]
+    }
+    assert hit == {"crash", "pause", "isolate", "one-way", "partition", "clock-step"}
+
+
+def test_a_calm_world_stays_calm_with_secondary_receivers() -> None:
+    assert [world for world in LAYERED if not world["faults"]]
+
+
 def test_some_worlds_are_calm() -> None:
     calm = [world for world in WORLDS if not world["faults"]]
     assert 0.05 < len(calm) / len(WORLDS) < 0.3

@@ -31,7 +31,7 @@ from isocast.terms.ids import server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.wire.packets import NO_LIMIT, Nack, SecondaryToken
 
-TWO = {"secondaries": 2, "secondary_delay": 0.001, "secondary_detect": 0.01}
+TWO: dict[str, Any] = {"secondaries": 2, "secondary_delay": 0.001, "secondary_detect": 0.01}
 """Sites 4 and 5 below 1, 6 and 7 below 2, 8 and 9 below 3."""
 THREE = TWO | {"layers": 3}
 """And 10 and 11 below 4, and so on."""
@@ -245,9 +245,7 @@ def test_a_stalled_member_is_named_leaves_the_minimum_and_catches_up_from_the_jo
     held = max(
         fact.token_number for fact in facts if isinstance(fact, Completed) and fact.site == 4 and fact.at < stalled
     )
-    claims = [
-        fact for fact in facts if isinstance(fact, StabilityClaimed) and fact.site == 1 and fact.at < 5_000_000_000
-    ]
+    claims = [fact for fact in facts if isinstance(fact, StabilityClaimed) and fact.site == 1 and fact.at < 5 * SECOND]
     assert max(fact.secstable for fact in claims if fact.at < stalled) <= held
     assert max(fact.stable for fact in claims) > held
     assert world.violations() == []
@@ -266,9 +264,9 @@ def test_a_secondary_receiver_whose_parent_died_uses_its_backup() -> None:
     """Its group has no head then, and nobody waits for it; what it lacks comes from the backup."""
     crash = {"kind": "crash", "at": 1.0, "until": 6.0, "sites": [1]}
     world, facts = facts_of(crash, **TWO, loss=0.05, messages=300, arrival_rate=50)
-    silent = [(fact.site, fact.asked) for fact in facts if isinstance(fact, Unanswered) and fact.at > 1_000_000_000]
+    silent = [(fact.site, fact.asked) for fact in facts if isinstance(fact, Unanswered) and fact.at > SECOND]
     assert {asked for site, asked in silent if site in (4, 5)} >= {1}
-    meanwhile = [fact for fact in below(facts, Released) if 3_000_000_000 < fact.at < 6_000_000_000]
+    meanwhile = [fact for fact in below(facts, Released) if 3 * SECOND < fact.at < 6 * SECOND]
     assert {fact.site for fact in meanwhile} >= {4, 5}  # type: ignore[union-attr]
     assert world.violations() == []
 
@@ -286,9 +284,9 @@ def test_one_that_is_cut_off_from_all_but_its_parent_lives_from_it() -> None:
     """What is multicast never reaches site 4: every token and message comes from its parent."""
     cut = {"kind": "partition", "at": 0.0, "until": 3.0, "groups": [[4], [2, 3, 5, 6, 7, 8, 9, "source1", "source2"]]}
     world, facts = facts_of(cut, **TWO, gate="timed")
-    assert len([fact for fact in below(facts, Completed) if fact.site == 4 and fact.at < 3_000_000_000]) > 5  # type: ignore[union-attr]
+    assert len([fact for fact in below(facts, Completed) if fact.site == 4 and fact.at < 3 * SECOND]) > 5  # type: ignore[union-attr]
     assert world.recorder.last_sequence[4] == 60
-    assert [fact for fact in below(facts, Faulted) if fact.at < 3_000_000_000 and fact.site == 4] == []  # type: ignore[union-attr]
+    assert [fact for fact in below(facts, Faulted) if fact.at < 3 * SECOND and fact.site == 4] == []  # type: ignore[union-attr]
 
 
 def test_a_restarted_head_begins_anew_and_stays_honest() -> None:

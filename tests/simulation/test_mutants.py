@@ -33,6 +33,7 @@ def test_a_mutant_changes_no_more_than_one_role(name: str) -> None:
         build.receiver is not PRODUCT.receiver,
         build.source is not PRODUCT.source,
         build.server is not PRODUCT.server,
+        build.secondary is not PRODUCT.secondary,
         build.remembers_nothing,
     ]
     assert sum(changed) == 1

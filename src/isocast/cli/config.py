@@ -13,7 +13,11 @@ from isocast.terms.errors import ConfigurationError
 
 __all__ = ["app"]
 
-app = App(name="config", help="Describe a market: one TOML file that every process of it reads.")
+app = App(
+    name="config",
+    help="Describe a market: one TOML file that every process of it reads.",
+    help_epilogue="Start with:\n\n    isocast config example --out market.toml\n",
+)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _BAD_INPUT = 2

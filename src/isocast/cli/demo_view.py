@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.layout import Layout
@@ -23,7 +23,7 @@ __all__ = ["frame", "phase", "state_of"]
 
 _ROOMY = (96, 36)
 """Columns and rows from which on there are borders and curves."""
-_SIDE, _CURVES, _LOWER = 30, 36, 10
+_SIDE, _CURVES, _FLOORS, _LOWER = 30, 36, 23, 10
 _LOSS_SHOWN_NS = SECOND // 4
 _REPAIR_SHOWN_NS = SECOND * 6 // 10
 _BAR = 16
@@ -66,8 +66,8 @@ def _roomy(show: Show, width: int, height: int, now: int) -> Layout:
         Layout(panel(figures(_sequence(show, now)), "The sequence"), size=_SIDE),
     )
     layout["edge"].split_row(
-        Layout(panel(_floors(show), "Floors")),
-        Layout(panel(_customers(show), "Customers"), ratio=2),
+        Layout(panel(_floors(show), "Floors"), size=_FLOORS),
+        Layout(panel(_customers(show), "Customers, and who retransmits")),
     )
     layout["lower"].split_row(
         Layout(panel(_curves(show, _CURVES - 2), "Releases (§5)"), size=_CURVES),
@@ -117,6 +117,11 @@ def phase(show: Show) -> tuple[str, str]:
     return (f"{100 * loss:g} % of all packets get lost", "yellow") if loss else ("nothing gets lost", "green")
 
 
+def _is_broken(show: Show) -> bool:
+    """Whether the others wait for a token that does not come."""
+    return bool(show.story.killed_at and not show.story.reformed_at)
+
+
 def _header(show: Show, width: int, now: int) -> Text:
     words, style = phase(show)
     done = round(_BAR * show.share)
@@ -133,10 +138,12 @@ def _header(show: Show, width: int, now: int) -> Text:
 
 def state_of(show: Show, plan: NodePlan, now: int) -> str:
     """One word on what a receiver does."""
-    watch = show.watch
+    watch, child = show.watch, show.children.get(plan.name)
     status, ring = watch.status(plan.name), watch.ring
-    if show.children.get(plan.name) is ChildState.PAUSING or (status is None and show.opened_at):
+    if child is ChildState.PAUSING:
         return "down"
+    if status is None and child is ChildState.READY:
+        status = watch.ledger.newest(plan.name)  # It is only busy.
     if status is None or ring is None or not status.gauges.epoch:
         return "start"
     if status.gauges.mode == "sealed":
@@ -146,6 +153,8 @@ def state_of(show: Show, plan: NodePlan, now: int) -> str:
     if plan.name not in ring.members or status.gauges.mode == "catchup":
         return "outside"
     token = ring.token_at(now)
+    if _is_broken(show):
+        return "ring"
     return "token" if token >= ring.first_token and ring.owner(token) == plan.name else "ring"
 
 
@@ -178,7 +187,7 @@ def _lines(show: Show, now: int) -> Iterable[Line]:
         start, end = by_name[giver].place, by_name[taker].place
         if now - at < _REPAIR_SHOWN_NS and start is not None and end is not None:
             yield Line(start, end, "bright_green")
-    if ring is None or (show.story.killed_at and not show.story.reformed_at):
+    if ring is None or _is_broken(show):
         return
     token = ring.token_at(now)
     if token >= ring.first_token:
@@ -198,6 +207,8 @@ def _sequence(show: Show, now: int) -> Iterable[tuple[str, str, str]]:
     yield "token", f"{max(token, 0)}, epoch {ring.epoch if ring else 0}", "bold yellow"
     if ring is None:
         yield "next", "no ring yet", FAINT
+    elif _is_broken(show):
+        yield "next", "a ballot", "bold red"
     else:
         wait = (ring.instant(token + 1) - now) / SECOND
         yield "next", f"{watch.title(ring.owner(token + 1))} {max(wait, 0.0):.1f} s", "yellow"
@@ -262,10 +273,11 @@ def _receiver(show: Show, plan: NodePlan, now: int) -> list[Text]:
 
 def _offset(show: Show, name: str) -> Text:
     """Of its last release, against the instant that is common to all."""
-    found = [chunk for chunk in reversed(show.watch.releases.chunks.values()) if name in chunk.released]
-    if not found:
+    chunks = reversed(show.watch.releases.chunks.values())
+    found = next((chunk for chunk in chunks if name in chunk.released), None)
+    if found is None:
         return Text(_UNKNOWN)
-    offset_ns = found[0].released[name] - found[0].due
+    offset_ns = found.released[name] - found.due
     late = offset_ns > show.market.timing.process_ns
     text = f"{offset_ns / SECOND:.1f} s late" if late else f"{offset_ns / 1e6:.1f}"
     return Text(text, style="bold yellow" if late else "")
@@ -284,23 +296,28 @@ def _floors(show: Show) -> RenderableType:
 
 
 def _customers(show: Show) -> RenderableType:
-    table = _table((" customer", "grade", "sequence", "events/s", "gaps", "repaired", "skipped"), left=2)
-    market, ledger = show.market, show.watch.ledger
-    for plan in market.by_role(NodeRole.CUSTOMER, NodeRole.RETRANSMIT_SERVER):
-        status = show.watch.status(plan.name)
+    table = _table((" customer", "grade", "sequence", "events/s", "gaps", "closed", "skipped"), left=2)
+    ledger = show.watch.ledger
+    for plan in show.market.by_role(NodeRole.CUSTOMER, NodeRole.RETRANSMIT_SERVER):
+        status, own = show.watch.status(plan.name), [plan.name]
         customer = plan.role is NodeRole.CUSTOMER
-        totals: Callable[[str], str] = lambda name, own=plan.name: f"{ledger.total(name, [own]):,}"  # type: ignore[misc]
         gaps = status.gauges.sequence_gaps if status else None
         table.add_row(
-            Text(f" {plan.name}, {plan.place.name if plan.place else ''}", style="green" if customer else FAINT),
-            plan.grade.value if customer else "retransmits",
+            Text(
+                f" {plan.name}, {plan.place.name}" if plan.place else f" {plan.name}", style="green" if customer else ""
+            ),
+            plan.grade.value if customer else "archive",
             f"{_next(status) - 1:,}",
             f"{status.rates.events:.0f}" if status and customer else "",
-            Text(_UNKNOWN if gaps is None else f"{gaps} open", style="yellow" if gaps else "green"),
-            totals("gaps_repaired_total") if customer else "",
-            totals("messages_skipped_total") if customer else "",
+            Text(_UNKNOWN if gaps is None else str(gaps or "none"), style="yellow" if gaps else "green"),
+            f"{ledger.total('gaps_repaired_total', own):,}" if customer else "",
+            f"{ledger.total('messages_skipped_total', own):,}" if customer else "",
         )
     return table
+
+
+def _where(plan: NodePlan) -> str:
+    return f"{plan.name}, {plan.place.name}" if plan.place else plan.name
 
 
 def _edge_line(show: Show) -> Text:

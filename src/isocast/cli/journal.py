@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = App(name="journal", help="Look into journals: what a site released, when, and whether every byte of it is sound.")
+app = App(
+    name="journal",
+    help="Look into journals: what a site released, when, and whether every byte of it is sound.",
+    help_epilogue="Start with:\n\n    isocast journal verify data/london/journal\n",
+)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Sequence: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**64))]
@@ -66,7 +70,7 @@ def inspect(directory: Path, /, *, json: _Flag = False) -> int:
             if segment.unfinished_bytes:
                 line(_unfinished(segment.path.name, segment.unfinished_bytes))
         totals = ", ".join(f"{figure(value)} {name}" for name, value in _totals(segments).items())
-        line(f"{figure(len(segments))} segments: {totals}.")
+        line(f"{figure(len(segments))} segment{'s' * (len(segments) != 1)}: {totals}.")
     return 1 if any(segment.damage for segment in segments) else 0
 
 

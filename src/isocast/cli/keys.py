@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = App(name="keys", help="Make and check the key files of a market.")
+app = App(
+    name="keys",
+    help="Make and check the key files of a market.",
+    help_epilogue="Start with:\n\n    isocast keys init --config market.toml\n",
+)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _WRONG = 1
@@ -91,7 +95,7 @@ def check(*, config: Path, node: str | None = None, json: _Flag = False) -> int:
     else:
         rows = [(file.name, file.fingerprint or "–", file.fault or "fine", _shortened(file.nodes)) for file in files]
         show_table(f"Keys in {market.keys_directory}", ("file", "fingerprint", "", "needed by"), rows)
-        line(f"Of {len(files)} {faults or 'none'} with a fault.")
+        line(f"{len(files)} files, {faults or 'none'} with a fault.")
     return _WRONG if faults else 0
 
 

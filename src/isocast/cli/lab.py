@@ -9,14 +9,16 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.lab_control import Flag, Words, app, parse_option
+from isocast.cli.lab_verdict import show_verdict
 from isocast.cli.lab_view import one_line, show_lab, show_nodes
 from isocast.cli.render import line, note, show_json, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from isocast.runtime.lab.nodes import LabNode
     from isocast.runtime.lab.session import Session, SessionReport
+    from isocast.runtime.lab.verdict import Verdict
     from isocast.runtime.lab.world import World
 
 __all__ = ["app"]
@@ -24,6 +26,7 @@ __all__ = ["app"]
 _Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 _Share: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 _Scale: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
+_Rate: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=100_000))]
 _Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 
 _SIGNAL_EXIT = 128
@@ -72,11 +75,12 @@ def check(*, without_root: Flag = False, json: Flag = False) -> int:
 
     isocast lab up --config market.toml
 
-    isocast lab up --config market.toml --loss 0.01 --jitter 2ms --seconds 60 --json
+    isocast lab up --config market.toml --publish 100 --loss 0.01 --jitter 2ms --seconds 60 --json
 
 Meanwhile, in another terminal: `isocast lab status`, `isocast lab cut london tokyo`, `isocast lab down`.
 
-Exit code: 0 fine, 1 a node ended badly, 2 bad input, 3 the machine refused.
+Exit code: 0 fine, 1 a node ended badly or the journals show something early, lost, repeated or different, 2 bad input,
+3 the machine refused.
 """
 )
 def up(  # noqa: PLR0913  # a market, and what its world is like
@@ -86,6 +90,7 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     jitter: str | None = None,
     scale: _Scale = 1.0,
     seed: _Seed | None = None,
+    publish: _Rate = 0.0,
     seconds: _Seconds | None = None,
     run: Path | None = None,
     without_root: Flag = False,
@@ -94,7 +99,8 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     """Run a market in a world of its own: a network namespace for each city of its nodes.
 
     It ends after --seconds, by `isocast lab down`, by Ctrl-C, or when all nodes have ended; then the lab reports how
-    late it was itself, and nothing of it is left.
+    late it was itself, and what the market's journals prove: nothing early, one order, how far apart the sites
+    released, what was late and whether the lab was late then, no gap at any customer. Nothing of the lab is left.
 
     Parameters
     ----------
@@ -108,6 +114,8 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
         Times the delay of light in fibre: 0.1 is an earth a tenth as large.
     seed
         Of loss and jitter; as above.
+    publish
+        About how many events a second a floor publishes at each primary source. Left out, nobody publishes by itself.
     seconds
         End after so long.
     run
@@ -118,7 +126,9 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
         Print one JSON object at the end instead of tables.
     """
     from isocast.runtime.founding import found_market
+    from isocast.runtime.lab.market_session import MarketSession
     from isocast.runtime.lab.market_world import market_settings, market_world
+    from isocast.runtime.lab.run_directory import default_run_directory
     from isocast.runtime.market_file import load_market
     from isocast.runtime.supervisor import node_command
 
@@ -128,9 +138,13 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     world, nodes = market_world(market, settings, lambda name: node_command(config, name, "--without-impairment"))
     if found_market(market):
         note(f"{market.name}: a new market, in {market.data_directory}")
-    report = _session(world, nodes, run, seconds, without_root=without_root)
-    _show(report, json=json)
-    return 1 if report.failed else 0
+    judged = MarketSession(market, config, nodes, events_per_s=publish, seed=settings.seed)
+    directory = run or default_run_directory()
+    everybody = (*nodes, *judged.floors)
+    report = _session(world, everybody, directory, seconds, without_root=without_root, ending=judged.settle)
+    verdict = judged.verdict(report.lab, directory)
+    _show(report, verdict, json=json)
+    return 0 if verdict.is_sound and not report.failed else 1
 
 
 @app.command(
@@ -177,12 +191,14 @@ def run(
     json
         Print one JSON object at the end instead of tables.
     """
+    from isocast.runtime.lab.run_directory import default_run_directory
     from isocast.runtime.lab.world_file import load_world
 
     described, nodes = load_world(world)
     where = described.sites[described.place_of(site) if site is not None else 0].name
     front = (where, command) if command else None
-    report = _session(described, nodes, run, seconds, front, without_root=without_root)
+    directory = run or default_run_directory()
+    report = _session(described, nodes, directory, seconds, without_root=without_root, front=front)
     if front is None or json:
         _show(report, json=json)
     else:
@@ -195,17 +211,15 @@ def run(
 def _session(
     world: World,
     nodes: Sequence[LabNode],
-    run: Path | None,
+    directory: Path,
     seconds: float | None,
-    front: tuple[str, Sequence[str]] | None = None,
     *,
     without_root: bool,
+    front: tuple[str, Sequence[str]] | None = None,
+    ending: Callable[[Session], None] | None = None,
 ) -> SessionReport:
     """What `up` and `run` share."""
-    from isocast.runtime.lab.run_directory import default_run_directory
     from isocast.runtime.lab.session import run_session
-
-    directory = run or default_run_directory()
 
     def began(session: Session) -> None:
         note(f"lab: {len(world.sites)} sites, {len(session.nodes)} nodes; control socket and output in {directory}")
@@ -217,16 +231,19 @@ def _session(
         seconds=seconds,
         foreground=front,
         began=began,
+        ending=ending,
         user_namespace=without_root or None,
     )
 
 
-def _show(report: SessionReport, *, json: bool) -> None:
+def _show(report: SessionReport, verdict: Verdict | None = None, *, json: bool) -> None:
     """The whole report."""
-    parts = report.as_json()
+    parts = report.as_json() | ({} if verdict is None else {"journals": verdict.as_json()})
     if json:
         show_json(parts)
         return
     if report.nodes:
         show_nodes(parts["nodes"])
     show_lab(parts["lab"])
+    if verdict is not None:
+        show_verdict(verdict)

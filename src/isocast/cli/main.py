@@ -30,9 +30,9 @@ _EXAMPLES = """Start with:
 
     isocast demo
 
-    isocast sim run scenarios/quiet.toml
+    isocast config example --out market.toml
 
-    isocast plan timing
+    isocast sim run scenarios/quiet.toml
 """
 
 app = App(
@@ -67,9 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal without Greek letters still gets its numbers.
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words or words[0] in app.help_flags:
+        app.resolved_commands()  # The list of commands says what each is for.
     try:
         code = app(
-            sys.argv[1:] if arguments is None else list(arguments),
+            words,
             exit_on_error=False,
             print_error=False,
             result_action="return_value",

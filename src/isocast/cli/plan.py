@@ -11,7 +11,11 @@ from isocast.cli.timing_plan import TimingOptions, make_plan
 
 __all__ = ["app"]
 
-app = App(name="plan", help="Plan a network: derived times with their formulas.")
+app = App(
+    name="plan",
+    help="Plan a network: derived times with their formulas.",
+    help_epilogue="Start with:\n\n    isocast plan timing\n",
+)
 
 _DEFAULTS = TimingOptions()
 _EXAMPLES = """Examples:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = App(name="sim", help="Simulate: the protocol's own machines in virtual time, every run a function of one seed.")
+app = App(
+    name="sim",
+    help="Simulate: the protocol's own machines in virtual time, every run a function of one seed.",
+    help_epilogue="Start with:\n\n    isocast sim run scenarios/quiet.toml\n",
+)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]

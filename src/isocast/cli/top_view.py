@@ -291,7 +291,8 @@ def _troubles(answers: Sequence[Answer]) -> list[Text]:
         lines += [_trouble(status.name, reason, "", "magenta") for reason in status.reasons]
         for alarm in status.alarms:
             recent = status.at_ns - alarm.last_ns <= _RECENT_NS
-            times = f" ({alarm.count:,} times, last {_ago(status.at_ns - alarm.last_ns)})"
+            often = f"{alarm.count:,} times, last" if alarm.count > 1 else "once,"
+            times = f" ({often} {_ago(status.at_ns - alarm.last_ns)})"
             style = "bold red" if recent else "color(245)"
             alarms.append((alarm.last_ns, _trouble(status.name, alarm.text + times, alarm.remedy, style)))
     return lines + [line for _, line in sorted(alarms, key=lambda pair: -pair[0])]

@@ -204,7 +204,11 @@ class Answers:
                 self.wake_at = min(self.wake_at, account.bucket.ready_at(self.limits.quantum))
                 named.extend(self._name(customer, account, now))
                 continue
-            pieces.extend(self._turn(customer, account, min(total, room, self.limits.quantum), now))
+            turn = self._turn(customer, account, min(total, room, self.limits.quantum), now)
+            pieces.extend(turn)
+            if sum([piece.last - piece.first + 1 for piece in turn]) == room:
+                # Its share is used up: whoever asks again at once is given little at a time.
+                named.extend(self._name(customer, account, now))
             if account.pending:
                 self._turns.append(customer)
         self._turns.extend(waiting)

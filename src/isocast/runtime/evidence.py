@@ -1,7 +1,7 @@
 """What the journals of a market prove: when each site released, how far apart, in which order, and what is missing.
 
     sites = releases_by_site(market)
-    early_releases(sites), spread_of(skew_ns(sites)), disagreements(sites)
+    early_releases(sites), Quantiles.of(skew_ns(sites)), disagreements(sites)
 
 Nothing here trusts what a process says of itself: every figure is computed from the blocks that receivers, retransmit
 servers and complete customers wrote. Instants are those of each node's own clock, so a skew between two machines is
@@ -10,7 +10,7 @@ known as well as their clocks are; on one machine all clocks are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
@@ -30,22 +30,24 @@ __all__ = [
     "Evidence",
     "Follower",
     "LateRelease",
+    "Quantiles",
     "Record",
-    "Spread",
     "disagreements",
     "early_releases",
     "followers_by_name",
     "gather",
+    "is_follower",
     "late_releases",
     "lateness_ns",
     "read_record",
     "releases_by_site",
     "skew_ns",
-    "spread_of",
+    "weigh",
 ]
 
 Nanoseconds: TypeAlias = npt.NDArray[np.int64]
 
+_SHARES = (0.5, 0.99)
 _CONTENT = np.dtype([("source", "<u8"), ("number", "<u8"), ("digest", f"V{DIGEST_BYTES}")])
 
 
@@ -136,11 +138,12 @@ def releases_by_site(market: Market) -> dict[str, Record]:
 def followers_by_name(market: Market) -> dict[str, Record]:
     """What every retransmit server and complete customer got."""
     return {
-        plan.name: read_record(plan.name, market.directory_of(plan.name)) for plan in market.nodes if _is_follower(plan)
+        plan.name: read_record(plan.name, market.directory_of(plan.name)) for plan in market.nodes if is_follower(plan)
     }
 
 
-def _is_follower(plan: NodePlan) -> bool:
+def is_follower(plan: NodePlan) -> bool:
+    """Whether a node is started with the market, and writes down everything that lines bring it."""
     complete = plan.role is NodeRole.CUSTOMER and plan.grade is Grade.COMPLETE
     return plan.start and (complete or plan.role is NodeRole.RETRANSMIT_SERVER)
 
@@ -149,23 +152,21 @@ def _is_follower(plan: NodePlan) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Quantiles of some times, each a time that occurred."""
+class Quantiles:
+    """Of spans of time in nanoseconds, each one that occurred; all zero without any."""
 
-    count: int
-    p50_ns: int
-    p99_ns: int
-    max_ns: int
+    count: int = 0
+    p50_ns: int = 0
+    p99_ns: int = 0
+    max_ns: int = 0
 
-
-def spread_of(times: Nanoseconds) -> Spread | None:
-    """The median is the upper one of two; None without times."""
-    if not len(times):
-        return None
-    ordered = np.sort(times)
-    count = len(ordered)
-    p50, p99 = (int(ordered[min(round(share * count), count - 1)]) for share in (0.5, 0.99))
-    return Spread(count, p50, p99, int(ordered[-1]))
+    @classmethod
+    def of(cls, values: Sequence[int] | Nanoseconds) -> Quantiles:
+        """Between two neighbours, the higher."""
+        if not len(values):
+            return cls()
+        middle, high = np.quantile(values, _SHARES, method="higher").tolist()
+        return cls(len(values), int(middle), int(high), int(max(values)))
 
 
 def lateness_ns(records: Mapping[str, Record]) -> Nanoseconds:
@@ -173,9 +174,14 @@ def lateness_ns(records: Mapping[str, Record]) -> Nanoseconds:
     return np.array([header.lateness_ns for record in records.values() for header in record.headers], np.int64)
 
 
-def early_releases(records: Mapping[str, Record]) -> int:
-    """Messages that a site released before their instant: none, ever (S12)."""
-    return sum(header.messages for record in records.values() for header in record.headers if header.lateness_ns < 0)
+def early_releases(records: Mapping[str, Record], release_delay_ns: int = 0) -> int:
+    """Messages that somebody had before the instant agreed for them, or before T_t+Δ_A: none, ever (S12)."""
+    return sum(
+        header.messages
+        for record in records.values()
+        for header in record.headers
+        if header.released_at < max(header.due, header.instant + release_delay_ns)
+    )
 
 
 def skew_ns(records: Mapping[str, Record]) -> Nanoseconds:
@@ -298,12 +304,12 @@ class Evidence:
     """Of the site that released most."""
     tokens: int
     early: int
-    """Messages, over all sites."""
-    lateness: Spread | None
+    """Messages, over all sites, and those that a follower had before any site might release them."""
+    lateness: Quantiles
     """Of blocks."""
     late: tuple[LateRelease, ...]
     late_after_ns: int
-    skew: Spread | None
+    skew: Quantiles
     """Of messages that every site released."""
     skew_bound_ns: int
     """2ε."""
@@ -327,7 +333,7 @@ class Evidence:
     @property
     def is_simultaneous(self) -> bool:
         """Whether the median skew is within 2ε."""
-        return self.skew is None or self.skew.p50_ns <= self.skew_bound_ns
+        return self.skew.p50_ns <= self.skew_bound_ns
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -336,8 +342,14 @@ class Evidence:
 
 
 def gather(market: Market, since_ns: int = 0) -> Evidence:
-    """Everything; instants of what was released from `since_ns` on, order and gaps of whole journals."""
-    records, followers = releases_by_site(market), followers_by_name(market)
+    """Everything, from the disk."""
+    return weigh(market, releases_by_site(market), followers_by_name(market), since_ns)
+
+
+def weigh(
+    market: Market, records: Mapping[str, Record], followers: Mapping[str, Record], since_ns: int = 0
+) -> Evidence:
+    """Instants of what was released from `since_ns` on, order and gaps of whole journals."""
     recent = {name: record.since(since_ns) for name, record in records.items()}
     newest = max((record.last_sequence for record in records.values()), default=0)
     tokens = {header.token_number for record in recent.values() for header in record.headers}
@@ -346,11 +358,11 @@ def gather(market: Market, since_ns: int = 0) -> Evidence:
         sites=len(records),
         messages=max((record.messages for record in recent.values()), default=0),
         tokens=len(tokens),
-        early=early_releases(recent),
-        lateness=spread_of(lateness_ns(recent)),
+        early=early_releases({**recent, **followers}, market.timing.release_delay_ns),
+        lateness=Quantiles.of(lateness_ns(recent)),
         late=tuple(late_releases(recent, late_after_ns)),
         late_after_ns=late_after_ns,
-        skew=spread_of(skew_ns(recent)),
+        skew=Quantiles.of(skew_ns(recent)),
         skew_bound_ns=market.timing.skew_bound_ns,
         missing=sum(_missing(record) for record in records.values()),
         repeated=sum(record.repeated() for record in records.values()),

@@ -169,6 +169,9 @@ def check_keys(market: Market, plan: NodePlan | None = None) -> tuple[KeyFile, .
 def _check_directory(directory: Path, forbidden: int) -> None:
     try:
         info = directory.stat()
+    except FileNotFoundError as error:
+        rule = "is missing: isocast keys init makes it, or copy it from where it was made"
+        raise ConfigurationError(str(directory), "keys", rule) from error
     except OSError as error:
         raise ConfigurationError(str(directory), "keys", f"cannot be read: {error.strerror}") from error
     if not stat.S_ISDIR(info.st_mode):

@@ -1,8 +1,8 @@
-"""A floor at a site of the lab: publishes at one source's door until SIGTERM, and notes what the source accepted.
+"""A floor at a site of the lab: publishes at one source's door until SIGTERM, and prints what the source accepted.
 
 A program of its own, since only what runs inside a site reaches the door there:
-``python -m isocast.runtime.lab.floor CONFIG SOURCE EVENTS SEED ACCEPTED``. EVENTS is about how many a second. ACCEPTED
-is a file that gets a line for each message which the source has promised to publish: its source and number.
+``python -m isocast.runtime.lab.floor CONFIG SOURCE EVENTS SEED``. EVENTS is about how many a second. Each message that
+the source has promised to publish is a line of the output: "accepted", its source's id and its number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.market_file import load_market
@@ -25,27 +24,29 @@ from isocast.terms.ids import Label
 
 __all__ = ["accepted_labels", "floor_command", "main"]
 
+_MODULE = "isocast.runtime.lab.floor"
+_ACCEPTED = "accepted"
 _BEAT_S = 0.1
 """Between two batches: what happened meanwhile."""
 _EVENTS_PER_S = 80.0
 """Of a synthetic floor in its own time."""
 
 
-def floor_command(config: Path, source: str, events_per_s: float, seed: int, accepted: Path) -> tuple[str, ...]:
+def floor_command(config: Path, source: str, events_per_s: float, seed: int) -> tuple[str, ...]:
     """The command that runs a floor, by the interpreter that runs us."""
-    module = "isocast.runtime.lab.floor"
-    return (sys.executable, "-m", module, str(config), source, str(events_per_s), str(seed), str(accepted))
+    return (sys.executable, "-m", _MODULE, str(config), source, str(events_per_s), str(seed))
 
 
-def accepted_labels(accepted: Path) -> list[Label]:
-    """What a floor was promised, in the order of publishing; nothing while it has not begun."""
-    if not accepted.exists():
+def accepted_labels(output: Path) -> list[Label]:
+    """What a floor was promised, in the order of publishing, by what it printed; nothing if it has not begun."""
+    if not output.exists():
         return []
-    whole = accepted.read_text(encoding="ascii").rpartition("\n")[0]  # It may be writing a line just now.
-    return [Label(*map(int, line.split())) for line in whole.splitlines()]
+    whole = output.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0]  # It may be printing just now.
+    rows = [line.split() for line in whole.splitlines()]
+    return [Label(int(row[1]), int(row[2])) for row in rows if row[:1] == [_ACCEPTED]]
 
 
-async def _publish(market: Market, source: NodePlan, events_per_s: float, seed: int, notes: TextIO) -> None:
+async def _publish(market: Market, source: NodePlan, events_per_s: float, seed: int) -> None:
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,21 +59,21 @@ async def _publish(market: Market, source: NodePlan, events_per_s: float, seed: 
             events = floor.until((loop.time() - began) * events_per_s / _EVENTS_PER_S)
             if len(events):
                 events["time"] = time.time_ns()
-                notes.writelines(f"{label.source} {label.number}\n" for label in await door.publish(events))
-                notes.flush()
+                labels = await door.publish(events)
+                sys.stdout.writelines(f"{_ACCEPTED} {label.source} {label.number}\n" for label in labels)
+                sys.stdout.flush()
             with suppress(TimeoutError):
                 await asyncio.wait_for(ending.wait(), _BEAT_S)
 
 
 def main(arguments: list[str]) -> int:
     """Publish until SIGTERM."""
-    config, source, events_per_s, seed, accepted = arguments
+    config, source, events_per_s, seed = arguments
     try:
         market = load_market(Path(config))
-        with Path(accepted).open("w", encoding="ascii") as notes:
-            asyncio.run(_publish(market, market.node(source), float(events_per_s), int(seed), notes))
+        asyncio.run(_publish(market, market.node(source), float(events_per_s), int(seed)))
     except (IsocastError, OSError) as error:
-        sys.stderr.write(f"floor of {source}: {error}\n")
+        sys.stderr.write(f"the floor at {source}: {error}\n")
         return 1
     return 0
 

@@ -147,7 +147,12 @@ class Nodes:
 
     def end_all(self, seconds: float) -> None:
         """SIGTERM to all, so that they end properly; SIGKILL to whoever is still there after so long."""
-        running = [(life, life.process) for life in self._lives.values() if life.process and self._runs(life)]
+        self.end(self._lives, seconds)
+
+    def end(self, names: Iterable[str], seconds: float) -> None:
+        """The same for some of them."""
+        lives = [self._life(name) for name in names]
+        running = [(life, life.process) for life in lives if life.process and self._runs(life)]
         for life, process in running:
             life.asked_to_end = True
             for number in (signal.SIGTERM, signal.SIGCONT):

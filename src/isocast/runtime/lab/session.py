@@ -183,12 +183,13 @@ def run_session(
     seconds: float | None = None,
     foreground: tuple[str, Sequence[str]] | None = None,
     began: Callable[[Session], None] | None = None,
+    ending: Callable[[Session], None] | None = None,
     user_namespace: bool | None = None,
 ) -> SessionReport:
     """Build a world, run nodes in it and obey the control socket; remove everything and report.
 
     It ends after `seconds`, by command, by SIGINT or SIGTERM, when the command in the `foreground` (site, command)
-    has ended, or when all nodes have ended by themselves.
+    has ended, or when all nodes have ended by themselves. `ending` is called while all of it still runs.
     """
     with ExitStack() as stack:
         names = [f"{node.name}.notify" for node in nodes]
@@ -207,6 +208,8 @@ def run_session(
         lasted = session.seconds
         if front is not None and front.poll() is None:
             front.terminate()
+        if ending is not None:
+            ending(session)
         supervised.end_all(_GRACE_S)
         return SessionReport(
             lab.lateness(), tuple(supervised.statuses()), round(lasted, 3), None if front is None else _wait(front)

@@ -56,7 +56,7 @@ _COMPLETE = {"retransmit": ["archive"], "grade": Grade.COMPLETE.value}
 _CUSTOMERS: dict[str, dict[str, object]] = {
     "bank": {"city": "Chicago", "lines": ["new-york", "london"], **_COMPLETE},
     "fund": {"city": "Sydney", "lines": ["singapore", "tokyo"], **_COMPLETE},
-    "ticker": {"city": "São Paulo", "lines": ["new-york", "london"], "grade": Grade.LATEST.value},
+    "ticker": {"city": "São Paulo", "lines": ["new-york"], "grade": Grade.LATEST.value},
 }
 
 _CAST = (
@@ -66,7 +66,7 @@ _CAST = (
     ("A floor that publishes through a primary source.", NodeRole.SECONDARY_SOURCE, _BROKERS),
     ("They form the ring, and form it again when it breaks.", NodeRole.REFORMATION_SERVER, _SERVERS),
     ("Keeps what was released, and repairs what customers missed.", NodeRole.RETRANSMIT_SERVER, _ARCHIVES),
-    ("Customers hear two lines each: everything in order, or the newest.", NodeRole.CUSTOMER, _CUSTOMERS),
+    ("Everything in order by two lines, or by one line what is newest.", NodeRole.CUSTOMER, _CUSTOMERS),
 )
 
 

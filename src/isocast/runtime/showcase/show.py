@@ -34,6 +34,8 @@ _PAUSE = 0.05
 """Of the show: how long the others go on without the victim."""
 _SETTLE_S = 40.0
 """For everything that was published to be released everywhere, after the floors have closed."""
+_COUNTED_S = 1.1
+"""Nodes bring some of their counts up to date once a second."""
 
 
 class Phase(StrEnum):
@@ -92,7 +94,7 @@ class Show:
 
     @property
     def one_way_ns(self) -> int:
-        """d of the formula, for what was released so far."""
+        """The formula's d, for what was released so far."""
         return one_way_ns(self.market, self.watch.releases.sources)
 
     def hurry(self) -> None:
@@ -130,6 +132,8 @@ class Show:
             took = (time.time_ns() - self.began_at) / SECOND
             self.note(Tone.RING, f"All {nodes} processes are ready after {took:.1f} s; the floors open")
             await self._perform(stage, group)
+            if not self._abandoned.is_set():
+                await asyncio.sleep(_COUNTED_S)
             looking.cancel()
             await self.watch.look()
 

@@ -46,7 +46,7 @@ class Story:
         self.killed_at = time.time_ns()
         who = watch.title(self.victim)
         left = (ring.instant(self.token_number) - self.killed_at) / SECOND
-        note(Tone.TROUBLE, f"kill -9 {pid}: {who} dies, {left:.2f} s before its token {self.token_number} is due")
+        note(Tone.TROUBLE, f"kill -9 {pid}: {who} dies, {left:.1f} s before its token {self.token_number}")
         await _until(lambda: self._goes_on_without(watch, ring), _DOWN_MOST_S)
         self.reformed_at = time.time_ns()
         await asyncio.sleep(pause_s)

@@ -5,6 +5,7 @@ It knows nothing that another machine could not know: what is served at /statusz
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,11 +22,13 @@ from isocast.runtime.showcase.notes import Tone
 from isocast.runtime.showcase.releases import Chunk, Releases
 from isocast.runtime.status import NodeStatus
 from isocast.runtime.status_poll import Answer, Target, poll
+from isocast.terms.instants import SECOND
 
 __all__ = ["RingView", "Watch"]
 
 _CHUNKS_SHOWN = 128
 _REPAIRS_KEPT = 32
+_SUSPICION = re.compile(r"(\S+) is suspected \((.+)\) at token (\d+)")
 _NAMES_MOST = 2
 _ANSWER_S = 1.5
 
@@ -167,7 +170,7 @@ class Watch:
         primaries = [plan.name for plan in self.market.by_role(NodeRole.PRIMARY_RECEIVER)]
         away = [self.title(name) for name in primaries if name not in ring.members]
         missing = " and ".join(away) if len(away) <= _NAMES_MOST else f"{len(away)} of them"
-        who = f"{len(ring.members)} cities, without {missing}" if away else f"all {len(ring.members)} cities"
+        who = f"{len(ring.members)} without {missing}" if away else f"all {len(ring.members)} cities"
         self._note(Tone.RING, f"The ring {'forms' if first else 're-forms'}, epoch {ring.epoch}: {who}")
 
     def _see_packets(self, status: NodeStatus) -> None:
@@ -189,16 +192,30 @@ class Watch:
             said = (alarm.code, alarm.text) if alarm.code.startswith("suspect-") else (status.name, alarm.code)
             if said not in self._told:
                 self._told[said] = None
-                self._note(Tone.TROUBLE, f"{self.title(status.name)}: {alarm.text}")
+                self._note(Tone.TROUBLE, self._alarm_text(status.name, alarm.text))
+
+    def _alarm_text(self, name: str, text: str) -> str:
+        """Suspicions in fewer words than a log needs."""
+        found = _SUSPICION.fullmatch(text)
+        if found is None:
+            return f"{self.title(name)}: {text}"
+        suspect, reason, token = found.groups()
+        if suspect == name:
+            return f"{self.title(name)} cannot send token {token}: {reason}"
+        return f"{self.title(name)} suspects {self.title(suspect)}: token {token} {reason}"
 
     def _see_repairs(self) -> None:
         lost, repairs = self.ledger.total("injected_losses_total"), self.ledger.total("repairs_received_total")
         if repairs > self._repaired[1]:
-            news = f"{lost - self._repaired[0]} packets lost, {repairs - self._repaired[1]} repaired on request"
+            news = f"{lost - self._repaired[0]} packets lost, {repairs - self._repaired[1]} repaired"
             self._note(Tone.REPAIR, news)
             self._repaired = (lost, repairs)
 
     def _see_release(self, chunk: Chunk) -> None:
         self.recent.append(chunk)
-        text = f"Token {chunk.token_number}: {chunk.messages} messages released in {len(chunk.released)} cities"
-        self._note(Tone.TOKEN, f"{text} within {chunk.skew_ns / 1e6:.1f} ms")
+        text = f"Token {chunk.token_number}: {chunk.messages} messages out in {len(chunk.released)} cities"
+        self._note(Tone.TOKEN, f"{text} within {_span(chunk.skew_ns)}")
+
+
+def _span(span_ns: int) -> str:
+    return f"{span_ns / 1e6:.1f} ms" if span_ns < SECOND else f"{span_ns / SECOND:.1f} s"

@@ -1,0 +1,50 @@
+"""The picture of the README, one frame of a real demo: `python -m isocast.cli.demo_picture docs/assets/demo.svg`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from isocast.cli.demo_run import COMMANDS
+from isocast.cli.demo_view import frame
+from isocast.cli.live_picture import picture
+from isocast.runtime.showcase.place import own_place
+from isocast.runtime.showcase.show import Show, ShowSettings
+from isocast.runtime.showcase.staging import set_stage
+
+__all__ = ["main"]
+
+_SIZE = (100, 40)
+_SECONDS, _SEED, _LOSS = 40.0, 7, 0.02
+_AFTER_S = 1.0
+"""After the ring has re-formed without the city that was killed."""
+_LOOK_S = 0.02
+
+
+async def _frame(show: Show) -> str:
+    """The moment when the others go on without the city that was killed."""
+    playing = asyncio.create_task(show.play())
+    try:
+        while not playing.done() and not show.story.reformed_at:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_AFTER_S)
+        return picture(frame(show, *_SIZE, time.time_ns()), *_SIZE, "isocast demo")
+    finally:
+        show.hurry()
+        show.hurry()
+        await playing
+
+
+def main(path: str) -> None:
+    """Run a demo and write one frame of it."""
+    with TemporaryDirectory(prefix="isocast-demo-") as directory, own_place() as place:
+        market = set_stage(Path(directory), place, loss=_LOSS, seed=_SEED)
+        show = Show(market, ShowSettings(_SECONDS, _SEED, COMMANDS))
+        Path(path).write_text(asyncio.run(_frame(show)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,152 @@
+"""Runs the demo: a directory and a place for its market, signals, frames on a terminal and lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from isocast.cli.demo_summary import next_steps, summary_lines
+from isocast.cli.live_parts import can_draw
+from isocast.cli.render import line, show_json
+from isocast.runtime.market import Market
+from isocast.runtime.showcase.notes import Note, Tone
+from isocast.runtime.showcase.place import own_place
+from isocast.runtime.showcase.show import Phase, Show, ShowSettings
+from isocast.runtime.showcase.staging import set_stage
+from isocast.runtime.showcase.summary import Summary
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import SECOND
+
+__all__ = ["COMMANDS", "DemoOptions", "run_demo"]
+
+COMMANDS = ("isocast.cli.main", "isocast.cli.node")
+"""What nodes import of the command line."""
+_FRAMES_PER_S = 8
+_STATUS_EVERY_S = 5.0
+_SAID = (Tone.TROUBLE, Tone.RING)
+"""What is worth a line where there is no live view."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What the command line says."""
+
+    seconds: float
+    seed: int
+    loss: float
+    keep: Path | None = None
+    headless: bool = False
+    as_json: bool = False
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Show it, sum up; 1 if something was wrong."""
+    with _directory(options.keep) as directory, own_place() as place:
+        market = set_stage(directory, place, loss=options.loss, seed=options.seed)
+        summary = asyncio.run(_perform(market, options))
+        if options.as_json:
+            show_json(summary.as_json() | {"directory": str(directory) if options.keep else None})
+        else:
+            for text in (*summary_lines(summary), *next_steps(directory if options.keep else None)):
+                line(text)
+    return 1 if summary.faults else 0
+
+
+@contextmanager
+def _directory(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with TemporaryDirectory(prefix="isocast-demo-") as name:
+            yield Path(name)
+        return
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        occupied = any(keep.iterdir())
+    except OSError as error:
+        raise ConfigurationError("command line", "--keep", f"{keep} cannot be made: {error.strerror}") from error
+    if occupied:
+        raise ConfigurationError("command line", "--keep", f"{keep} is not empty: name a new directory")
+    yield keep
+
+
+async def _perform(market: Market, options: DemoOptions) -> Summary:
+    show = Show(market, ShowSettings(options.seconds, options.seed, COMMANDS))
+    playing = asyncio.create_task(show.play(), name="show")
+
+    def interrupted() -> None:
+        if show.phase is Phase.SETTING:
+            playing.cancel()  # There is nothing to sum up yet.
+        else:
+            show.hurry()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
+            loop.add_signal_handler(number, interrupted)
+    try:
+        if options.as_json:
+            return await playing
+        if options.headless or not can_draw():
+            await _lines(show, playing)
+        else:
+            await _frames(show, playing)
+        return await playing
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        playing.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await playing
+
+
+async def _lines(show: Show, playing: asyncio.Task[Summary]) -> None:
+    """What happens, and now and then how far it is."""
+    market = show.market
+    line(
+        f"{len(market.nodes)} processes on 127.x addresses of this machine; {market.impairment.loss:.1%} of all packets"
+        f" get lost; seed {show.settings.seed}"
+    )
+    show.on_note = _say
+    told = time.monotonic()
+    while not playing.done():
+        await asyncio.wait([playing], timeout=max(told + _STATUS_EVERY_S - time.monotonic(), 0))
+        if not playing.done() and show.opened_at:
+            line(f"{(time.time_ns() - show.began_at) / SECOND:6.1f} s  … {_status(show)}")
+            sys.stdout.flush()
+        told = time.monotonic()
+    show.on_note = None
+
+
+def _say(note: Note) -> None:
+    if note.tone in _SAID:
+        line(f"{note.at / SECOND:6.1f} s  {note.text}")
+        sys.stdout.flush()
+
+
+def _status(show: Show) -> str:
+    ledger, ring = show.watch.ledger, show.watch.ring
+    released = max((chunk.messages + first for first, chunk in show.watch.releases.chunks.items()), default=1) - 1
+    return (
+        f"token {max(ring.token_at(time.time_ns()), 0) if ring else 0},"
+        f" {sum([feed.events for feed in show.feeds]):,} events published, {released:,} messages released,"
+        f" {ledger.total('injected_losses_total'):,} packets lost, {ledger.total('repairs_received_total'):,} repaired"
+    )
+
+
+async def _frames(show: Show, playing: asyncio.Task[Summary]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from isocast.cli.demo_view import frame
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while not playing.done():
+            live.update(frame(show, console.width, console.height, time.time_ns()), refresh=True)
+            await asyncio.wait([playing], timeout=1 / _FRAMES_PER_S)

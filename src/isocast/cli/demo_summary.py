@@ -1,0 +1,121 @@
+"""What the demo says at its end: what was promised, what the journals prove, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from isocast.runtime.market import Grade
+from isocast.runtime.showcase.summary import CustomerLine, Summary
+from isocast.terms.instants import SECOND
+
+__all__ = ["next_steps", "summary_lines"]
+
+_LABEL = 12
+_FAULTS_SHOWN = 12
+
+
+def summary_lines(summary: Summary) -> Iterator[str]:
+    """Lines of at most 100 characters."""
+    figures = summary.figures
+    interrupted = ", interrupted" if summary.interrupted else ""
+    yield ""
+    yield f"{summary.seconds:.1f} s of a market of {summary.nodes} processes, from the journals of all{interrupted}"
+    yield ""
+    floors = ", ".join([f"{mic} {count:,}" for mic, count in sorted(summary.by_floor.items())])
+    yield from _entry(
+        "messages",
+        f"{summary.messages:,} in one sequence with {summary.events:,} events of {summary.published:,} published",
+        f"{floors}; the same in the journals of {summary.places} receivers",
+    )
+    yield from _entry(
+        "latency",
+        f"{figures.latency_ns / SECOND:.3f} s submit to release, formula {summary.formula.value:.3f} s:"
+        f" {summary.ratio:.2f} of it",
+        f"{summary.formula.symbols} = {_short(summary.formula.numbers)}",
+        f"{figures.latency_all_ns / SECOND:.3f} s with the time without a ring",
+    )
+    skew, lateness = figures.skew, figures.lateness
+    yield from _entry(
+        "skew",
+        f"{_ms(skew.p50_ns)} median, {_ms(skew.p99_ns)} p99, {_ms(skew.max_ns)} at most between"
+        f" {summary.places} receivers; 2ε = {summary.skew_bound_ns / 1e6:g} ms",
+        f"over {skew.count:,} tokens; lateness {_ms(lateness.p50_ns)} median, {_ms(lateness.p99_ns)} p99;"
+        f" {figures.late or 'none'} too late",
+    )
+    yield from _entry(
+        "losses",
+        f"{summary.lost:,} packets lost on purpose, {summary.lost_at_receivers:,} of them at receivers;"
+        f" {summary.kernel_drops or 'none'} by the kernel",
+        f"{summary.nacks:,} NACKs, {summary.repairs:,} repairs; nothing is missing"
+        if not summary.gaps
+        else f"{summary.nacks:,} NACKs, {summary.repairs:,} repairs; {summary.gaps:,} messages are missing",
+    )
+    yield from _entry("rings", *_rings(summary))
+    for place, customer in enumerate(summary.customers):
+        yield from _entry("" if place else "customers", _customer(customer))
+    yield from _entry("gaps", f"{summary.gaps:,}" if summary.gaps else "none: every receiver has every sequence, once")
+    yield from _entry("early", f"{summary.early:,}" if summary.early else "none: nothing was out before its instant")
+    if summary.faults:
+        more = len(summary.faults) - _FAULTS_SHOWN
+        rest = [f"and {more} more"] if more > 0 else []
+        yield from _entry("WRONG", *summary.faults[:_FAULTS_SHOWN], *rest)
+    yield ""
+
+
+def _entry(name: str, *texts: str) -> Iterator[str]:
+    for place, text in enumerate(texts):
+        yield f"  {'' if place else name:<{_LABEL}}{text}"
+
+
+def _ms(span_ns: int) -> str:
+    return f"{span_ns / 1e6:.1f} ms"
+
+
+def _short(numbers: str) -> str:
+    """The formula's numbers to the millisecond."""
+    parts = numbers.replace("+", " + ").split(" ")
+    return "".join([f"{float(part):.3f}" if part.replace(".", "", 1).isdigit() else part for part in parts])
+
+
+def _rings(summary: Summary) -> Iterator[str]:
+    story = summary.story
+    again = summary.rings - 1
+    formed = f"{summary.rings} formed, {again} of them again" if again > 0 else f"{summary.rings} formed"
+    held = f"; {summary.fairness_faults} times a token was held up, and said so" if summary.fairness_faults else ""
+    yield formed + held
+    if story.killed_at:
+        without = f"ring without it after {_since(summary, story.reformed_at)}"
+        back = f"on the ring again after {_since(summary, story.whole_at)}"
+        yield f"{summary.victim} killed before its token {story.token_number}: {without}, {back}"
+
+
+def _since(summary: Summary, instant: int) -> str:
+    return f"{(instant - summary.story.killed_at) / SECOND:.1f} s" if instant else "… not yet"
+
+
+def _customer(line: CustomerLine) -> str:
+    who = f"{line.name}, {line.city}, {line.grade}: "
+    if line.grade is Grade.COMPLETE:
+        gaps = f"{line.gaps:,} MISSING" if line.gaps else "gaps: none"
+        closed = f"; {line.gaps_repaired} of {line.gaps_seen} closed by the archive" if line.gaps_seen else ""
+        return f"{who}{line.messages:,} messages, {gaps}{closed}"
+    return f"{who}{line.messages:,} messages, {line.skipped:,} skipped"
+
+
+def next_steps(kept: Path | None) -> Iterator[str]:
+    """Commands to copy."""
+    here = Path(".venv/bin/isocast")
+    command = str(here) if here.exists() else "isocast"
+    yield "Next:"
+    if kept is None:
+        yield f"  {command} demo --keep /tmp/market   # and go on with its market by hand"
+        yield f"  {command} demo --seconds 60 --loss 0.1"
+        yield f"  {command} sim show                  # ten cities in virtual time"
+        return
+    config = kept / "market.toml"
+    journal = kept / "data" / "london" / "journal"
+    yield f"  {command} journal verify {journal}"
+    yield f"  {command} journal cat {journal} --limit 20"
+    yield f"  {command} up --config {config} --logs {kept / 'logs'}   # all of it again; what follows wants it running"
+    yield f"  {command} top --config {config}"
