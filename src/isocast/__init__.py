@@ -45,14 +45,17 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name on its first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value: object = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    # Whoever checks types sees the names above, and no others.
+
+    def __getattr__(name: str) -> object:
+        """Load a public name on its first use."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, attribute = _HOMES[name]
+        value = getattr(import_module(module), attribute)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -89,7 +89,7 @@ class Stage:
         return self
 
     async def _start(self) -> None:
-        for plan in self.market.nodes:
+        for plan in [plan for plan in self.market.nodes if plan.start]:
             await self._supervising.start(plan.name, node_command(Path(self.market.file), plan.name))
 
     def __exit__(
@@ -155,6 +155,7 @@ class Stage:
     def statuses(self, *names: str) -> dict[str, NodeStatus]:
         """What nodes say of themselves; everybody's without names. Whoever does not answer is left out."""
         plans = [self.market.node(name) for name in names or self.market.by_name]
+        plans = [plan for plan in plans if plan.start and plan.http_port]
         answers = self.call(poll([Target(plan.address, plan.http_port, plan.name) for plan in plans], seconds=5))
         return {answer.target.name: answer.status for answer in answers if answer.status is not None}
 

@@ -1,4 +1,7 @@
-"""§4 and §4.1 of the paper, receivers: the arithmetic that exists already; secondary rings are to come."""
+"""§4 and §4.1 of the paper, receivers: what the ring owes to nobody, and the arithmetic of layers.
+
+What secondary rings, lines and customers do is tested beside their machines; docs/reference/paper-map.md leads there.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from math import isqrt
 
 import pytest
 from tests.paper.worlds import world
+from tests.runtime.markets import market_of
 
 from isocast.terms.formulas import detection_worst, passes_all_have, passes_to_certify
 from isocast.terms.instants import SECOND
@@ -18,6 +22,18 @@ def test_a_stable_group_is_never_reformed_whatever_is_sent() -> None:
     seen = world(receivers=5, messages=600, arrival_rate=10, sources=40)
     assert seen.run.recorder.rings == 1
     assert seen.run.recorder.sent[Invite] == 1
+
+
+def test_customers_that_join_or_leave_change_nothing_of_the_group() -> None:
+    """§4.1: "The set of receivers in the RMP protocol ... does not change as individual traders join or leave"."""
+    few = market_of()
+    fund = {"role": "customer", "lines": ["a", "c"], "retransmit": ["archive"]}
+    many = market_of({f"nodes.fund{number}": fund for number in range(50)})
+    assert len(many.nodes) == len(few.nodes) + 50
+    assert (many.universe, many.servers, many.ring_settings(0)) == (few.universe, few.servers, few.ring_settings(0))
+    assert many.control_senders(0) == few.control_senders(0)
+    assert many.control_members(0) == few.control_members(0)
+    assert many.data_members(0) == few.data_members(0)
 
 
 @pytest.mark.parametrize("size", [2, 10, 100])

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from tests.wire.samples import SAMPLES
 
+from isocast.runtime import door as doorway
 from isocast.terms.market import EventFlag, EventKind, MarketStatus
-from isocast.wire import limits
+from isocast.wire import door, limits
 from isocast.wire.audience import AUDIENCE
 from isocast.wire.ballots import REASONS
 from isocast.wire.codec import encode
@@ -114,6 +115,26 @@ def test_the_event_record_is_drawn_as_it_is() -> None:
         assert f"{status.value} {status.name.lower()}" in section("Event record")
     for flag in EventFlag:
         assert re.search(rf"\b{flag.value} [a-z]", section("Event record"))
+
+
+def test_every_message_at_a_door_is_listed_with_its_number() -> None:
+    listed = {name: int(number) for name, number, *_ in rows(section("Doors"), "message")}
+    assert listed == {kind.name: kind.value for kind in door.DoorKind}
+    assert door.encode_message(door.Hello(bytes(door.NONCE_BYTES)))[1:9].decode() in section("Doors")
+
+
+def test_every_limit_of_a_door_is_listed() -> None:
+    listed = [value for _, value, _ in rows(section("Doors"), "limit of a door")]
+    assert listed == [
+        f"{door.MAX_BATCH:,}",
+        f"1 to {door.MAX_KEY}",
+        f"{door.MAX_TEXT:,}",
+        f"{doorway._MAX_HANDSHAKE:,}",  # noqa: SLF001
+        f"{door.MAX_MESSAGE:,}",
+        f"{doorway.HANDSHAKE_S:g}",
+        f"{doorway.WRITE_S:g}",
+        f"{doorway.MAX_VISITORS}",
+    ]
 
 
 OTHERS = {"JUMBO_DATAGRAM", "STANDARD_PAYLOAD"}

@@ -54,7 +54,7 @@ def run_demo(options: DemoOptions) -> int:
         if options.as_json:
             show_json(summary.as_json() | {"directory": str(directory) if options.keep else None})
         else:
-            for text in (*summary_lines(summary), *next_steps(directory if options.keep else None)):
+            for text in (*summary_lines(summary), *next_steps(market if options.keep else None)):
                 line(text)
     return 1 if summary.faults else 0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from isocast.runtime.market import Grade
+from isocast.runtime.market import Grade, Market, NodeRole
+from isocast.runtime.showcase.evidence import journal_of
 from isocast.runtime.showcase.summary import CustomerLine, Summary
 from isocast.terms.instants import SECOND
 
@@ -33,7 +34,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         f"{figures.latency_ns / SECOND:.3f} s submit to release, formula {summary.formula.value:.3f} s:"
         f" {summary.ratio:.2f} of it",
         f"{summary.formula.symbols} = {_short(summary.formula.numbers)}",
-        f"{figures.latency_all_ns / SECOND:.3f} s with the time without a ring",
+        *([f"{figures.latency_all_ns / SECOND:.3f} s with the time without a ring"] if summary.rings > 1 else []),
     )
     skew, lateness = figures.skew, figures.lateness
     yield from _entry(
@@ -103,8 +104,8 @@ def _customer(line: CustomerLine) -> str:
     return f"{who}{line.messages:,} messages, {line.skipped:,} skipped"
 
 
-def next_steps(kept: Path | None) -> Iterator[str]:
-    """Commands to copy."""
+def next_steps(kept: Market | None) -> Iterator[str]:
+    """Commands to copy; `kept` is a market that was left where it is."""
     here = Path(".venv/bin/isocast")
     command = str(here) if here.exists() else "isocast"
     yield "Next:"
@@ -113,9 +114,16 @@ def next_steps(kept: Path | None) -> Iterator[str]:
         yield f"  {command} demo --seconds 60 --loss 0.1"
         yield f"  {command} sim show                  # ten cities in virtual time"
         return
-    config = kept / "market.toml"
-    journal = kept / "data" / "london" / "journal"
-    yield f"  {command} journal verify {journal}"
-    yield f"  {command} journal cat {journal} --limit 20"
-    yield f"  {command} up --config {config} --logs {kept / 'logs'}   # all of it again; what follows wants it running"
-    yield f"  {command} top --config {config}"
+    receiver, floor = kept.receivers[0].name, kept.by_role(NodeRole.PRIMARY_SOURCE)[0].name
+    guest = kept.by_role(NodeRole.CUSTOMER)[-1].name
+    others = " ".join([name for name in kept.by_name if name != guest])
+    config = f"--config {kept.file}"
+    event = """'{"kind": "trade", "floor": "XNYS", "symbol": "IBM", "price": "120.00", "quantity": 100, "id": 1}'"""
+    yield f"  {command} journal verify {journal_of(kept, receiver)}"
+    yield f"  {command} journal cat {journal_of(kept, receiver)} --limit 20"
+    yield f"The same market again, all but {guest}, which you can be yourself:"
+    yield f"  {command} up {config} --only {others}"
+    yield "and while it runs, in other terminals:"
+    yield f"  {command} top {config}"
+    yield f"  {command} listen {config} --as {guest}"
+    yield f"  echo {event} | {command} publish {config} --source {floor}"

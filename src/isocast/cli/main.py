@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
@@ -64,7 +65,10 @@ for _name, _place in {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; what it returns is the exit code."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Closed before we came: what is said there is said to nobody.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal without Greek letters still gets its numbers.
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -77,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
-        if sys.stdout is not None:  # Closed before we came.
-            sys.stdout.flush()
+        sys.stdout.flush()
     except (TransportError, NodeFailedError, JournalFull, StoreFull) as error:
         note(f"isocast: {error}")
         return _SYSTEM_ERROR

@@ -82,7 +82,7 @@ def _command(
     Parameters
     ----------
     file
-        Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out, or -.
+        Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out.
     config
         The market's file.
     source
@@ -103,9 +103,8 @@ def _command(
     door = Publisher(config, source, patience_s=patience)
     began = monotonic()
     sent = _Sent(prefix, door.events_per_message)
-    path = None if file is None or str(file) == "-" else file
     try:
-        asyncio.run(_publish(door, path, form, sent, repeatable=bool(key_prefix), quiet=json))
+        asyncio.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
         note(f"isocast: {reason}; {_counted(sent.events, 'event')} went out before")
         return _FAILED

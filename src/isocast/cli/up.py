@@ -73,7 +73,7 @@ def _up(
     market = load_market(config)
     started = [plan for plan in market.nodes if plan.start]
     plans = started if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
-    report = UpReport(market, config, len(plans), as_json=json)
+    report = UpReport(market, config, [plan.name for plan in plans], as_json=json)
     _prepare(market, plans, report, whole=only is None, new=new)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,13 +27,14 @@ __all__ = ["UpReport", "ending", "next_steps"]
 class UpReport:
     """Hears of every change, tells it, and remembers how the nodes stand."""
 
-    def __init__(self, market: Market, config: Path, total: int, *, as_json: bool) -> None:
-        """Of so many nodes."""
+    def __init__(self, market: Market, config: Path, names: Sequence[str], *, as_json: bool) -> None:
+        """Of these nodes."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change."""
         self._market = market
         self._config = config
-        self._total = total
+        self._names = names
+        self._total = len(names)
         self._as_json = as_json
         self._began = monotonic()
         self._states: dict[str, str] = {}
@@ -106,7 +107,7 @@ class UpReport:
     def all_ready(self) -> None:
         """The market runs."""
         seconds = monotonic() - self._began
-        steps = next_steps(self._market, self._config)
+        steps = next_steps(self._market, self._config, self._names)
         text = f"{self._market.name}: all {_nodes(self._total)} ready after {seconds:.1f} s. In another terminal:\n\n"
         text += "".join(f"    {step}\n" for step in steps) + "\nCtrl-C stops all of them."
         self._say(text, "all-ready", seconds=round(seconds, 3), next=steps)
@@ -133,10 +134,8 @@ class UpReport:
         _write(sys.stdout, json.dumps(fields | more, ensure_ascii=False) + "\n")
 
 
-def _write(stream: TextIO | None, text: str) -> None:
+def _write(stream: TextIO, text: str) -> None:
     """To whoever still reads."""
-    if stream is None:
-        return
     try:
         stream.write(text)
         stream.flush()
@@ -166,13 +165,21 @@ def _why(child: Child) -> str:
     return said if child.exit_code is None or child.exit_code >= 0 else ""
 
 
-def next_steps(market: Market, config: Path) -> list[str]:
-    """Commands that show what the market does."""
+_TRADE = '{"kind": "trade", "floor": "XLON", "symbol": "ISO", "price": "72.5", "quantity": 100}'
+
+
+def next_steps(market: Market, config: Path, names: Sequence[str]) -> list[str]:
+    """Commands that show what a market does of which these nodes run."""
     file = shlex.quote(str(config))
     steps = [f"isocast top --config {file}"]
-    source = next((plan.name for plan in market.nodes if plan.role.is_source and plan.tcp_port), None)
+    plans = [plan for plan in market.nodes if plan.name in names]
+    source = next((plan.name for plan in plans if plan.role.is_source and plan.tcp_port), None)
     if source is not None:
-        steps.append(f"isocast publish --config {file} --source {source} FILE")
-    if any(plan.role.value == "customer" for plan in market.nodes):
+        steps.append(f"echo '{_TRADE}' | isocast publish --config {file} --source {source}")
+    receiver = next((plan.name for plan in plans if plan.role.is_receiver), None)
+    if any(plan.role.value == "customer" and plan.name not in names for plan in market.nodes):
         steps.append(f"isocast listen --config {file}")
+    elif receiver is not None:
+        # Every customer of the file has a process: nobody is left to listen as.
+        steps.append(f"isocast journal cat {shlex.quote(str(market.directory_of(receiver) / 'journal'))}")
     return steps

@@ -85,6 +85,7 @@ class Customer:
             self._set_back(now)
         elif now - self._deadline > self.settings.slow_ns and self._last_now > -NEVER:
             self._name(Slowness.STOPPED, now - self._deadline)
+            self._arbitration.lines.slept(now)
         self._last_now = now
         service = self._joining or self._newest or self._complete
         match event:

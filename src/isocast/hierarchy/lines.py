@@ -189,6 +189,10 @@ class Lines:
                 told.append(LineBack(line.owner))
         return told
 
+    def slept(self, now: int) -> None:
+        """The reader did not run until now: what the lines sent meanwhile waits to be read, so none was silent."""
+        self._since = now
+
     def reader_lag_ns(self) -> int:
         """How long packets wait before they are read, on the line where they wait least."""
         queued = [line.queued_ns for line in self._main if line.heartbeats and not line.silent]

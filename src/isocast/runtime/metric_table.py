@@ -269,6 +269,12 @@ METRICS: tuple[Metric, ...] = (
     _gauge("outbox_unacknowledged", _SOURCES, "batches without a token", _state("outbox_unacknowledged")),
     _gauge("outbox_unstable", _SOURCES, "batches that some receiver may lack", _state("outbox_unstable")),
     _gauge("outbox_window", _SOURCES, "batches that may be unacknowledged", _state("outbox_window")),
+    _gauge(
+        "parent_answers",
+        (NodeRole.SECONDARY_SOURCE,),
+        "1 if the parent takes what it is offered",
+        _state("parent_answers"),
+    ),
     # Disks
     _counter("journal_bytes_total", (*_RECEIVERS, *_ARCHIVES), "bytes written to the journal", _count("journal_bytes")),
     _counter(

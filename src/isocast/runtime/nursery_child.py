@@ -26,6 +26,7 @@ _MESSAGE_MAX = 1 << 16
 _STOP_S = 10.0
 """From SIGTERM to SIGKILL, for children whose parent's parent has gone."""
 _LOOK_S = 0.05
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _FAILED = 70
 """Exit code of a process that ended by an exception; its traceback is in its log."""
 
@@ -85,9 +86,14 @@ class _Nursery:
             self._asker.send(json.dumps(message).encode())
 
     def _fork(self, request: dict[str, Any]) -> None:
+        # Until it is a process of its own, a signal to the child must not run the nursery's handler.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         pid = os.fork()
         if pid == 0:
             self._become(request)
+        with suppress(OSError):  # Both do it: whoever hears of the child may signal its group at once.
+            os.setpgid(pid, pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         self._living.add(pid)
         self._say({"number": request["number"], "pid": pid})
 
@@ -99,6 +105,7 @@ class _Nursery:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             self._asker.close()
             os.close(self._woken)
             os.close(self._wake)

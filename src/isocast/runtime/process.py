@@ -180,15 +180,15 @@ def build_role(context: Context) -> RoleHost:
 async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> None:
     """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why."""
     end_with_supervisor()
-    granted = become_punctual(realtime=market.clock.realtime)
     process = NodeProcess(market, plan)
     process.each_second = each_second
-    get_log().info("priority", detail=granted.detail)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stopping.set)
     await process.start()
     try:
+        # What it needed to start is imported and made: none of it is garbage, and nothing was due yet.
+        get_log().info("priority", detail=become_punctual(realtime=market.clock.realtime).detail)
         await process.stopping.wait()
     finally:
         notify("STOPPING=1")

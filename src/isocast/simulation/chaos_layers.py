@@ -16,7 +16,7 @@ _LAYERED = 0.25
 _THREE_LAYERS = 0.3
 _WITH_PARENT = 0.7
 """Share of secondary receivers that a partition leaves on their parent's side."""
-_SITES_MAX = 28
+_SITES_MAX = 21
 """Receivers of one world: a seed should take about a second."""
 
 

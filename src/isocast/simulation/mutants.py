@@ -27,7 +27,7 @@ from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
 from isocast.simulation.build import Build
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import NO_LIMIT, Data, Join, Nack, Token
+from isocast.wire.packets import NO_LIMIT, Data, Join, Nack, NewRing, Token
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -203,6 +203,11 @@ class _EagerReceiver(Receiver):
 class _UnforgettingReceiver(Receiver):
     def stability_floor(self) -> int:
         return self.held - self.schedule.size + 1 if self.schedule else 0
+
+    def _enter(self, ring: NewRing) -> None:
+        reports, secstable = self.reports, self._secstable
+        super()._enter(ring)
+        self.reports, self._secstable = reports | self.reports, secstable
 
 
 _mutant("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=_site(_EagerReceiver))

@@ -28,8 +28,10 @@ def command_of(name: str) -> tuple[str, ...]:
 def test_every_city_is_a_site_and_every_node_runs_in_its_own(market: Market) -> None:
     world, nodes = market_world(market, WorldSettings(), command_of)
     assert len(world.sites) == len({plan.place for plan in market.nodes})
-    assert [node.name for node in nodes] == [plan.name for plan in market.nodes]
-    for node, plan in zip(nodes, market.nodes, strict=True):
+    started = [plan for plan in market.nodes if plan.start]
+    assert [node.name for node in nodes] == [plan.name for plan in started]
+    assert {plan.address for plan in market.nodes} == {address for site in world.sites for address in site.addresses}
+    for node, plan in zip(nodes, started, strict=True):
         site = world.sites[world.place_of(node.site)]
         assert site.place == plan.place
         assert plan.address in site.addresses

@@ -37,8 +37,7 @@ def test_all_customers_hear_the_same_as_the_receivers_released(tmp_path: Path, l
             await eventually(lambda: len(world.ids("a")) == 400)
             released = world.released("a")
             assert sorted(world.ids("a")) == list(range(1, 401))
-            for name in ("bank", "fund", "archive"):
-                await eventually(lambda name=name: world.released(name) == released)
+            await eventually(lambda: all(world.released(name) == released for name in ("bank", "fund", "archive")))
             assert "lost" not in world.alarms("bank") + world.alarms("fund")
             counters = world.nodes["bank"].counters
             assert (counters.messages_received, counters.events_received) == (len(released), 400)

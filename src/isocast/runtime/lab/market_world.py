@@ -47,7 +47,8 @@ def market_world(
         cities[site] = plan.place
         if plan.address not in addresses.setdefault(site, []):
             addresses[site].append(plan.address)
-        nodes.append(LabNode(plan.name, site, command_of(plan.name)))
+        if plan.start:  # A seat that is kept for programs that listen has its address, and nobody in it.
+            nodes.append(LabNode(plan.name, site, command_of(plan.name)))
     return make_world(cities, settings, addresses, file=market.file), tuple(nodes)
 
 

@@ -7,16 +7,15 @@ waits alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from isocast.hierarchy.latest import Snapshot as LatestSnapshot
 from isocast.runtime.door import Door, Visit
 from isocast.runtime.journal_reader import JournalReader
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import JournalError
-from isocast.wire.door import Block, DoorMessage, End, RangeWanted, Refused, Snapshot, SnapshotWanted
+from isocast.wire.door import Block, End, RangeWanted, Refused, SnapshotWanted
 from isocast.wire.journal_blocks import BlockView, encode_block
 
 __all__ = ["ArchiveDoor"]
@@ -30,14 +29,10 @@ _SLICE = 512
 class ArchiveDoor:
     """Serves one journal; nothing at all where the node has no TCP port."""
 
-    def __init__(
-        self, context: Context, directory: Path, snapshot: Callable[[], LatestSnapshot | None] = lambda: None
-    ) -> None:
-        """`snapshot` gives the latest of everything, where somebody keeps it."""
+    def __init__(self, context: Context, directory: Path) -> None:
+        """Nothing is read before somebody asks."""
         self._context = context
         self._reader = JournalReader(directory)
-        self._directory = directory
-        self._snapshot = snapshot
         self._door = Door(context.edge_door_key, self._serve, self._complain)
 
     @property
@@ -65,7 +60,7 @@ class ArchiveDoor:
                 case RangeWanted(first, last):
                     await self._give_range(guest, first, last)
                 case SnapshotWanted():
-                    await guest.send(self._latest())
+                    await guest.send(Refused("this node keeps no snapshot: ask a retransmit server"))
                 case _:
                     await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
 
@@ -83,12 +78,6 @@ class ArchiveDoor:
             return
         counters.ranges_served += 1
         await guest.send(End(low_water, next_sequence))
-
-    def _latest(self) -> DoorMessage:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return Refused("this node keeps no snapshot: ask a retransmit server")
-        return Snapshot(snapshot.next_sequence, snapshot.payload)
 
 
 def _bodies(block: BlockView) -> Iterator[bytes]:

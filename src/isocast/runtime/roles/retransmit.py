@@ -70,6 +70,7 @@ class RetransmitHost:
         self._fetcher = Fetcher(context, self._feed)
         self._report = EdgeReport(context, self._fetcher, Grade.COMPLETE)
         self._report.has_position = state.next_sequence > 0
+        self._pruned = 0
         self._stopped = False
 
     # From the disk ------------------------------------------------------------------------------
@@ -161,6 +162,8 @@ class RetransmitHost:
         for block in blocks_of(effect.packets, self.journal.position, now, delay_ns, bound_ns):
             self.journal.append(block)
         self._counters.messages_received += len(effect.packets)
+        if self.journal.counters.pruned != self._pruned:
+            self._context.loop.call_soon(self._tell_trimmed)
 
     def _read(self, effect: ReadArchive) -> None:
         to, first, last = effect.to, effect.first, effect.last
@@ -175,8 +178,9 @@ class RetransmitHost:
         # Not at once: the effects of this step come first.
         self._context.loop.call_soon(self._feed, ArchiveRead(to, first, last, packets))
 
-    def _trim(self, now: int) -> None:
-        self.journal.prune(now)
+    def _tell_trimmed(self) -> None:
+        """Retention took something: the machine must not offer it any more."""
+        self._pruned = self.journal.counters.pruned
         files = segment_files(self._where)
         if files and files[0].first_sequence > self.machine.low_water > 0:
             self._feed(ArchiveTrimmed(files[0].first_sequence))
@@ -195,7 +199,8 @@ class RetransmitHost:
         self._channels.collect()
         self._counters.journal_bytes = self.journal.counters.bytes
         self._report.collect(self.machine.customer.snapshot())
-        self._trim(now)
+        if self.journal.prune(now):
+            self._tell_trimmed()
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""

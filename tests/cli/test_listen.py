@@ -1,0 +1,157 @@
+"""`isocast listen` against a market that runs: rows, JSON, the newest, where to begin and when to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
+
+from isocast.cli.main import main
+
+ROWS = """kind,floor,symbol,side,price,quantity,id,reference,flags
+trade,XNYS,IBM,,143.2,100,1,,
+quote,XNYS,IBM,buy,143.1,500,2,,linked
+quote,XNYS,IBM,sell,143.3,400,3,,
+status,XNYS,IBM,,,,0,halted,
+trade,XNYS,IBM,,143.3,50,5,,
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    nodes = {
+        **SMALL,
+        "desk": {"role": "customer", "lines": ["a", "b"], "retransmit": ["archive"], "start": False},
+    }
+    folder = tmp_path_factory.mktemp("market")
+    path = market_file(folder, nodes)
+    (folder / "rows.csv").write_text(ROWS, encoding="utf-8")
+    with running(path) as found:
+        assert main(["publish", "--config", str(path), "--source", "floor", str(folder / "rows.csv")]) == 0
+        wait_until(lambda: len(found.ids("archive")) == 5)
+        yield found
+
+
+def listen(world: World, *arguments: object) -> int:
+    return main(["listen", "--config", str(world.path), *map(str, arguments)])
+
+
+def test_json_lines_have_everything(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--from", "beginning", "--count", 5, "--json") == 0
+    got = capsys.readouterr()
+    rows = [json.loads(line) for line in got.out.splitlines()]
+    assert [row["id"] for row in rows] == [1, 2, 3, 0, 5]
+    assert rows[1] | {"time_ns": 0, "instant_ns": 0, "release_ns": 0, "received_ns": 0} == {
+        "sequence": 1,
+        "batch": "messages",
+        "instant_ns": 0,
+        "release_ns": 0,
+        "received_ns": 0,
+        "kind": "quote",
+        "side": "buy",
+        "flags": ["linked"],
+        "floor": "XNYS",
+        "symbol": "IBM",
+        "price": "143.1000",
+        "quantity": 500,
+        "reference": 0,
+        "time_ns": 0,
+        "id": 2,
+    }
+    assert rows[3]["reference"] == "halted"
+    timing = world.market.timing
+    assert rows[0]["release_ns"] - rows[0]["instant_ns"] == timing.release_delay_ns
+    assert rows[0]["received_ns"] >= rows[0]["release_ns"]
+    assert "listening as desk (complete) to a, b" in got.err
+    assert "5 events, sequences 1 to 1" in got.err
+
+
+def test_rows_are_columns_for_people(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--from", "1", "--count", 3, "--as", "desk") == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert " ".join(header.split()) == "sequence released kind side floor symbol price quantity id reference flags"
+    assert len(rows) == 3
+    assert rows[1].split()[2:] == ["quote", "buy", "XNYS", "IBM", "143.1000", "500", "2", "0", "linked"]
+    at = header.index("price") + len("price")
+    assert rows[1][:at].endswith("143.1000")
+
+
+def test_the_newest_only(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--latest", "--count", 4, "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["batch"] for row in rows} == {"latest"}
+    assert sorted((row["kind"], row["id"]) for row in rows) == [("quote", 2), ("quote", 3), ("status", 0), ("trade", 5)]
+    assert rows[0]["release_ns"] is None
+
+
+def test_a_snapshot_comes_first(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--from", "snapshot", "--count", 4, "--json") == 0
+    assert {json.loads(line)["batch"] for line in capsys.readouterr().out.splitlines()} == {"snapshot"}
+
+
+def test_what_was_heard_can_be_published_again(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listen(world, "--from", "beginning", "--count", 5, "--json") == 0
+    (tmp_path / "again.jsonl").write_text(capsys.readouterr().out, encoding="utf-8")
+    before = len(world.ids("archive"))
+    command = ["publish", "--config", str(world.path), "--source", "floor", str(tmp_path / "again.jsonl")]
+    assert main(command) == 0
+    wait_until(lambda: len(world.ids("archive")) == before + 5)
+    released = [payload for _, payload in world.released("archive")]
+    assert released[-1] == released[0]
+
+
+def test_it_ends_by_itself_after_some_time(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--seconds", "0.2", "--json") == 0
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert "nothing was heard" in got.err
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["--as", "dseks"], 'nodes.dseks: is no customer; did you mean "desk"?; there are bank, desk'),
+        (["--from", "yesterday"], "'yesterday' is neither now, beginning, snapshot nor a sequence from 1 on"),
+        (["--from", "0"], "0 is neither"),
+        (["--latest", "--from", "beginning"], "grade latest never asks for the past"),
+        (["--count", "0"], "Must be >= 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    world: World, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listen(world, *arguments) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+    assert text in got.err
+
+
+def test_a_place_that_is_taken_is_exit_3(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listen(world, "--as", "bank") == 3
+    assert "bank is in use" in capsys.readouterr().err
+
+
+def test_a_market_that_is_not_up_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = market_file(tmp_path)
+    assert main(["listen", "--config", str(path), "--seconds", "2.3"]) == 0
+    assert "no line is heard yet: is the market up?" in capsys.readouterr().err
+
+
+def test_an_interruption_is_the_ordinary_end(world: World) -> None:
+    command = [sys.executable, "-m", "isocast", "listen", "--config", str(world.path), "--from", "beginning", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 1
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in err
+    assert "events, sequences 1 to" in err

@@ -1,0 +1,182 @@
+"""`isocast publish` against a market that runs: files of every kind, repeats, bad rows, sources that are down."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
+
+from isocast.cli.main import main
+from isocast.runtime.key_files import init_keys
+from isocast.runtime.market_file import load_market
+
+CSV = "kind,floor,symbol,side,price,quantity,id\ntrade,XNYS,IBM,,143.2,100,{}\nquote,XNYS,IBM,buy,143.1,500,{}\n"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    nodes = {name: SMALL[name] for name in ("a", "b", "c", "floor", "x")}
+    path = market_file(tmp_path_factory.mktemp("market"), {**nodes, "idle": {"role": "primary-source"}})
+    with running(path, *nodes) as found:
+        yield found
+
+
+def publish(world: World, *arguments: object, source: str = "floor") -> int:
+    return main(["publish", "--config", str(world.path), "--source", source, *map(str, arguments)])
+
+
+def is_released(world: World, *ids: int) -> bool:
+    """Whether each of these events is in the sequence, once."""
+    found = world.ids("a")
+    return all(found.count(number) == 1 for number in ids)
+
+
+def publish_input(world: World, content: bytes, *arguments: object) -> int:
+    """With everything in a pipe, as a shell would make it."""
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    with os.fdopen(reading) as pipe, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", pipe)
+        return publish(world, *arguments)
+
+
+def test_a_file_of_each_kind(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.csv").write_text(CSV.format(101, 102), encoding="utf-8")
+    (tmp_path / "two").write_text(
+        "".join(
+            json.dumps({"kind": "trade", "floor": "XNYS", "price": "1", "id": number}) + "\n" for number in (103, 104)
+        ),
+        encoding="utf-8",
+    )
+    (tmp_path / "three.bin").write_bytes(trades(40, 105).tobytes())
+    for name in ("one.csv", "two", "three.bin"):
+        assert publish(world, tmp_path / name) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("Published 2 events in 1 message at floor in ")
+    assert out[2].startswith("Published 40 events in 2 messages at floor in ")
+    wait_until(lambda: is_released(world, *range(101, 145)))
+
+
+def test_the_time_of_a_row_that_has_none_is_now(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("kind,floor,id,time_ns\ntrade,XNYS,151,\ntrade,XNYS,152,7\n", encoding="utf-8")
+    assert publish(world, file) == 0
+    wait_until(lambda: is_released(world, 151, 152))
+    from isocast.wire.events import events_view  # noqa: PLC0415
+
+    times = {
+        int(event["id"]): int(event["time"]) for _, payload in world.released("a") for event in events_view(payload)
+    }
+    assert times[152] == 7
+    assert times[151] > 1_600_000_000 * 10**9
+
+
+def test_a_repeat_under_the_same_prefix_is_published_once(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(CSV.format(201, 202), encoding="utf-8")
+    labels = []
+    for _ in range(3):
+        assert publish(world, file, "--key-prefix", "monday", "--json") == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["source"], report["events"], report["messages"]) == ("floor", 2, 1)
+        labels.append(report["last_label"])
+    assert labels[0] == labels[1] == labels[2]
+    file.write_text(CSV.format(203, 204), encoding="utf-8")
+    assert publish(world, file, "--key-prefix", "monday") == 0
+    wait_until(lambda: is_released(world, 203, 204))
+    assert is_released(world, 201, 202), "once, and other rows under the same prefix are not taken for them"
+
+
+def test_a_repeat_without_a_prefix_is_published_again(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "rows.bin"
+    file.write_bytes(trades(1, 251).tobytes())
+    assert publish(world, file) == publish(world, file) == 0
+    wait_until(lambda: world.ids("a").count(251) == 2)
+
+
+def test_a_bad_row_of_a_file_is_named_and_nothing_of_it_is_published(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(CSV.format(301, "many"), encoding="utf-8")
+    assert publish(world, file) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    rule = '"many" is not a whole number from 0 on; nothing was published'
+    assert got.err == f"isocast: {file}: line 3, id: {rule}\n"
+    file.write_text(CSV.format(302, 303), encoding="utf-8")
+    assert publish(world, file) == 0
+    wait_until(lambda: is_released(world, 302, 303))
+    assert 301 not in world.ids("a")
+
+
+def test_standard_input_goes_out_up_to_a_bad_row(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish_input(world, (CSV.format(401, 402) + "trade,XNYS,IBM,,1,1,-5\n").encode()) == 2
+    text = 'standard input: line 4, id: "-5" is not a whole number from 0 on; published: the first 2 events'
+    assert text in capsys.readouterr().err
+    assert publish_input(world, CSV.format(403, 404).encode()) == 0
+    wait_until(lambda: is_released(world, *range(401, 405)))
+
+
+def test_standard_input_with_a_prefix_can_be_repeated_after_a_bad_row(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only full messages went out, so that the repeat, with the row mended, cuts at the same places."""
+    rows = [f"trade,XNYS,{number}\n" for number in range(501, 541)]
+    header = "kind,floor,id\n"
+    assert publish_input(world, (header + "".join(rows[:30]) + "bad\n").encode(), "--key-prefix", "tuesday") == 2
+    assert "the first 27 events" in capsys.readouterr().err
+    assert publish_input(world, (header + "".join(rows)).encode(), "--key-prefix", "tuesday") == 0
+    wait_until(lambda: is_released(world, *range(501, 541)))
+
+
+def test_nothing_is_nothing(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").touch()
+    assert publish(world, tmp_path / "empty") == 0
+    assert "Published 0 events" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, source, text",
+    [
+        (["no-such-file"], "floor", "no-such-file: file: cannot be read: No such file or directory"),
+        ([], "flor", "nodes.flor: is not a source; there are floor, idle"),
+        (["--format", "xml"], "floor", "Choose from"),
+        (["--key-prefix", "x" * 41], "floor", "--key-prefix: has 41 bytes: at most 40"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    world: World, arguments: list[str], source: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish(world, *arguments, source=source) == 2
+    got = capsys.readouterr()
+    assert got.err.count("\n") == 1
+    assert text in got.err
+
+
+def test_a_source_that_is_down_is_exit_1(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.csv").write_text(CSV.format(601, 602), encoding="utf-8")
+    assert publish(world, tmp_path / "rows.csv", "--patience", "0", source="idle") == 1
+    err = capsys.readouterr().err
+    assert "nobody opens at" in err
+    assert "0 events went out before" in err
+
+
+def test_a_key_of_another_market_is_refused_at_once(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(world.path, tmp_path / "market.toml")
+    init_keys(load_market(tmp_path / "market.toml"))
+    (tmp_path / "rows.csv").write_text(CSV.format(701, 702), encoding="utf-8")
+    code = main(["publish", "--config", str(tmp_path / "market.toml"), "--source", "floor", str(tmp_path / "rows.csv")])
+    assert code == 2
+    err = capsys.readouterr().err
+    assert "unknown name or wrong key" in err
+    assert err.count("\n") == 1
