@@ -56,7 +56,7 @@ def test_the_help_shows_a_first_start_and_the_next(capsys: pytest.CaptureFixture
     assert main(["node", "--help"]) == 0
     out = capsys.readouterr().out
     assert "isocast node --config market.toml --name london --new" in out
-    assert out.count("isocast node --config market.toml --name london") == 2
+    assert out.count("isocast node --config market.toml --name london") == 3
 
 
 # ---- what keeps it from running
@@ -146,6 +146,16 @@ def test_the_node_of_that_name_runs_without_what_a_demo_injects(config: Path, mo
     assert main(["node", "-c", str(config), "-n", "floor", "--without-impairment"]) == 0
     assert ran == [("a", True), ("floor", False)]
     assert is_new(load_market(config).directory_of("a"))
+
+
+def test_a_node_is_declared_new_without_being_started(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = load_market(config).directory_of("a")
+    assert main(["node", "--config", str(config), "--name", "a", "--declare"]) == 0
+    assert capsys.readouterr().out == f"a is declared new, in {directory}\n"
+    assert is_new(directory)
+    (directory / "new").unlink()
+    (directory / "log").mkdir()
+    assert "has run before" in refused(capsys, 2, "--config", str(config), "--name", "a", "--declare")
 
 
 def test_how_much_it_logs(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,6 +175,7 @@ def test_only_the_timed_protocol_writes_a_transcript(
         "partition",
         "owner-crash",
         "clock-step",
+        "secondaries",
         pytest.param("ring-of-100", marks=pytest.mark.long),
     ],
 )

@@ -42,6 +42,8 @@ import json, sys
 from isocast.runtime import supervisor
 roles = json.loads(sys.argv[1])
 supervisor.node_command = lambda config, name, *options: (sys.executable, "-I", "-S", "-c", roles[name], *options)
+from isocast.cli import up
+up._NURSERY_FROM = 100  # Scripts start sooner than the nursery would.
 from isocast.cli.main import main
 sys.exit(main(["up", *sys.argv[2:]]))
 """
@@ -156,7 +158,7 @@ def test_next_steps_are_commands_that_exist_and_can_work(tmp_path: Path) -> None
 
 
 def test_who_is_waited_for_is_said_now_and_then(config: Path) -> None:
-    script = DRIVER.replace("sys.exit(main", "from isocast.cli import up\nup._LOOK_S = 0.1\nsys.exit(main")
+    script = DRIVER.replace("sys.exit(main", "up._LOOK_S = 0.1\nsys.exit(main")
     arguments = command(config, "--json", nodes={"b": SILENT})
     with running([*arguments[:2], script, *arguments[3:]]) as up:
         while up.until("waiting", up.told("waiting").count("b") + 1)["why"] != "not on a ring yet":
@@ -325,6 +327,29 @@ def test_a_real_market_runs_survives_a_kill_and_leaves_nothing(config: Path) -> 
     assert "Traceback" not in up.err
     stopped = [one["exit_code"] for one in up.events if one["event"] == "stopped"]
     assert stopped == [0] * 5
+
+
+@pytest.mark.long
+def test_when_what_nodes_are_forked_from_is_killed_they_come_back_without_it(config: Path) -> None:
+    with running([sys.executable, "-m", "isocast", "up", "--config", str(config), "--json"]) as up:
+        up.until("all-ready")
+        pid = next(one["pid"] for one in up.events if one["event"] == "starting")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        os.kill(int(stat[1]), signal.SIGKILL)
+        up.until("ready", 10)
+        _publish(config, 1)
+        assert up.end(signal.SIGTERM) == 0, up.err
+
+
+def test_a_seat_that_is_kept_for_listeners_is_not_started(tmp_path: Path) -> None:
+    nodes = {**SMALL, "seat": {"role": "customer", "lines": ["a", "b"], "start": False}}
+    path = market_file(tmp_path, nodes)
+    scripts = json.dumps({name: SAY + READY for name in nodes})
+    with running([sys.executable, "-c", DRIVER, scripts, "--config", str(path), "--json"]) as up:
+        whole = up.until("all-ready")
+        assert up.end(signal.SIGTERM) == 0
+    assert set(up.told("starting")) == set(SMALL)
+    assert f"isocast listen --config {path}" in str(whole["next"])
 
 
 def _publish(config: Path, first: int) -> None:

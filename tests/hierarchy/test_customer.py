@@ -23,8 +23,16 @@ from tests.hierarchy.edge_makers import (
 )
 
 from isocast.hierarchy.customer import Customer
-from isocast.hierarchy.customer_settings import CustomerSettings, Grade, JoinPoint
-from isocast.hierarchy.edge import CustomerCaughtUp, CustomerSlow, Deliver, LineSilent, RangeArrived, Slowness
+from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
+from isocast.hierarchy.edge import (
+    CustomerCaughtUp,
+    CustomerSlow,
+    Deliver,
+    FetchRange,
+    LineSilent,
+    RangeArrived,
+    Slowness,
+)
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import SECOND
 from isocast.terms.timing import Timing
@@ -39,6 +47,45 @@ def test_a_customer_that_did_not_run_says_so() -> None:
     effects = machine.step(FIRE, machine.next_deadline())
     assert of(effects, CustomerCaughtUp) == [CustomerCaughtUp(C, Slowness.STOPPED)]
     assert machine.snapshot().counters.slow == 1
+
+
+def test_a_customer_that_did_not_run_accuses_no_line() -> None:
+    """What the lines sent meanwhile waits in its sockets."""
+    machine = customer()
+    machine.step(arrive(beat(1, 1, NOW), beat(1, 2, NOW)), NOW)
+    effects = machine.step(FIRE, NOW + 10 * SECOND)
+    assert of(effects, CustomerSlow) != []
+    assert of(effects, LineSilent) == []
+    silent = []
+    while not silent:
+        assert machine.next_deadline() < NOW + 11 * SECOND
+        silent = of(machine.step(FIRE, machine.next_deadline()), LineSilent)
+    assert [line.line for line in silent] == [1, 2], "but if nothing comes now, they are"
+
+
+def test_what_was_missed_by_this_customer_alone_is_fetched_and_not_asked_for() -> None:
+    """A repair that is multicast to all would be for nothing."""
+    machine = customer()
+    machine.step(arrive(rel(1)), NOW)
+    stopped = NOW + 10 * SECOND
+    machine.step(arrive(rel(40)), stopped)
+    effects = machine.step(FIRE, stopped + GAP)
+    assert asked(effects) == []
+    assert of(effects, FetchRange) == [FetchRange(X1, 2, 39)]
+    machine.step(RangeArrived(X1, rels(2, 39, X1), 1, 40), stopped + GAP)
+    while machine.snapshot().slow:
+        machine.step(FIRE, machine.next_deadline())
+    later = machine.next_deadline()
+    machine.step(arrive(rel(42)), later)
+    assert asked(machine.step(FIRE, later + GAP)) == [(X1, 41, 41)], "what is lost later, others may have lost too"
+
+
+def test_who_comes_back_fetches_what_was_sent_meanwhile() -> None:
+    machine = Customer(C, settings(), CustomerState(40))
+    machine.step(arrive(rel(45)), NOW)
+    effects = machine.step(FIRE, NOW + GAP)
+    assert asked(effects) == []
+    assert of(effects, FetchRange) == [FetchRange(X1, 40, 44)]
 
 
 def test_a_first_step_is_never_late() -> None:

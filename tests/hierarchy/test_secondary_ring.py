@@ -7,7 +7,7 @@ from tests.ring.makers import MS, NEXT_EPOCH, Chain, T, following
 
 from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.ring.effects import Effect, SecondaryReturned, SecondaryStalled, Unicast
-from isocast.ring.receiver import Receiver
+from isocast.ring.receiver import Mode, Receiver
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NO_LIMIT, Nack, NewRing
 
@@ -241,6 +241,18 @@ def test_it_is_not_named_a_token_earlier() -> None:
 
 def test_a_restarted_head_waits_for_everybody_anew() -> None:
     assert stalled_at(100) == []
+
+
+def test_a_head_that_was_away_blames_nobody_for_it() -> None:
+    """It catches up by ranges, and its children passed their tokens while it did not hear."""
+    machine = head()
+    ring = ring_of(machine)
+    settle(ring, machine, T(1))
+    machine.take(T(40))
+    assert machine.mode is Mode.CATCHUP
+    give(machine, Chain().grow(40))
+    assert not [effect for effect in settle(ring, machine, T(40)) if isinstance(effect, SecondaryStalled)]
+    assert ring.floor == 0
 
 
 def test_a_group_that_stalls_altogether_sets_no_limit() -> None:

@@ -15,7 +15,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from tests.interop.released import JournalWatch
 
-from isocast.runtime.market import Market
+from isocast.runtime.market import Grade, Market, NodeRole
+from isocast.runtime.nursery import Nursery
 from isocast.runtime.publisher import Publisher
 from isocast.runtime.status import NodeStatus
 from isocast.runtime.status_poll import Target, poll
@@ -31,6 +32,12 @@ ResultT = TypeVar("ResultT")
 PATIENCE_S = 90.0
 """Before something counts as never coming; a passing test does not wait for it."""
 _LOOK_S = 0.02
+_MODULES = (
+    "isocast.cli.node",
+    "isocast.runtime.process",
+    *[f"isocast.runtime.roles.{role}" for role in ("receiver", "source", "reformation", "retransmit", "customer")],
+)
+"""Imported once for all processes of a stage."""
 _LOG_LINES = 30
 
 
@@ -54,7 +61,7 @@ class Floor:
         self.asked += 1
         key = f"{self.name}/{self.asked}".encode()
         events = np.zeros(1 + self.asked % 3, EVENT_DTYPE)
-        events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XTST", b"ISO"
+        events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XTST", self.name.encode()[:8]
         events["id"] = self.asked * 10 + np.arange(len(events))
         (label,) = await publisher.publish(events, key)
         self.accepted.append((key, label, events.tobytes()))
@@ -67,19 +74,26 @@ class Stage:
         self.market = market
         self.floors = {plan.name: Floor(plan.name, pause_s) for plan in market.nodes if plan.role.is_source}
         self.watches = {plan.name: JournalWatch(market.directory_of(plan.name)) for plan in market.receivers}
+        self.edges = {
+            plan.name: JournalWatch(market.directory_of(plan.name))
+            for plan in market.by_role(NodeRole.RETRANSMIT_SERVER, NodeRole.CUSTOMER)
+            if plan.role is NodeRole.RETRANSMIT_SERVER or plan.grade is Grade.COMPLETE
+        }
+        """Of those who write down what lines brought them: every message, but not its label."""
         self._logs = Path(market.file).parent / "logs"
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="stage", daemon=True)
         self._going = asyncio.Event()
         self._publishing: list[Future[None]] = []
         self.supervisor: Supervisor | None = None
+        self._nursery = Nursery(_MODULES)
 
     # Life ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._logs.mkdir(exist_ok=True)
         self._thread.start()
-        self.supervisor = Supervisor(log_directory=self._logs)
+        self.supervisor = Supervisor(log_directory=self._logs, launch=self._nursery.launch)
         try:
             self.call(self._start())
             self.until(lambda: all(child.ready.is_set() for child in self._children()), "everybody is ready")
@@ -89,6 +103,7 @@ class Stage:
         return self
 
     async def _start(self) -> None:
+        await self._nursery.__aenter__()
         for plan in [plan for plan in self.market.nodes if plan.start]:
             await self._supervising.start(plan.name, node_command(Path(self.market.file), plan.name))
 
@@ -103,12 +118,13 @@ class Stage:
             future.cancel()
         try:
             self.call(self._supervising.stop_all())
+            self.call(self._nursery.close())
             self.call(self._finish())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(PATIENCE_S)
             self._loop.close()
-            for watch in self.watches.values():
+            for watch in (*self.watches.values(), *self.edges.values()):
                 with watch:
                     pass
 
@@ -197,27 +213,41 @@ class Stage:
         )
 
     def until_released(self) -> dict[Label, bytes]:
-        """Every message that was accepted before this call is in the journal of every receiver; which, and what."""
+        """Every message that was accepted before this call is in the journal of every receiver; which, and what.
+
+        A secondary source's labels are between it and its floor: in the sequence its messages have its parent's.
+        """
         accepted = {label: payload for floor in self.floors.values() for _, label, payload in list(floor.accepted)}
-        wanted = set(accepted)
-        seen = {name: set[Label]() for name in self.watches}
+        secondary = {plan.number for plan in self.market.by_role(NodeRole.SECONDARY_SOURCE)}
+        wanted = {payload if label.source >> 32 in secondary else label for label, payload in accepted.items()}
+        seen = {name: set[object]() for name in self.watches}
         taken = dict.fromkeys(self.watches, 0)
 
         def everywhere() -> bool:
             for name, watch in self.watches.items():
                 messages = watch.look()
-                seen[name].update(message.label for message in messages[taken[name] :])
+                for message in messages[taken[name] :]:
+                    seen[name] |= {message.label, message.payload}
                 taken[name] = len(messages)
             return all(labels >= wanted for labels in seen.values())
 
         self.until(everywhere, "everything that was accepted is in every journal")
         return accepted
 
+    def until_heard(self) -> None:
+        """Whatever is in a receiver's journal is in those of archives and complete customers too."""
+        newest = max(len(watch.look()) for watch in self.watches.values())
+        self.until(
+            lambda: all(watch.look() and watch.messages[-1].sequence >= newest for watch in self.edges.values()),
+            f"archives and customers have the first {newest} messages",
+        )
+
     # Telling ------------------------------------------------------------------------------------
 
     def story(self) -> str:
         """Where everybody stands, and what was logged last."""
-        lines = [f"{name}: {len(watch.messages)} messages in its journal" for name, watch in self.watches.items()]
+        journals = {**self.watches, **self.edges}
+        lines = [f"{name}: {len(watch.messages)} messages in its journal" for name, watch in journals.items()]
         lines += [f"{name}: {len(floor.accepted)} of {floor.asked} accepted" for name, floor in self.floors.items()]
         with suppress(Exception):
             for name, status in self.statuses().items():

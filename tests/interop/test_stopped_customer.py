@@ -337,8 +337,8 @@ async def read_until(listener: Listener, last: int) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     async for batch in listener:
         assert batch.first_sequence == len(found) + 1
-        for sequence in range(batch.first_sequence, batch.last_sequence + 1):
-            found.append((sequence, batch.events[batch.sequences == sequence].tobytes()))
+        sequences = range(batch.first_sequence, batch.last_sequence + 1)
+        found += [(sequence, batch.events[batch.sequences == sequence].tobytes()) for sequence in sequences]
         if batch.last_sequence >= last:
             break
     return found

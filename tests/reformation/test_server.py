@@ -110,8 +110,31 @@ def test_the_same_complaint_about_a_live_site_again_leads_to_a_ballot() -> None:
     server.hear(suspect(Suspicion.UNRECOVERED, token=5, by=3))
     assert server.stage == IDLE, "a second complainer at the same time says nothing new"
     server.now += RETRY
-    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    server.hear(suspect(Suspicion.UNRECOVERED, token=6))
     assert server.stage == WAITING
+
+
+def test_the_very_same_complaint_again_counts_while_its_sender_still_lacks_the_token() -> None:
+    """Whoever recorded a SUSPECT can send it again: only its sender knows whether it is still true."""
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=5))
+    server.hear(refuse(1, EPOCH, EPOCH, held=5))
+    server.now += RETRY
+    assert server.hear(suspect(Suspicion.UNRECOVERED, token=5)) == [Unicast(2, PROBE)]
+    server.hear(refuse(2, EPOCH, EPOCH, held=4))
+    assert server.stage == WAITING
+
+
+@pytest.mark.parametrize("reason", [Suspicion.UNRECOVERED, Suspicion.NO_RECEIPTS])
+def test_a_recorded_complaint_leads_to_nothing_however_often_it_is_repeated(reason: Suspicion) -> None:
+    server = Server()
+    server.hear(suspect(reason, token=5))
+    server.hear(refuse(1, EPOCH, EPOCH, held=5))
+    for _ in range(20):
+        server.now += RETRY
+        server.hear(suspect(reason, token=5))
+        server.hear(refuse(2, EPOCH, EPOCH, held=6))
+        assert server.stage == IDLE
 
 
 @pytest.mark.parametrize("reason, step", [(Suspicion.NO_RECEIPTS, 1), (Suspicion.UNRECOVERED, 3)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ring.makers import EPOCH, S1, S2, Chain, message
+from tests.ring.makers import EPOCH, RETRY, S1, S2, Chain, message
 
-from isocast.ring.answers import ANSWERS_MAX, answers_to, as_packets, holdings
+from isocast.ring.answers import ANSWERS_MAX, Answered, answers_to, as_packets, holdings
 from isocast.ring.entries import LogEntry
 from isocast.wire.codec import decode, encode
 from isocast.wire.limits import MAX_HOLDING_BITS
@@ -68,3 +68,32 @@ def test_what_does_not_fit_one_request_waits_for_the_next_attempt() -> None:
     request = nack(has_token=True, listed=holdings(labels))
     assert 1_000 < len(request.listed) < 9_000
     assert decode(encode(request)) == request
+
+
+# Copies
+
+
+def test_a_copy_of_a_request_is_known_until_its_sender_may_ask_again() -> None:
+    answered = Answered(RETRY)
+    assert not answered.already((3, 0, 7, 7), now=0)
+    assert answered.already((3, 0, 7, 7), now=RETRY // 2 - 1)
+    assert not answered.already((3, 0, 7, 7), now=RETRY)
+
+
+def test_another_request_or_another_site_is_no_copy() -> None:
+    answered = Answered(RETRY)
+    requests = [(3, 0, 7, 7), (2, 0, 7, 7), (3, 1, 7, 7), (3, 0, 8, 8)]
+    assert not any(answered.already(request, now=0) for request in requests)
+
+
+def test_a_clock_that_was_set_back_makes_nobody_wait() -> None:
+    answered = Answered(RETRY)
+    assert not answered.already((3, 0, 7, 7), now=10 * RETRY)
+    assert not answered.already((3, 0, 7, 7), now=0)
+
+
+def test_only_requests_of_late_are_remembered() -> None:
+    answered = Answered(RETRY)
+    for number in range(1_000):
+        answered.already((3, 0, number, number), now=number * RETRY // 10)
+    assert len(answered) <= 6

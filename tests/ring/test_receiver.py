@@ -320,6 +320,37 @@ def test_a_request_is_answered_with_token_and_messages_in_one_phase() -> None:
     ]
 
 
+def repairs_in(effects: tuple[Effect, ...]) -> int:
+    return sum(isinstance(effect, Unicast) and isinstance(effect.packet, Repair) for effect in effects)
+
+
+def test_a_recorded_request_is_answered_once_until_its_sender_may_ask_again() -> None:
+    """A request of a hundred bytes can have megabytes for an answer: copies of it must not have one each."""
+    chain = Chain()
+    chain.add(message(1))
+    machine = receiver(1, chain)
+    asked_at = T(1) + LATE
+    assert repairs_in(hear(machine, asked_at, *[nack(1)] * 10)) == 2
+    assert repairs_in(hear(machine, asked_at + RETRY // 2 - 1, nack(1))) == 0
+    assert repairs_in(hear(machine, asked_at + RETRY, nack(1))) == 2
+
+
+def test_a_recorded_range_request_is_answered_once_too() -> None:
+    chain = Chain().grow(6)
+    machine = receiver(1, chain)
+    wanted = RangeRequest(0, EPOCH, 3, Range.TOKENS, 1, 6)
+    assert repairs_in(hear(machine, T(6) + 1, *[wanted] * 10)) == 6
+
+
+def test_nobody_gets_what_it_has_receipted() -> None:
+    """Protocol §3: a RECEIPT says that the log is durable, so a request for the same is somebody else's copy."""
+    chain = Chain().grow(2)
+    machine = receiver(1, chain)
+    hear(machine, T(2) + MS, receipt(3, chain, 1))
+    assert repairs_in(hear(machine, T(2) + LATE, nack(1), RangeRequest(0, EPOCH, 3, Range.TOKENS, 1, 1))) == 0
+    assert repairs_in(hear(machine, T(2) + LATE, nack(2))) == 1
+
+
 def test_repairs_are_taken_like_the_packets_themselves() -> None:
     entry = Chain().add(message(1))
     repairs = [Repair(0, EPOCH, 1, entry.token), Repair(0, EPOCH, 1, message(1))]

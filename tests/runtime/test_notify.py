@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.runtime.notify import notify
+from isocast.runtime.notify import is_watched, notify
 
 
 def listen(address: str) -> socket.socket:
@@ -53,3 +53,10 @@ def test_a_listener_that_does_not_read_stops_nobody(tmp_path: Path, monkeypatch:
         for _ in range(sent):
             ear.recv(100)
         assert notify("STATUS=again")
+
+
+def test_a_watchdog_is_known_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    assert not is_watched()
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    assert is_watched()

@@ -147,6 +147,21 @@ def test_the_supervisor_hears_each_change_once(
     ]
 
 
+def test_a_watchdog_hears_of_every_turn(
+    market: Market, ear: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    monkeypatch.setattr(module, "_TICK_S", 0.001)
+
+    async def work() -> None:
+        node = process_of(market, "x")
+        await node.start()
+        await eventually(lambda: ear().count("WATCHDOG=1") > 3)
+        await node.stop()
+
+    run(work)
+
+
 def test_a_node_runs_until_sigterm_and_says_so(market: Market, ear: Callable[[], list[str]]) -> None:
     async def work() -> None:
         running = asyncio.create_task(run_node(market, market.node("x")))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from isocast.cli.render import line
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ _EXAMPLES = """Examples:
 
     isocast node --config market.toml --name london
 
-The first start of a node says --new; later ones must not. Exit code 2 means that its input is bad, 3 that the machine
-refused something (a port, the disk) and that it may be started again.
+    isocast node --config market.toml --name london --declare
+
+The first start of a node says --new, or follows --declare; later ones must not. Exit code 2 means that its input is
+bad, 3 that the machine refused something (a port, the disk) and that it may be started again.
 """
 
 node = App(name="node", help_epilogue=_EXAMPLES)
@@ -34,6 +37,7 @@ def _node(
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
+    declare: Annotated[bool, Parameter(name="--declare", negative="")] = False,
     without_impairment: Annotated[bool, Parameter(negative="")] = False,
     log_json: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
@@ -51,6 +55,8 @@ def _node(
         Which of its nodes this process is.
     new
         This node has never run before: let it begin with an empty disk. Refused if it has.
+    declare
+        Say the same and end, for a node whose first start will be systemd's.
     without_impairment
         Delay and lose no packets, whatever the file says for a demo: a lab does that itself.
     log_json
@@ -74,9 +80,12 @@ def _node(
     gc.enable()
     market = load_market(config)
     plan = node_of(market, name)
-    if new:
+    if new or declare:
         found_node(market, name)
-    else:
+    if declare:
+        line(f"{name} is declared new, in {market.directory_of(name)}")
+        return 0
+    if not new:
         insist_on_past(market, plan)
     level = "debug" if verbose else "warning" if quiet else "info"
     logs = configure_logs(node=name, role=plan.role.value, as_json=log_json or None, level=level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,17 @@ _EXAMPLES = """Examples:
 SIGTERM or Ctrl-C stops all of them in order, a second one at once. Exit code 1 means that a node refused its input.
 """
 
+_NURSERY_FROM = 4
+"""So many processes start sooner as forks of one that has imported everything."""
+_MODULES = (
+    "isocast.cli.node",
+    "isocast.runtime.process",
+    "isocast.runtime.market_file",
+    *(
+        f"isocast.runtime.roles.{role}"
+        for role in ("receiver", "source", "reformation", "retransmit", "customer", "secondary_source")
+    ),
+)
 _LOOK_S = 10.0
 """Between two lines about those that are not ready yet."""
 
@@ -101,9 +113,19 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     from contextlib import suppress
 
     from isocast.runtime.notify import notify
-    from isocast.runtime.supervisor import Supervisor, node_command
+    from isocast.runtime.nursery import Nursery
+    from isocast.runtime.supervisor import Life, Supervisor, launch_anew, node_command
+    from isocast.terms.errors import TransportError
 
-    supervisor = Supervisor(report.told, log_directory=logs)
+    nursery = Nursery(_MODULES)
+
+    async def launch(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
+        try:
+            return await nursery.launch(command, environment, output)
+        except TransportError:  # There is none: too few nodes, or it has ended.
+            return await launch_anew(command, environment, output)
+
+    supervisor = Supervisor(report.told, log_directory=logs, launch=launch)
     asked, changed = asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
@@ -125,6 +147,8 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     report.starting()
     watching = asyncio.create_task(_watch(supervisor, report, changed))
     try:
+        if len(plans) >= _NURSERY_FROM:
+            await nursery.__aenter__()
         options = () if logs is not None else ("--quiet",)
         for plan in plans:
             await supervisor.start(plan.name, node_command(config, plan.name, *options))
@@ -136,6 +160,7 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
         notify("STOPPING=1")
         report.stopping()
         await supervisor.stop_all()
+        await nursery.close()
     return 1 if report.refused else 0
 
 

@@ -37,6 +37,9 @@ class Complete:
         self.held: dict[int, Released] = {}
         self.gaps = Gaps(arbitration.settings.gap_ns)
         self.repairs = Repairs(arbitration, self.gaps, self.missing)
+        self.alone = False
+        """Whether what is found missing now is missed by this customer alone."""
+        self._returned_at = 0
         self._arbitration = arbitration
         self._reach = arbitration.settings.hold_max
         self._gaps_max = arbitration.settings.gaps_max
@@ -48,12 +51,13 @@ class Complete:
         ahead = self.claimed - self.next
         return ahead if ahead >= self._reach else 0
 
-    def start(self, sequence: int) -> None:
-        """Begin to expect `sequence`; what is older is not wanted."""
+    def start(self, sequence: int, *, returns: bool = False) -> None:
+        """Begin to expect `sequence`; what is older is not wanted. One that `returns` was away meanwhile."""
         self.next, self.top = sequence, sequence - 1
         self.claimed = max(self.claimed, self.top)
         self.held = {}
         self.gaps.clear()
+        self._returned_at = sequence if returns else 0
 
     # Packets ------------------------------------------------------------------------------------
 
@@ -166,7 +170,8 @@ class Complete:
         if len(self.gaps) >= self._gaps_max:
             self.gaps.widen(last, now)
         else:
-            self.gaps.add(top + 1, last, now)
+            # What was sent while this customer was away, it alone does not have.
+            self.gaps.add(top + 1, last, now, alone=self.alone or top + 1 == self._returned_at)
 
     def _advance(self, following: int, run: list[Released], now: int) -> None:
         """Hand on what is in order, close the gaps that it passed, and look how far the lines are."""

@@ -72,7 +72,7 @@ class Customer:
     def _begin(self, next_sequence: int) -> None:
         settings = self.settings
         if self._newest is None and (next_sequence or settings.join is JoinPoint.SEQUENCE):
-            self._complete.start(next_sequence or settings.first_sequence)
+            self._complete.start(next_sequence or settings.first_sequence, returns=next_sequence > 1)
         else:
             snapshot = self._newest is None and settings.join is JoinPoint.SNAPSHOT
             self._joining = Joining(self._arbitration, snapshot=snapshot)
@@ -87,6 +87,8 @@ class Customer:
             self._name(Slowness.STOPPED, now - self._deadline)
             self._arbitration.lines.slept(now)
         self._last_now = now
+        # What it finds missing while it did not read in time, its own sockets have dropped.
+        self._complete.alone = Slowness.STOPPED in self._slow or Slowness.LAGGING in self._slow
         service = self._joining or self._newest or self._complete
         match event:
             case PacketsArrived(packets):

@@ -27,6 +27,8 @@ class Gap:
     """When it is looked at next."""
     attempts: int = 0
     """Requests made."""
+    alone: bool = False
+    """Whether nobody else can lack it: a repair for all would be for nothing, so it is fetched."""
     spent: bool = False
     """Whether asking by datagram is over, and it must be fetched."""
     told: bool = False
@@ -56,9 +58,9 @@ class Gaps:
         """The gap that delivery waits for."""
         return self._gaps[0] if self._gaps else None
 
-    def add(self, first: int, last: int, now: int) -> Gap:
+    def add(self, first: int, last: int, now: int, *, alone: bool = False) -> Gap:
         """A gap above all others."""
-        gap = Gap(first, last, now, now + self._patience_ns)
+        gap = Gap(first, last, now, now + self._patience_ns, alone=alone)
         self._gaps.append(gap)
         self.wake_at = min(self.wake_at, gap.next_at)
         return gap

@@ -2,7 +2,8 @@
 
 A gap that outlives the lines' difference is asked of the first server, k_r times, then of the next one. The repairs are
 multicast, so whoever else lost the same is served too. Who lacks more than `ask_max` was away, not unlucky: it fetches
-ranges at a door, as does who was not answered.
+ranges at a door, as does who was not answered, and who lacks what nobody else does: what was sent while it was
+away, or did not read.
 
 That a message is lost for good is believed only when every server's door says so. A datagram may say it too, but it
 only hurries the question along: whoever holds the edge key could have sent it.
@@ -100,7 +101,7 @@ class Repairs:
             due.append((gap, runs))
         wanted: dict[NodeId, list[tuple[int, int]]] = {}
         for gap, runs in due:
-            if total > self._settings.ask_max or gap.attempts >= self._exhausted:
+            if gap.alone or total > self._settings.ask_max or gap.attempts >= self._exhausted:
                 gap.spent = True
                 gap.next_at = NEVER
                 continue

@@ -75,6 +75,7 @@ class SecondaryRing:
         self._epoch = NO_EPOCH
         self._since = 0
         self._counted_from = 0
+        """Whoever is silent since this token is waited for from here on."""
         self._passed: dict[NodeId, int] = {}
         self._stalled: dict[NodeId, None] = {}
         self._returning: dict[NodeId, None] = {}
@@ -170,6 +171,9 @@ class SecondaryRing:
 
     def _watch(self) -> None:
         """Name a member whose token is overdue by G tokens, and wait for it no longer."""
+        if self._receiver.mode is Mode.CATCHUP:
+            # This site was away itself, and heard nobody meanwhile.
+            self._counted_from = self._receiver.held
         overdue = self._receiver.held - self._lag - len(self.members) - self._stall_tokens
         for member in self.members[1:]:
             last = max(self._passed.get(member, 0), self._counted_from)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from isocast.ring.effects import BallotChosen, Record, RingDecided
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Join, NewRing
 
-__all__ = ["Ballot", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
+__all__ = ["Ballot", "Excuse", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
 
 
 class Stage(StrEnum):
@@ -59,6 +60,13 @@ class Probe:
     token_number: int
     accuser: NodeId
     attempts: int = 0
+
+
+class Excuse(NamedTuple):
+    """A suspect that was found alive and ahead: when, and of which token the complaint was."""
+
+    at: int
+    token_number: int
 
 
 @dataclass(slots=True)

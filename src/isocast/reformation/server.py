@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from isocast.reformation.ballot import Ballot, Planned, Probe, ServerSnapshot, ServerState, Stage
+from isocast.reformation.ballot import Ballot, Excuse, Planned, Probe, ServerSnapshot, ServerState, Stage
 from isocast.reformation.forming import Formation, cut_key, enough, form
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
@@ -61,7 +61,7 @@ class ReformationServer:
         self._probe: Probe | None = None
         self._ballot: Ballot | None = None
         self._planned = Planned()
-        self._excused: dict[tuple[NodeId, NodeId], int] = {}
+        self._excused: dict[tuple[NodeId, NodeId], Excuse] = {}
         self._alive: dict[NodeId, int] = {}
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
         self._barred: dict[NodeId, int] = {}
@@ -107,7 +107,7 @@ class ReformationServer:
             self._next_at -= span_ns
         if self._ballot is not None and self._ballot.decide_at < NEVER:
             self._ballot.decide_at -= span_ns
-        self._excused = {pair: at - span_ns for pair, at in self._excused.items()}
+        self._excused = {pair: Excuse(at - span_ns, token) for pair, (at, token) in self._excused.items()}
         self._planned.not_before -= span_ns
         self._barred = {site: until - span_ns for site, until in self._barred.items()}
         self._faltered = {site: at - span_ns for site, at in self._faltered.items()}
@@ -181,23 +181,30 @@ class ReformationServer:
     def _start_probe(self, suspect: Suspect, now: int) -> None:
         """Ask the accused itself; a second complaint about a site that answered means a broken pair."""
         self._forget_excuses(now)
-        pair = (suspect.sender, suspect.suspect)
-        answered_at = self._excused.get(pair)
-        if answered_at is not None and now >= answered_at + self._timing.retry_ns:
-            self._wait(now)
+        pair, number = (suspect.sender, suspect.suspect), suspect.token_number
+        excuse = self._excused.get(pair)
+        if excuse is None and self._alive.get(suspect.suspect, 0) >= number:
+            self._excused[pair] = Excuse(now, number)
+        elif excuse is None:
+            self._ask(suspect.suspect, number, suspect.sender, now)
+        elif now < excuse.at + self._timing.retry_ns:
             return
-        if answered_at is None and self._alive.get(suspect.suspect, 0) >= suspect.token_number:
-            self._excused[pair] = now
-        elif answered_at is None:
-            self._probe = Probe(suspect.suspect, suspect.token_number, suspect.sender)
-            self._stage = Stage.PROBING
-            self._send_probe(now)
+        elif number > excuse.token_number:
+            self._wait(now)
+        elif suspect.reason is Suspicion.UNRECOVERED:
+            # The very same words: does their sender still lack the token, or does somebody repeat what he recorded?
+            self._ask(suspect.sender, number, suspect.sender, now)
+
+    def _ask(self, site: NodeId, token_number: int, accuser: NodeId, now: int) -> None:
+        self._probe = Probe(site, token_number, accuser)
+        self._stage = Stage.PROBING
+        self._send_probe(now)
 
     def _forget_excuses(self, now: int) -> None:
         """A complaint of long ago says nothing about the next."""
         cycles = COMPLAINT_CYCLES * (len(self.ring.ring) if self.ring else 1)
         since = now - cycles * self._timing.token_period_ns
-        self._excused = {pair: at for pair, at in self._excused.items() if at >= since}
+        self._excused = {pair: excuse for pair, excuse in self._excused.items() if excuse.at >= since}
 
     def _send_probe(self, now: int) -> None:
         probe = self._probe
@@ -223,7 +230,7 @@ class ReformationServer:
             if refuse.held < probe.token_number:
                 self._wait(now)
                 return
-            self._excused[probe.accuser, probe.suspect] = now
+            self._excused[probe.accuser, probe.suspect] = Excuse(now, probe.token_number)
             self._alive[probe.suspect] = refuse.held
             self._rest()
 
@@ -337,6 +344,10 @@ class ReformationServer:
             return
         ballot = self._ballot
         if ballot is None or vote.ballot != ballot.epoch:
+            return
+        known = ballot.votes.get(vote.sender)
+        if known is not None and len(vote.heard) < len(known.heard):
+            # A copy of an earlier vote: within a ballot a member only comes to hear more.
             return
         ballot.votes[vote.sender] = vote
         formation = self._formation(now)

@@ -36,6 +36,9 @@ class Answered:
         self._at: OrderedDict[tuple[int, ...], int] = OrderedDict()
         """Oldest first."""
 
+    def __len__(self) -> int:
+        return len(self._at)
+
     def already(self, request: tuple[int, ...], now: int) -> bool:
         """Whether this was answered too lately to be asked for again; if not, it counts as answered now."""
         at = self._at.get(request)

@@ -272,7 +272,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "parent_answers",
         (NodeRole.SECONDARY_SOURCE,),
-        "1 if the parent takes what it is offered",
+        "secondary: 1 if the parent takes what it is offered",
         _state("parent_answers"),
     ),
     # Disks

@@ -9,7 +9,7 @@ import os
 import socket
 from contextlib import suppress
 
-__all__ = ["notify"]
+__all__ = ["is_watched", "notify"]
 
 
 def notify(state: str) -> bool:
@@ -27,3 +27,8 @@ def notify(state: str) -> bool:
         sender.sendto(state.encode(), address)
         return True
     return False
+
+
+def is_watched() -> bool:
+    """Whether the supervisor wants to hear ``WATCHDOG=1`` now and then, and takes silence for the end."""
+    return bool(os.environ.get("WATCHDOG_USEC"))

@@ -21,7 +21,7 @@ from isocast.runtime.key_files import load_keys
 from isocast.runtime.logs import get_log
 from isocast.runtime.market import ClockSource, Market, NodePlan, NodeRole
 from isocast.runtime.metric_table import Identity
-from isocast.runtime.notify import notify
+from isocast.runtime.notify import is_watched, notify
 from isocast.runtime.priority import become_punctual
 from isocast.runtime.roles.context import Context, RoleHost
 from isocast.runtime.status import Monitor
@@ -132,6 +132,8 @@ class NodeProcess:
             except Exception as error:  # noqa: BLE001 - a clock that nobody judges any more must not go unnoticed
                 self._failed(error)
                 return
+            if is_watched():
+                notify("WATCHDOG=1")
             status = reasons[0] if reasons else "ready"
             if status != told:
                 told = status

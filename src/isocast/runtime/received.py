@@ -84,13 +84,16 @@ class ReceivedBatch:
 
 def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> ReceivedBatch:
     """Consecutive messages as a batch."""
-    readable = [packet for packet in packets if are_events(packet.payload)]
+    readable, payload = packets, b"".join([packet.payload for packet in packets])
+    if any(len(packet.payload) % EVENT_BYTES for packet in packets) or not are_events(payload):
+        readable = [packet for packet in packets if are_events(packet.payload)]
+        payload = b"".join([packet.payload for packet in readable])
     counts = [len(packet.payload) // EVENT_BYTES for packet in readable]
     return ReceivedBatch(
         BatchKind.MESSAGES,
         packets[0].sequence,
         packets[-1].sequence,
-        _events(b"".join([packet.payload for packet in readable])),
+        _events(payload),
         np.repeat(np.array([packet.sequence for packet in readable], np.uint64), counts),
         np.repeat(np.array([packet.instant for packet in readable], np.int64), counts),
         release_delay_ns,

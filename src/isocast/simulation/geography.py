@@ -59,10 +59,13 @@ def branch_of(scenario: Scenario) -> Callable[[NodeId], int]:
 
     A secondary receiver is on its primary one's branch.
     """
+    tree = scenario.tree
+    branches = {
+        site: (tree.root(site) - 1) * scenario.tree_branches // scenario.receivers
+        for site in (*range(1, scenario.receivers + 1), *tree.secondary_sites)
+    }
 
     def branch(node: NodeId) -> int:
-        if not is_site(node):
-            return -node
-        return (scenario.tree.root(node) - 1) * scenario.tree_branches // scenario.receivers
+        return branches.get(node, -node)
 
     return branch

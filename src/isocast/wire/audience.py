@@ -12,7 +12,6 @@ from isocast.wire.packets import (
     Packet,
     Receipt,
     Repair,
-    SecondaryToken,
     Suspect,
     Token,
     TokenPart,
@@ -42,6 +41,5 @@ AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
     Invite: _NETWORK,
     Join: _NETWORK,
     NewRing: _EVERYBODY,
-    SecondaryToken: (Role.RECEIVER,),
 }
 """Who a multicast packet is for; packets not named here travel by unicast."""

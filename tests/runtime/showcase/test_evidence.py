@@ -90,7 +90,10 @@ def test_a_wrong_order_is_found(market: Market) -> None:
 def test_another_content_is_found(market: Market) -> None:
     def forged(blocks: list[ReleasedBlock]) -> list[ReleasedBlock]:
         source, number, digest, payload = blocks[0].messages[0]
-        return [replace(blocks[0], messages=[(source, number, digest, payload[48:]), *blocks[0].messages[1:]]), *blocks[1:]]
+        return [
+            replace(blocks[0], messages=[(source, number, digest, payload[48:]), *blocks[0].messages[1:]]),
+            *blocks[1:],
+        ]
 
     assert judged(market, "fund", forged).faults == ["fund: sequence 1 has another content than elsewhere"]
 

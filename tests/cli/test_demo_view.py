@@ -1,0 +1,240 @@
+"""Frames of the demo from canned statuses and journals, and what it says at its end."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.runtime.showcase.canned import FLOOR, NOW, PUBLISHED, canned_market, status_of, write_journals
+
+from isocast.cli.demo_summary import next_steps, summary_lines
+from isocast.cli.demo_view import frame, phase, state_of
+from isocast.cli.live_picture import picture
+from isocast.runtime.market import Market
+from isocast.runtime.showcase.evidence import read_evidence
+from isocast.runtime.showcase.notes import Tone
+from isocast.runtime.showcase.show import Phase, Show, ShowSettings
+from isocast.runtime.showcase.summary import Summary, sum_up
+from isocast.runtime.status import NodeStatus
+from isocast.runtime.status_poll import Answer, Target
+from isocast.runtime.supervisor import ChildState
+from isocast.terms.instants import SECOND
+
+ROOT = Path(__file__).parents[2]
+SIZES = ((200, 60), (100, 40), (96, 36), (120, 20), (80, 24), (60, 15), (40, 10), (20, 5), (8, 2))
+RING = ("new-york", "london", "mumbai", "hong-kong", "tokyo")
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Market:
+    return canned_market(tmp_path)
+
+
+def answer(show: Show, *statuses: NodeStatus) -> None:
+    """As if everybody had just been asked."""
+    found = {plan.name: status_of(show.market, plan.name) for plan in show.market.nodes}
+    for name, status in (found | {status.name: status for status in statuses}).items():
+        show.watch.answers[name] = Answer(Target("127.0.0.1", 7780, name), status)
+        show.watch.ledger.enter(status)
+        show.watch._see_ring(status)  # noqa: SLF001
+
+
+def beginning(market: Market) -> Show:
+    show = Show(market, ShowSettings(30.0, 7))
+    show.began_at = NOW - 2 * SECOND
+    return show
+
+
+def playing(market: Market) -> Show:
+    """In peace: every process runs, and five tokens are out."""
+    show = beginning(market)
+    show.phase, show.opened_at = Phase.PLAYING, NOW
+    show.children = {plan.name: ChildState.READY for plan in market.nodes}
+    show.feeds[0].events = PUBLISHED
+    write_journals(market)
+    answer(show)
+    with show.watch:
+        show.watch.follow_journals()
+    return show
+
+
+def killed(market: Market) -> Show:
+    """Tokyo is down, and the others have not noticed yet."""
+    show = playing(market)
+    show.story.victim, show.story.token_number, show.story.killed_at = "tokyo", 5, NOW + SECOND
+    show.children["tokyo"] = ChildState.PAUSING
+    show.watch.answers["tokyo"] = Answer(Target("127.0.0.1", 7780, "tokyo"), None, "Connection refused")
+    show.note(Tone.TROUBLE, "kill -9 1: Tokyo dies")
+    return show
+
+
+def at_token(show: Show, token_number: int) -> int:
+    ring = show.watch.ring
+    assert ring is not None
+    return ring.instant(token_number) + ring.period_ns // 2
+
+
+def drawn(show: Show, now: int, width: int = 100, height: int = 40) -> list[str]:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, height=height, color_system=None, force_terminal=True, legacy_windows=False
+    )
+    console.print(frame(show, width, height, now))
+    return out.getvalue().splitlines()
+
+
+# ---- frames
+
+
+@pytest.mark.parametrize("width, height", [(100, 40), (80, 24)])
+def test_a_frame_shows_every_city_the_token_floors_and_customers(width: int, height: int, market: Market) -> None:
+    show = playing(market)
+    lines = drawn(show, at_token(show, 3), width, height)
+    text = "\n".join(lines)
+    for plan in market.receivers:
+        assert plan.place is not None
+        assert f" {plan.place.name} " in text
+        assert plan.place.code in text
+    assert re.search(r"Mumbai +◆ token ", text), "token 3 is Mumbai's"
+    assert re.search(r"token +3, epoch 1.1", text)
+    assert re.search(r"next +Hong Kong 0\.4 s", text)
+    assert re.search(r"released +20 messages", text)
+    for name in ("XNYS", "bank", "fund", "ticker"):
+        assert name in text
+    assert not [line for line in lines[:-9] if "…" in line], "nothing but the log may be cut"
+
+
+@pytest.mark.parametrize("make", [beginning, playing, killed])
+def test_any_size_of_terminal_is_drawn(make: object, market: Market) -> None:
+    assert callable(make)
+    show = make(market)
+    for width, height in SIZES:
+        lines = drawn(show, NOW + SECOND, width, height)
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= width
+
+
+def test_the_frame_follows_the_story(market: Market) -> None:
+    assert "17 processes start, 0 are ready" in "\n".join(drawn(beginning(market), NOW))
+    show = killed(market)
+    now = at_token(show, 5)
+    text = "\n".join(drawn(show, now))
+    assert "token 5 is missing, Tokyo down: the ring re-forms" in text
+    assert re.search(r"Tokyo +✖ down ", text)
+    assert "kill -9 1: Tokyo dies" in text
+    assert re.search(r"next +a ballot", text)
+    show.story.reformed_at = now
+    assert phase(show) == ("Tokyo down, the others go on", "bold yellow")
+    show.story.started_at = now
+    assert phase(show)[0] == "Tokyo outside the ring, catching up"
+    show.story.whole_at = now
+    assert phase(show)[0] == "2 % of all packets get lost"
+    show.phase = Phase.SETTLING
+    assert "last messages" in phase(show)[0]
+
+
+def test_a_city_has_a_state_for_everything_that_can_befall_it(market: Market) -> None:
+    show = playing(market)
+    now = at_token(show, 1)
+    tokyo, seoul = market.node("tokyo"), market.node("seoul")
+    assert state_of(show, market.node("new-york"), now) == "token"
+    assert state_of(show, tokyo, now) == "ring"
+    assert state_of(show, seoul, now) == "ring"
+    answer(show, status_of(market, "tokyo", gauges={"mode": "sealed"}), status_of(market, "seoul", ready=False))
+    assert state_of(show, tokyo, now) == "ballot"
+    assert state_of(show, seoul, now) == "outside"
+    answer(show, status_of(market, "tokyo", gauges={"mode": "catchup"}))
+    assert state_of(show, tokyo, now) == "outside"
+    show.children["tokyo"] = ChildState.PAUSING
+    assert state_of(show, tokyo, now) == "down"
+    assert state_of(beginning(market), tokyo, now) == "start"
+
+
+def test_a_node_that_is_only_busy_is_not_drawn_as_dead(market: Market) -> None:
+    show = playing(market)
+    show.watch.answers["london"] = Answer(Target("127.0.0.1", 7780, "london"), None, "no answer within 1.5 s")
+    assert state_of(show, market.node("london"), at_token(show, 1)) == "ring"
+
+
+# ---- the summary
+
+
+def summed_up(market: Market, published: int = PUBLISHED) -> Summary:
+    show = killed(market)
+    story = show.story
+    story.killed_at, story.reformed_at, story.whole_at = NOW + 20 * SECOND, NOW + 21 * SECOND, NOW + 25 * SECOND
+    promised = {FLOOR.mic: published}
+    return sum_up(
+        market,
+        read_evidence(market, promised),
+        show.watch.ledger,
+        show.story,
+        seconds=30.0,
+        interrupted=False,
+        rings=3,
+        published=promised,
+    )
+
+
+def test_the_summary_says_what_the_journals_prove(market: Market) -> None:
+    text = "\n".join(summary_lines(summed_up(market)))
+    assert "messages    20 in one sequence with 60 events of 60 published" in text
+    assert re.search(r"latency +1\.388 s submit to release, formula 1\.5\d\d s: 0\.9\d of it", text)
+    assert re.search(r"skew +6\.0 ms median, 6\.0 ms p99, 6\.0 ms at most between 7 receivers; 2ε = 10 ms", text)
+    assert "Tokyo killed before its token 5: ring without it after 1.0 s, on the ring again after 5.0 s" in text
+    assert "bank, Chicago, complete: 20 messages, gaps: none" in text
+    assert "gaps        none" in text
+    assert "early       none" in text
+    assert "WRONG" not in text
+    assert max(map(len, text.splitlines())) <= 112
+
+
+def test_the_summary_says_what_was_wrong(market: Market) -> None:
+    summary = summed_up(market, PUBLISHED + 1)
+    text = "\n".join(summary_lines(summary))
+    assert "WRONG       XNYS: 1 of 61 events are in no journal, the first is number 61" in text
+    assert summary.as_json()["faults"] == ["XNYS: 1 of 61 events are in no journal, the first is number 61"]
+
+
+def test_a_node_that_counted_an_early_release_is_believed(market: Market) -> None:
+    show = playing(market)
+    show.watch.ledger.enter(status_of(market, "tokyo", at_ns=NOW + 1, totals={"early_releases_total": 2.0}))
+    summary = sum_up(
+        market,
+        read_evidence(market),
+        show.watch.ledger,
+        show.story,
+        seconds=1.0,
+        interrupted=True,
+        rings=1,
+        published={},
+    )
+    assert summary.faults == ("2 messages went out before their instant, as their nodes say",)
+
+
+def test_a_kept_market_comes_with_commands_that_exist(market: Market) -> None:
+    lines = list(next_steps(market))
+    for command in ("journal verify", "journal cat", "up", "top", "listen", "publish"):
+        assert [line for line in lines if f"isocast {command} " in line], command
+    (up,) = [line for line in lines if "isocast up" in line]
+    assert up.split("--only ")[1].split() == [name for name in market.by_name if name != "ticker"]
+
+
+# ---- the picture
+
+
+def test_the_picture_asks_no_other_server(market: Market) -> None:
+    show = playing(market)
+    made = picture(frame(show, 100, 40, at_token(show, 2)), 100, 40, "isocast demo")
+    for text in (made, (ROOT / "docs" / "assets" / "demo.svg").read_text(encoding="utf-8")):
+        assert set(re.findall(r"\w+://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}, "a namespace, not an address"
+        assert "@font-face" not in text
+        assert "url(#" in text
+        assert "url(h" not in text
+
+
+def test_the_readme_shows_the_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](docs/assets/demo.svg)" in text
+    assert "<!--" not in text

@@ -1,0 +1,214 @@
+"""`isocast sim show` as a user meets it: it runs, says what it saw, and draws on any terminal."""
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from isocast.cli.live_map import Line, Mark, draw_map, height_for
+from isocast.cli.main import main
+from isocast.cli.sim_scene import Scene
+from isocast.cli.sim_show import beats, ten_cities
+from isocast.cli.sim_view import frame
+from isocast.cli.sim_watch import watch
+from isocast.simulation.run import run_scenario
+from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
+from isocast.simulation.timed import TimedRun
+from isocast.terms.instants import SECOND
+from isocast.terms.topology import CITIES
+
+ROOT = Path(__file__).parents[2]
+STORY = ROOT / "scenarios" / "ten-cities.toml"
+FIRST = "first       London before Sydney in "
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(command.split()) == 0
+    return capsys.readouterr().out
+
+
+def with_cities(count: int) -> dict[str, object]:
+    """The story in other cities, and shorter."""
+    mapping = tomllib.loads(STORY.read_text(encoding="utf-8"))
+    return mapping | {"ring": [place.name for place in CITIES[:count]], "title": f"A market in {count} cities"}
+
+
+def story(sites: int | None = None) -> Scenario:
+    return ten_cities() if sites is None else scenario_from_mapping(with_cities(sites))
+
+
+def played(*seconds: float, sites: int | None = None) -> Iterator[tuple[Scene, TimedRun]]:
+    """The story at some instants, the last of them perhaps beyond its end."""
+    scene, run = watch(story(sites), seed=7)
+    life = beats(scene, run)
+    for instant in seconds:
+        while scene.now < instant * SECOND and next(life, True) is None:
+            pass
+        yield scene, run
+
+
+def drawn(scene: Scene, run: TimedRun, width: int, height: int) -> list[str]:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, height=height, color_system=None, force_terminal=True, legacy_windows=False
+    )
+    console.print(frame(scene, run, width, height))
+    return out.getvalue().splitlines()
+
+
+# ---- without a terminal
+
+
+def test_the_story_keeps_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("sim show", capsys)  # Not a terminal: lines.
+    skew = re.search(r"skew +([\d.]+) ms at most between cities, bound 2ε = ([\d.]+) ms", out)
+    latency = re.search(r"latency +([\d.]+) s on an unbroken ring, formula ([\d.]+) s", out)
+    share = re.search(FIRST + r"([\d.]+) % of [\d,]+ pairs", out)
+    assert skew
+    assert 0 < float(skew[1]) <= float(skew[2])
+    assert latency
+    assert float(latency[1]) == pytest.approx(float(latency[2]), rel=0.05)
+    assert share
+    assert 44 < float(share[1]) < 57, "four standard deviations of a thousand pairs round 50.8 %"
+    for said in (
+        "seed 7",
+        "London crashes, and token 10 is due from it",
+        "The ring re-forms",
+        "London is back",
+        "Next:",
+    ):
+        assert said in out, said
+    assert re.search(r"losses +(\d+) packets lost, \1 repaired, none missing", out)
+    assert re.search(r"gaps +none", out)
+    assert "no violation of safety" in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
+def test_watching_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    report = run_scenario(load_scenario(STORY), 7)
+    assert f"digest of the trace {report.trace_digest}\n" in printed("sim show --headless --seed 7", capsys)
+
+
+def test_any_scenario_of_the_timed_protocol_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(f"sim show {ROOT / 'scenarios' / 'owner-crash.toml'} --headless --seed 3", capsys)
+    assert "sim run" in out
+    assert "owner-crash.toml --seed 3" in out
+
+
+def test_another_protocol_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    files = (ROOT / "scenarios" / "paper").glob("*.toml")
+    original = next(file for file in files if load_scenario(file).protocol != "timed")
+    assert main(["sim", "show", str(original)]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert "only the timed protocol is shown" in got.err
+    assert got.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--speed 0", "--seed -1", "--sites 3"])
+def test_a_bad_option_is_one_line_and_exit_2(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "show", *option.split()]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+
+
+def test_an_interrupted_run_still_sums_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    assert main(["sim", "show", "--headless", "--speed", "0.001"]) == 0
+    out = capsys.readouterr().out
+    assert "interrupted" in out
+    assert "no violation so far" in out
+
+
+def test_the_story_comes_with_the_package(tmp_path: Path) -> None:
+    command = "import sys; from isocast.cli.main import main; sys.exit(main(['sim', 'show', '--seed', '3']))"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, encoding="utf-8", check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "scenarios/" not in done.stdout, "no command that would not work here"
+    assert "isocast sim swarm" in done.stdout
+
+
+# ---- on a terminal
+
+
+@pytest.mark.parametrize("width, height", [(100, 40), (80, 24)])
+def test_a_frame_shows_every_city_the_token_and_the_verdict(width: int, height: int) -> None:
+    for scene, run in played(0.1, 3.0, 9.0, 11.6, 18.3, 40.0):
+        lines = drawn(scene, run, width, height)
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        for place in CITIES[:10]:
+            assert f" {place.name} " in text
+            assert place.code in text
+        assert re.search(r"token +\d+, epoch ", text)
+        assert re.search(r"violations +0", text)
+        assert re.search(r"gaps +none", text)
+        assert not [line for line in lines[:-2] if "…" in line], "nothing but the log may be cut"
+
+
+@pytest.mark.parametrize("sites", [3, 24])
+def test_any_size_of_terminal_and_ring_is_drawn(sites: int) -> None:
+    for scene, run in played(0.1, 11.6, 18.3, sites=sites):
+        for width, height in ((200, 60), (96, 34), (120, 20), (60, 15), (40, 10), (20, 5), (8, 2)):
+            lines = drawn(scene, run, width, height)
+            assert len(lines) <= height
+            assert max(map(len, lines)) <= width
+
+
+def test_the_frame_follows_the_story() -> None:
+    crashed, back = ["\n".join(drawn(scene, run, 100, 40)) for scene, run in played(11.6, 18.3)]
+    assert "token 10 is missing, London down: the ring re-forms" in crashed
+    assert "✖ down" in crashed
+    assert "London outside the ring, catching up" in back
+    assert "epoch 2.1" in back
+
+
+def test_a_terminal_gets_frames_and_then_the_summary() -> None:
+    command = "import sys; from isocast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONIOENCODING": "utf-8"}
+    arguments = ["sim", "show", "--speed", "50"]
+    with subprocess.Popen([sys.executable, "-c", command, *arguments], stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        chunks = []
+        with suppress(OSError):  # Linux says so when the other end has closed.
+            while chunk := os.read(ours, 65536):
+                chunks.append(chunk)
+    os.close(ours)
+    text = b"".join(chunks).decode()
+    shown, _, after = text.partition("\x1b[?1049l")
+    assert process.returncode == 0
+    assert "\x1b[?1049h" in shown, "the other screen, so that nothing of the user's is lost"
+    assert "The world" in shown
+    assert "no violation of safety" in after
+
+
+def test_the_map_has_land_where_there_is_land() -> None:
+    text = draw_map(72, height_for(72), [Mark(CITIES[0], "◆", "bold")], [Line(CITIES[0], CITIES[2], "green")]).plain
+    rows = text.split("\n")
+    assert (len(rows), {len(row) for row in rows}) == (14, {72})
+
+    def at(latitude: float, longitude: float) -> str:
+        return rows[int((78 - latitude) / 135 * 14)][int((longitude + 180) / 5)]
+
+    for latitude, longitude in ((60, 100), (-10, -55), (10, 20), (-25, 135), (40, -100)):
+        assert at(latitude, longitude) == "⣿"
+    for latitude, longitude in ((0, -140), (-40, -20), (-30, 80)):
+        assert at(latitude, longitude) == " "
+    assert "◆NYC" in text
