@@ -73,27 +73,37 @@ def test_what_does_not_fit_one_request_waits_for_the_next_attempt() -> None:
 # Copies
 
 
-def test_a_copy_of_a_request_is_known_until_its_sender_may_ask_again() -> None:
+def test_the_same_request_is_answered_once_until_its_sender_may_ask_again() -> None:
     answered = Answered(RETRY)
-    assert not answered.already((3, 0, 7, 7), now=0)
-    assert answered.already((3, 0, 7, 7), now=RETRY // 2 - 1)
-    assert not answered.already((3, 0, 7, 7), now=RETRY)
+    assert answered.admits(3, (0, 7, 7), now=0)
+    assert not answered.admits(3, (0, 7, 7), now=RETRY // 2 - 1)
+    assert answered.admits(3, (0, 7, 7), now=RETRY)
+
+
+@given(st.integers(0, 10**12), st.integers(RETRY // 2, RETRY))
+def test_whoever_asks_again_in_his_time_is_answered(first: int, span: int) -> None:
+    answered = Answered(RETRY)
+    assert answered.admits(3, (0, 7, 7), now=first)
+    assert answered.admits(3, (0, 7, 7), now=first + span)
 
 
 def test_another_request_or_another_site_is_no_copy() -> None:
     answered = Answered(RETRY)
-    requests = [(3, 0, 7, 7), (2, 0, 7, 7), (3, 1, 7, 7), (3, 0, 8, 8)]
-    assert not any(answered.already(request, now=0) for request in requests)
+    requests = [(3, (0, 7, 7)), (2, (0, 7, 7)), (3, (1, 7, 7)), (3, (0, 8, 8))]
+    assert all(answered.admits(site, request, now=0) for site, request in requests)
+
+
+def test_many_different_requests_of_one_site_do_not_get_answers_without_end() -> None:
+    answered = Answered(RETRY)
+    for number in range(ANSWERS_MAX // 100 + 1):
+        assert answered.admits(3, (0, number, number), now=0)
+        answered.count(3, 100)
+    assert not answered.admits(3, (0, 9_999, 9_999), now=0)
+    assert answered.admits(2, (0, 9_999, 9_999), now=0), "others do not pay for it"
+    assert answered.admits(3, (0, 9_999, 9_999), now=RETRY)
 
 
 def test_a_clock_that_was_set_back_makes_nobody_wait() -> None:
     answered = Answered(RETRY)
-    assert not answered.already((3, 0, 7, 7), now=10 * RETRY)
-    assert not answered.already((3, 0, 7, 7), now=0)
-
-
-def test_only_requests_of_late_are_remembered() -> None:
-    answered = Answered(RETRY)
-    for number in range(1_000):
-        answered.already((3, 0, number, number), now=number * RETRY // 10)
-    assert len(answered) <= 6
+    assert answered.admits(3, (0, 7, 7), now=10 * RETRY)
+    assert answered.admits(3, (0, 7, 7), now=0)

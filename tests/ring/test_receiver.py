@@ -331,7 +331,6 @@ def test_a_recorded_request_is_answered_once_until_its_sender_may_ask_again() ->
     machine = receiver(1, chain)
     asked_at = T(1) + LATE
     assert repairs_in(hear(machine, asked_at, *[nack(1)] * 10)) == 2
-    assert repairs_in(hear(machine, asked_at + RETRY // 2 - 1, nack(1))) == 0
     assert repairs_in(hear(machine, asked_at + RETRY, nack(1))) == 2
 
 

@@ -5,12 +5,11 @@ names what it holds, and whoever has the token sends the difference. Either way 
 recover both.
 
 A request is small and its answer may be megabytes, so a request that somebody recorded and repeats must not be
-answered again and again: `Answered` knows those of late.
+answered again and again: `Answered` bounds what anybody gets.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 from isocast.ring.entries import LogEntry
@@ -28,31 +27,34 @@ _BITMAP_BYTES = MAX_UDP - 1_024
 
 
 class Answered:
-    """The requests that were answered lately."""
+    """What was answered in the present half of a retry interval, and with how many packets.
+
+    A site asks for the same again after a whole interval, so it is never one that waits in vain.
+    """
 
     def __init__(self, retry_ns: int) -> None:
-        """`retry_ns`: a site asks for the same again after this, give or take what its packets wait on the way."""
-        self._spacing_ns = retry_ns // 2
-        self._at: OrderedDict[tuple[int, ...], int] = OrderedDict()
-        """Oldest first."""
+        """`retry_ns`: between two requests of one site for the same."""
+        self._span_ns = max(retry_ns // 2, 1)
+        self._span = 0
+        self._requests: set[tuple[int, ...]] = set()
+        self._packets: dict[NodeId, int] = {}
 
-    def __len__(self) -> int:
-        return len(self._at)
+    def admits(self, site: NodeId, request: tuple[int, ...], now: int) -> bool:
+        """Whether to answer: not the same twice, and nobody without end."""
+        span = now // self._span_ns
+        if span != self._span:
+            self._span = span
+            self._requests.clear()
+            self._packets.clear()
+        asked = (site, *request)
+        if asked in self._requests or self._packets.get(site, 0) >= ANSWERS_MAX:
+            return False
+        self._requests.add(asked)
+        return True
 
-    def already(self, request: tuple[int, ...], now: int) -> bool:
-        """Whether this was answered too lately to be asked for again; if not, it counts as answered now."""
-        at = self._at.get(request)
-        if at is not None and self._is_recent(at, now):
-            return True
-        self._at.pop(request, None)
-        while self._at and not self._is_recent(next(iter(self._at.values())), now):
-            self._at.popitem(last=False)
-        self._at[request] = now
-        return False
-
-    def _is_recent(self, at: int, now: int) -> bool:
-        """Not so if the clock was set back meanwhile."""
-        return at <= now < at + self._spacing_ns
+    def count(self, site: NodeId, packets: int) -> None:
+        """So many packets went to a site."""
+        self._packets[site] = self._packets.get(site, 0) + packets
 
 
 def holdings(labels: Iterable[tuple[NodeId, int]]) -> tuple[Holding, ...]:

@@ -291,7 +291,7 @@ class Ordering:
         """
         if last <= self.certificates.receipts.get(site, 0):
             return False
-        return not self._answered.already((site, kind, first, last), now)
+        return self._answered.admits(site, (kind, first, last), now)
 
     def _certify(self) -> None:
         """Raise `certified`: each change of U counts for what follows it, once the U before has certified it."""
@@ -301,6 +301,10 @@ class Ordering:
             certificates.certify(universe, changed_at or self.held)
             if not changed_at or certificates.certified < changed_at:
                 return
+
+    def give_up(self, number: int, suspect: NodeId) -> None:
+        """k_r requests for a token were in vain (§5.1)."""
+        self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
 
     def _send(self, to: NodeId, packet: Packet) -> None:
         self.out.append(Unicast(to, packet))

@@ -201,6 +201,7 @@ class Receiver(Ordering):
 
     def repair(self, to: NodeId, item: Repairable) -> None:
         """Send a packet again: to one site, or to all when primary receivers take turns in asking (§5.2)."""
+        self._answered.count(to, 1)
         packet = Repair(self.settings.stripe, self.accepted, self.site, item)
         if self.timing.nack_sets > 1 and to in self.ledger.universe:
             self.out.append(Multicast(packet))
@@ -250,6 +251,7 @@ class Receiver(Ordering):
             sent += len(items)
             if sent > ANSWERS_MAX and sent > len(items):
                 return
+            self._answered.count(to, len(items))
             for item in items:
                 self._send(to, Repair(self.settings.stripe, self.accepted, self.site, item))
 
@@ -374,10 +376,6 @@ class Receiver(Ordering):
                     )
                 case GiveUp(number, suspect):
                     self.give_up(number, suspect)
-
-    def give_up(self, number: int, suspect: NodeId) -> None:
-        """k_r requests were in vain (§5.1)."""
-        self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
 
     def _audit_at(self, schedule: Schedule) -> int:
         return schedule.instant(self._audited + 1) + self.timing.completion_ns

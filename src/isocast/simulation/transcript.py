@@ -85,8 +85,8 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
         case Unanswered():
             return describe(fact.site), f"asked {describe(fact.asked)} for token {fact.token_number} in vain"
         case Stalled():
-            last = f"it said {fact.token_number} last" if fact.token_number else "it said nothing"
-            return describe(fact.site), f"waits for {describe(fact.member)} no longer: {last}"
+            said = f"it said {fact.token_number} last" if fact.token_number else "it said nothing"
+            return describe(fact.site), f"waits for {describe(fact.member)} no longer: {said}"
         case Returned():
             return describe(fact.site), f"waits for {describe(fact.member)} again, which holds {fact.token_number}"
         case Crashed():
