@@ -29,7 +29,7 @@ help: ## List the targets
 
 setup: $(VENV)/.installed-dev ## Make .venv with everything that demo, test and check need
 
-demo: $(VENV)/.installed-run ## Show a simulated world live in the terminal
+demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine, live in the terminal
 	@$(BIN)/isocast demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## Run the tests (at most 15 minutes on 2 cores)

@@ -161,7 +161,7 @@ def test_who_is_waited_for_is_said_now_and_then(config: Path) -> None:
     script = DRIVER.replace("sys.exit(main", "up._LOOK_S = 0.1\nsys.exit(main")
     arguments = command(config, "--json", nodes={"b": SILENT})
     with running([*arguments[:2], script, *arguments[3:]]) as up:
-        while up.until("waiting", up.told("waiting").count("b") + 1)["why"] != "not on a ring yet":
+        while up.until("waiting", len(up.told("waiting")) + 1)["why"] != "not on a ring yet":
             pass
         assert up.end(signal.SIGTERM) == 0
     assert up.told("ready").count("b") == 0

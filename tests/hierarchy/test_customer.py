@@ -56,7 +56,7 @@ def test_a_customer_that_did_not_run_accuses_no_line() -> None:
     effects = machine.step(FIRE, NOW + 10 * SECOND)
     assert of(effects, CustomerSlow) != []
     assert of(effects, LineSilent) == []
-    silent = []
+    silent: list[LineSilent] = []
     while not silent:
         assert machine.next_deadline() < NOW + 11 * SECOND
         silent = of(machine.step(FIRE, machine.next_deadline()), LineSilent)

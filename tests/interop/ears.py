@@ -45,10 +45,11 @@ class Ear:
 
     def _run(self) -> None:
         groups = {inlet.fileno(): (group, inlet) for group, inlet in self._inlets.items()}
+        closing = self._closing.fileno()
         while True:
-            readable, _, _ = select.select([self._closing, *groups], [], [], _LOOK_S)
+            readable, _, _ = select.select([closing, *groups], [], [], _LOOK_S)
             for ready in readable:
-                if ready is self._closing:
+                if ready == closing:
                     return
                 group, inlet = groups[ready]
                 for frame in inlet.read(_BUDGET):

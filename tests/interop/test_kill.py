@@ -5,17 +5,17 @@ journal, and the journals, over all lives of their writers, must tell one and th
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from random import Random, SystemRandom
+from threading import Lock
 from time import sleep
 
 import pytest
 from tests.interop.ears import Ear, keys_of_a_receiver
 from tests.interop.places import new_market, own_place
-from tests.interop.released import ReleasedMessage
 from tests.interop.stage import Stage
+from tests.interop.verdict import check_journals
 
 from isocast.runtime import supervisor
 from isocast.runtime.publisher import Publisher
@@ -59,6 +59,7 @@ class Theatre:
         """By receiver and sequence: what its line carried."""
         self.repeated: list[Released] = []
         """What a line carried twice."""
+        self._lock = Lock()
         self._kill_next_owner = False
         self.killed: str | None = None
         self._keys = keys_of_a_receiver(stage.market)
@@ -77,9 +78,10 @@ class Theatre:
     def _on_line(self, packet: object) -> None:
         assert isinstance(packet, Released)
         if packet.count:
-            if (packet.sender, packet.sequence) in self.lines:
-                self.repeated.append(packet)
-            self.lines[packet.sender, packet.sequence] = packet.payload
+            with self._lock:
+                if (packet.sender, packet.sequence) in self.lines:
+                    self.repeated.append(packet)
+                self.lines[packet.sender, packet.sequence] = packet.payload
 
     def kill_next_owner(self) -> str:
         """SIGKILL whoever sends the next token, as soon as it is heard; its name."""
@@ -103,55 +105,12 @@ class Theatre:
 
     def check(self, promised: dict[Label, bytes]) -> None:
         """The journals tell one sequence, with everything in it once; the lines told the same."""
-        stage = self.stage
-        whole: list[ReleasedMessage] = []
-        for name, watch in stage.watches.items():
-            before = list(watch.look())
-            messages = watch.again()
-            assert messages[: len(before)] == before, f"{name}: what was in the journal has changed"
-            assert [message.sequence for message in messages] == list(range(1, len(messages) + 1)), name
-            assert len({message.label for message in messages}) == len(messages), f"{name}: a message twice"
-            shorter = min(len(whole), len(messages))
-            assert _content(messages[:shorter]) == _content(whole[:shorter]), f"{name}: another sequence"
-            whole = max(whole, messages, key=len)
-            found = Counter(message.payload for message in messages)
-            assert {found[payload] for payload in promised.values()} <= {1}, f"{name}: lost or repeated"
-        self._check_edges(whole)
-        _check_sources(whole, promised)
+        whole = check_journals(self.stage, promised)
         payloads = {message.sequence: message.payload for message in whole}
-        wrong = [where for where, payload in list(self.lines.items()) if payloads.get(where[1], payload) != payload]
+        with self._lock:
+            wrong = [where for where, payload in self.lines.items() if payloads.get(where[1], payload) != payload]
         assert not wrong, f"lines and journals differ at (site, sequence) {wrong[:5]}"
         assert not self.repeated, f"lines repeated {self.repeated[:3]}"
-
-
-    def _check_edges(self, whole: list[ReleasedMessage]) -> None:
-        """Archives and complete customers have the same messages under the same numbers, without a gap."""
-        for name, watch in self.stage.edges.items():
-            before = list(watch.look())
-            messages = watch.again()
-            assert messages[: len(before)] == before, f"{name}: what was in the journal has changed"
-            assert messages, name
-            first, last = messages[0].sequence, messages[-1].sequence
-            assert [message.sequence for message in messages] == list(range(first, last + 1)), f"{name}: a gap"
-            heard = [(m.sequence, m.payload, m.token_number, m.epoch) for m in messages]
-            told = [(m.sequence, m.payload, m.token_number, m.epoch) for m in whole[first - 1 : last]]
-            assert heard[: len(told)] == told, f"{name}: another sequence"
-
-
-def _content(messages: list[ReleasedMessage]) -> list[tuple[object, ...]]:
-    """What every receiver must agree on; a late one's `due` and `released_at` are its own."""
-    return [(m.sequence, m.label, m.digest, m.payload, m.token_number, m.epoch, m.instant) for m in messages]
-
-
-def _check_sources(messages: list[ReleasedMessage], promised: dict[Label, bytes]) -> None:
-    """Each source's messages in its order, from the first on, in one incarnation, and with what was published."""
-    numbers: dict[int, list[int]] = {}
-    for message in messages:
-        numbers.setdefault(message.label.source, []).append(message.label.number)
-        assert promised.get(message.label, message.payload) == message.payload, message.label
-    assert len(numbers) == len({source >> 32 for source in numbers}), f"more than one incarnation: {sorted(numbers)}"
-    for source, found in numbers.items():
-        assert found == list(range(1, len(found) + 1)), f"source {source} is out of order"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,6 +24,7 @@ from isocast.runtime.lab.floor import accepted_labels
 from isocast.runtime.lab.readiness import check_machine, missing
 from isocast.runtime.market import Market
 from isocast.runtime.market_rules import slowest_pair
+from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
 from isocast.terms.instants import MILLISECOND
 
@@ -130,12 +131,15 @@ class Command:
                     pass
 
     def _states(self) -> set[str]:
-        with suppress(Exception):
+        """Of all nodes; none before there is a lab to ask."""
+        try:
             nodes = ask_lab(self.run, "status")["nodes"]
-            return {node["state"] for node in nodes if node["name"] in NODES}
-        return set()
+        except (IsocastError, OSError):
+            return set()
+        assert not [node for node in nodes if node["state"] == "ended"], self.story()
+        return {node["state"] for node in nodes if node["name"] in NODES}
 
-    def _until(self, true: Any, what: str) -> None:  # noqa: ANN401
+    def _until(self, true: Callable[[], bool], what: str) -> None:
         end = monotonic() + PATIENCE_S
         while not true():
             assert self.process.poll() is None, f"the lab has ended: {self.story()}"

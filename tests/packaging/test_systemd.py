@@ -6,12 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 from isocast.cli.main import app
+from isocast.runtime.key_files import needed_by
+from isocast.runtime.market_file import market_from_mapping
 from isocast.runtime.priority import FIFO_PRIORITY
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +104,38 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
     )
     mine = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "isocast" in line]
     assert (done.returncode, mine) == (0, [])
+
+
+# ---- the pages that go with them
+
+
+def test_the_market_of_the_how_to_is_sound_and_every_machine_has_the_keys_it_needs() -> None:
+    page = HOW_TO.read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    reading = market_from_mapping(tomllib.loads(text), "market.toml")
+    assert reading.faults == ()
+    assert reading.warnings == ()
+    market = reading.market
+    assert market is not None
+    machines = re.findall(r"^\| `\w+` \| (10\.20\.0\.\d+) \| (.+) \|$", page, flags=re.MULTILINE)
+    assert len(machines) == 3
+    for address, nodes in machines:
+        here = {plan.name for plan in market.nodes if plan.address == address}
+        assert here == set(re.findall(r"`([\w-]+)`", nodes))
+    needed = {name for plan in market.nodes if plan.address == "10.20.0.11" for name in needed_by(market, plan)}
+    row = re.search(r"^\| `one` \| (.+\.key.+) \|$", page, flags=re.MULTILINE)
+    assert row is not None
+    assert needed == set(re.findall(r"`([\w.-]+\.key)`", row[1]))
+    ports = {plan.port + place for plan in market.nodes for place in range(4)}
+    assert (min(ports), max(ports)) == (7_710, 7_721)
+
+
+def test_every_alarm_is_explained() -> None:
+    page = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
+    explained = {re.sub(r"(REASON|NAME).*", "", code) for code in re.findall(r"`([a-z][\w-]*)`", page)}
+    found: set[str] = set()
+    for path in (ROOT / "src" / "isocast" / "runtime").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r'\balarm\(\s*f?"([a-z-]+)', text))
+    assert len(found) > 15
+    assert found - explained == set()

@@ -14,6 +14,7 @@ from isocast.cli.live_picture import picture
 from isocast.runtime.showcase.place import own_place
 from isocast.runtime.showcase.show import Show, ShowSettings
 from isocast.runtime.showcase.staging import set_stage
+from isocast.terms.instants import SECOND
 
 __all__ = ["main"]
 
@@ -21,6 +22,7 @@ _SIZE = (100, 40)
 _SECONDS, _SEED, _LOSS = 40.0, 7, 0.02
 _AFTER_S = 1.0
 """After the ring has re-formed without the city that was killed."""
+_SHARE = 0.7
 _LOOK_S = 0.02
 
 
@@ -31,11 +33,21 @@ async def _frame(show: Show) -> str:
         while not playing.done() and not show.story.reformed_at:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_AFTER_S)
+        await _under_way(show)
         return picture(frame(show, *_SIZE, time.time_ns()), *_SIZE, "isocast demo")
     finally:
         show.hurry()
         show.hurry()
         await playing
+
+
+async def _under_way(show: Show) -> None:
+    """Until the token is well on its way to the next city."""
+    ring = show.watch.ring
+    if ring is not None:
+        now = time.time_ns()
+        wanted = ring.instant(ring.token_at(now) + 1) + round(_SHARE * ring.period_ns)
+        await asyncio.sleep((wanted - now) / SECOND)
 
 
 def main(path: str) -> None:

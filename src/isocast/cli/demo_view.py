@@ -289,9 +289,7 @@ def _offset(show: Show, name: str) -> Text:
 def _floors(show: Show) -> RenderableType:
     table = _table((" floor", "events", "/s"))
     for feed in show.feeds:
-        status = show.watch.status(feed.plan.source)
-        rate = f"{status.rates.events:.0f}" if status else _UNKNOWN
-        table.add_row(Text(f" {feed.plan.mic}", style="bright_blue"), f"{feed.events:,}", rate)
+        table.add_row(Text(f" {feed.plan.mic}", style="bright_blue"), f"{feed.events:,}", f"{feed.rate:.0f}")
     return table
 
 
@@ -306,7 +304,7 @@ def _customers(show: Show) -> RenderableType:
             Text(
                 f" {plan.name}, {plan.place.name}" if plan.place else f" {plan.name}", style="green" if customer else ""
             ),
-            plan.grade.value if customer else "archive",
+            plan.grade.value if customer else "retransmits",
             f"{_next(status) - 1:,}",
             f"{status.rates.events:.0f}" if status and customer else "",
             Text(_UNKNOWN if gaps is None else str(gaps or "none"), style="yellow" if gaps else "green"),

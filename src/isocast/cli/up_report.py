@@ -91,7 +91,8 @@ class UpReport:
                 text = f"{child.name} {ending(child)}; it starts again in {child.pause_s:g} s"
                 self._say(text, "ended", child, exit_code=child.exit_code, why=_why(child), again_in_s=child.pause_s)
             case "refused":
-                text = f"{child.name} cannot run like this, and is not started again: {_why(child)}"
+                why = _why(child) or "its own words stand above"
+                text = f"{child.name} cannot run like this, and is not started again: {why}"
                 self._say(text, "refused", child, exit_code=child.exit_code, why=_why(child))
             case _:
                 self._say(f"{child.name} has stopped", "stopped", child, exit_code=child.exit_code)

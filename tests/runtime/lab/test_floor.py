@@ -28,14 +28,16 @@ def test_what_it_tells_is_released(tmp_path: Path) -> None:
         async with World(path) as world:
             await world.start("a", "b", "c", "floor", "x")
             with output.open("wb") as log:
-                floor = subprocess.Popen(floor_command(path, "floor", 200, 1), stdout=log, stderr=log)
+                command = floor_command(path, "floor", 200, 1)
+                floor = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
             try:
                 await eventually(lambda: len(accepted_labels(output)) >= 5)
                 floor.send_signal(signal.SIGTERM)
-                assert await asyncio.to_thread(floor.wait, 30) == 0
+                assert await asyncio.wait_for(floor.wait(), 30) == 0
             finally:
-                floor.kill()
-                floor.wait()
+                if floor.returncode is None:
+                    floor.kill()
+                    await floor.wait()
             promised = set(accepted_labels(output))
             where = world.market.directory_of("a")
             await eventually(lambda: read_record("a", where).labels() >= promised)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from isocast.runtime.market import Market
 from isocast.runtime.publisher import Publisher
@@ -15,6 +16,8 @@ __all__ = ["Feed"]
 _STEP_S = 0.1
 """Between two batches: seven or eight to a token, so that they fall anywhere between two of them."""
 _KEY = "demo"
+_RATE_STEPS = 50
+"""Batches over which the rate is taken: five seconds."""
 
 
 @dataclass(slots=True)
@@ -26,6 +29,12 @@ class Feed:
     events: int = 0
     """In the source's outbox, on its disk: numbers 1 to this."""
     messages: int = 0
+    _recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RATE_STEPS))
+
+    @property
+    def rate(self) -> float:
+        """Events a second, lately."""
+        return sum(self._recent) / (len(self._recent) * _STEP_S) if self._recent else 0.0
 
     async def run(self, market: Market, going: asyncio.Event, offset_s: float) -> None:
         """Publish in step with the clock while `going` is set; then have the last answer, and end."""
@@ -37,6 +46,7 @@ class Feed:
                 step += 1
                 await asyncio.sleep(max(began + step * _STEP_S - time.monotonic(), 0))
                 batch = floor.until(step * _STEP_S)
+                self._recent.append(len(batch))
                 if not len(batch) or not going.is_set():
                     continue
                 batch["time"] = time.time_ns()

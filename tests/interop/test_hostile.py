@@ -1,0 +1,346 @@
+"""Forged, replayed and truncated packets at ten times the normal rate: counted, dropped, nothing else changes.
+
+A market of one of each role runs, and an attacker hears everything that it sends. Three times of equal length are
+compared: nobody attacks; forgeries, and garbage at every door; and copies of everything that was ever said.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+import pytest
+from tests.interop.attack import Aim, Assault, Recording, aims_at
+from tests.interop.ears import Ear, keys_of_a_receiver
+from tests.interop.places import CALM, Place, new_market, own_place
+from tests.interop.stage import Stage
+from tests.interop.verdict import check_journals
+
+from isocast.runtime.market import NodeRole
+from isocast.runtime.status import NodeStatus
+from isocast.terms.ids import Epoch, NodeId
+from isocast.terms.instants import SECOND
+from isocast.wire.codec import Kind, decode, encode
+from isocast.wire.packets import (
+    Data,
+    Nack,
+    Packet,
+    Pending,
+    Range,
+    RangeRequest,
+    Refuse,
+    Repair,
+    SecondaryToken,
+    Standing,
+    Token,
+)
+
+NODES: dict[str, dict[str, object]] = {
+    "london": {"role": "primary-receiver"},
+    "paris": {"role": "primary-receiver"},
+    "tokyo": {"role": "primary-receiver"},
+    "leeds": {"role": "secondary-receiver", "parent": "london", "backup": "paris"},
+    "nyse": {"role": "primary-source"},
+    "floor": {"role": "secondary-source", "parent": "nyse"},
+    "xray": {"role": "reformation-server"},
+    "yoke": {"role": "reformation-server"},
+    "archive": {"role": "retransmit-server", "lines": ["london", "paris"]},
+    "bank": {"role": "customer", "lines": ["leeds", "tokyo"], "retransmit": ["archive"]},
+}
+RECEIVERS = ("london", "paris", "tokyo", "leeds")
+PHASE_S = 4.0
+TIMES = 10
+REFUSED = ("authentication_failures_total", "malformed_total", "unknown_senders_total", "unaddressed_total")
+UNMOVED = ("suspicions_total", "reformations_total", "early_releases_total", "unopened_payloads_total")
+NOISE = 3
+"""Fairness faults that a busy machine may add to a phase, at each receiver."""
+
+pytestmark = pytest.mark.xdist_group("hostile")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What every node says of itself, at about one time."""
+
+    statuses: dict[str, NodeStatus]
+
+    def total(self, name: str, *counters: str) -> int:
+        totals = self.statuses[name].totals
+        return round(sum(totals.get(counter, 0) for counter in counters))
+
+    def accepted(self, name: str) -> int:
+        return sum(self.statuses[name].packets_received.values())
+
+    def sent(self, *kinds: str) -> int:
+        """By all nodes together; of all kinds if none is named."""
+        return sum(
+            count
+            for status in self.statuses.values()
+            for what, count in status.packets_sent.items()
+            if not kinds or what.split()[1] in kinds
+        )
+
+    def kernel_drops(self, name: str) -> int:
+        return sum(self.statuses[name].kernel_drops.values())
+
+
+class Siege:
+    """The market, what was recorded of it, and how it does when nobody attacks."""
+
+    def __init__(self, stage: Stage, place: Place, recording: Recording) -> None:
+        self.stage = stage
+        self.recording = recording
+        self.own_address = place.address(201)
+        self.aims = aims_at(stage.market)
+        self.seed = int(os.environ.get("ISOCAST_SEED") or SystemRandom().randrange(1 << 32))
+        before, heard = self.now(), recording.count
+        stage.until_released()
+        self.wait_for_tokens(PHASE_S)
+        self.calm = (before, self.now())
+        seconds = (self.calm[1].statuses["xray"].at_ns - before.statuses["xray"].at_ns) / SECOND
+        self.seconds = seconds
+        self.rate = TIMES * (recording.count - heard) / seconds
+        print(f"ISOCAST_SEED={self.seed}, {self.rate:.0f} hostile packets a second")  # noqa: T201
+
+    def wait_for_tokens(self, seconds: float) -> None:
+        """So long, by the market's own tokens."""
+        watch = self.stage.watches["london"]
+        begin = watch.look()[-1].instant
+        self.stage.until(lambda: watch.look()[-1].instant >= begin + seconds * SECOND, f"{seconds} s of tokens")
+
+    def now(self) -> Moment:
+        """Everybody answers, whatever is going on."""
+        found: dict[str, NodeStatus] = {}
+
+        def all_answer() -> bool:
+            found.update(self.stage.statuses(*[name for name in NODES if name not in found]))
+            return len(found) == len(NODES)
+
+        self.stage.until(all_answer, "every node tells its status")
+        return Moment(found)
+
+    def until_counted(self, before: Moment, hostile: dict[str, int]) -> Moment:
+        """What was sent lies in sockets for a while: wait until all of it has been read, and the counts are up."""
+        found = self.now()
+
+        def counted() -> bool:
+            nonlocal found
+            found = self.now()
+            return all(self.seen(name, before, found) >= count for name, count in hostile.items())
+
+        self.stage.until(counted, f"every hostile packet is counted: {hostile}")
+        return found
+
+    @staticmethod
+    def seen(name: str, before: Moment, after: Moment) -> int:
+        """Packets that a node read or lost between two moments."""
+        return sum(
+            moment.total(name, *REFUSED) * sign + moment.accepted(name) * sign + moment.kernel_drops(name) * sign
+            for moment, sign in ((after, 1), (before, -1))
+        )
+
+    def check_unmoved(self, before: Moment, after: Moment) -> None:
+        """Nobody died, suspected, re-formed, or released early; nothing was lost."""
+        calm_before, calm_after = self.calm
+        for name in NODES:
+            was, is_now = before.statuses[name], after.statuses[name]
+            assert was.pid == is_now.pid, f"{name} was started again\n{self.stage.story()}"
+            assert (was.gauges.epoch, was.gauges.ring) == (is_now.gauges.epoch, is_now.gauges.ring), name
+            assert before.total(name, *UNMOVED) == after.total(name, *UNMOVED), f"{name}\n{self.stage.story()}"
+            assert is_now.healthy, is_now.reasons
+        for name in RECEIVERS:
+            usual = calm_after.total(name, "fairness_faults_total") - calm_before.total(name, "fairness_faults_total")
+            faults = after.total(name, "fairness_faults_total") - before.total(name, "fairness_faults_total")
+            assert faults <= usual + NOISE, f"{name}: {faults} fairness faults, usually {usual}"
+        promised = self.stage.until_released()
+        self.stage.until_heard()
+        check_journals(self.stage, promised)
+
+
+@pytest.fixture(scope="module")
+def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    with ExitStack() as opened:
+        place = opened.enter_context(own_place())
+        market = new_market(tmp_path_factory.mktemp("hostile"), place, NODES, timing=CALM)
+        stage, recording = Stage(market, pause_s=0.1), Recording()
+        lines = [market.line_group(plan.name) for plan in market.nodes if plan.line]
+        groups = [market.control_group(), market.data_group(), *lines]
+        opened.enter_context(Ear(market, place.address(200), groups, recording.heard))
+        opened.enter_context(stage)
+        stage.publish()
+        stage.until_whole()
+        stage.until_published(3)
+        yield Siege(stage, place, recording)
+
+
+def test_forgeries_and_garbage_are_counted_and_change_nothing(siege: Siege) -> None:
+    stage, before = siege.stage, siege.now()
+    with (
+        Assault(siege.aims, siege.own_address, siege.rate, siege.seed, forge=siege.recording) as assault,
+        Intruder(stage, siege.own_address, siege.seed) as intruder,
+    ):
+        stage.until(lambda: assault.sent >= siege.rate * PHASE_S, "all forgeries are sent")
+        stage.until(lambda: intruder.visits >= 50, "every door was tried")
+    after = siege.until_counted(before, dict(assault.forged))
+    for name in RECEIVERS:
+        # Every packet that one receiver sends is for every other: what it refuses was a forgery, and all of them are.
+        refused = after.total(name, *REFUSED) - before.total(name, *REFUSED)
+        dropped = after.kernel_drops(name) - before.kernel_drops(name)
+        assert refused <= assault.forged[name] <= refused + dropped, name
+    siege.check_unmoved(before, after)
+
+
+def test_copies_are_counted_and_change_nothing(siege: Siege) -> None:
+    stage = siege.stage
+    copies = recorded(siege)
+    before = siege.now()
+    with Assault(siege.aims, siege.own_address, siege.rate, siege.seed, copies=copies) as assault:
+        stage.until(lambda: assault.sent >= max(siege.rate * PHASE_S, len(copies)), "all copies are sent")
+    after = siege.until_counted(before, dict(assault.copied))
+    siege.check_unmoved(before, after)
+    check_answers(siege, before, after)
+
+
+def check_answers(siege: Siege, before: Moment, after: Moment) -> None:
+    """Copies of requests do not make anybody send without end: the same is answered once in half a retry."""
+    timing = siege.stage.market.timing
+    seconds = (after.statuses["xray"].at_ns - before.statuses["xray"].at_ns) / SECOND
+    halves = 2 * seconds * SECOND / timing.secondary_retry_ns + 2
+    usual = (siege.calm[1].sent() - siege.calm[0].sent()) * seconds / siege.seconds
+    repairs = after.sent("REPAIR") - before.sent("REPAIR")
+    largest = max(len(message_numbers) for message_numbers in tokens_of(siege.stage).values()) + 1
+    assert repairs <= 3 * LEEDS_TOKENS * largest * halves, "only leeds, whose receipts nobody has, gets anything"
+    others = after.sent() - before.sent() - repairs
+    assert others <= 2 * usual + 40 * halves * len(NODES), f"{others} packets were sent, usually {usual:.0f}"
+
+
+def tokens_of(stage: Stage) -> dict[int, list[int]]:
+    """The sequences of every token in a journal."""
+    found: dict[int, list[int]] = {}
+    for message in stage.watches["london"].look():
+        found.setdefault(message.token_number, []).append(message.sequence)
+    return found
+
+
+# ---- what an attacker who hears the unicast traffic too has recorded
+
+LEEDS_TOKENS = 3
+"""Tokens that leeds once asked for, of each of three sites."""
+
+
+def recorded(siege: Siege) -> list[tuple[Aim, bytes]]:
+    """Every multicast packet again, to its group and to every node; and requests and answers of the present epoch."""
+    by_address = {aim.address: aim for aim in siege.aims}
+    direct = [by_address[plan.address] for plan in siege.stage.market.nodes if plan.address in by_address]
+    random = Random(siege.seed)
+    heard = siege.recording.frames()
+    needed = {Kind.DATA, Kind.TOKEN, Kind.RECEIPT, Kind.SUSPECT, Kind.INVITE, Kind.JOIN, Kind.NEWRING, Kind.REL}
+    assert needed <= {Kind(kind) for kind in siege.recording.kinds}, siege.recording.kinds
+    copies = [(by_address[group], frame) for group, frame in heard]
+    copies += [(random.choice(direct), frame) for _, frame in heard]
+    copies += 5 * unicasts(siege, by_address)
+    random.shuffle(copies)
+    return copies
+
+
+def unicasts(siege: Siege, aims: dict[str, Aim]) -> list[tuple[Aim, bytes]]:
+    """As their senders would have sent them; the attacker found them on the wire, and never saw a key."""
+    market = siege.stage.market
+    keys = keys_of_a_receiver(market)
+    core, edge = keys.core_ring(), keys.edge_ring()
+    packets = [decode(frame, core) for _, frame in siege.recording.frames() if frame[3] in (Kind.DATA, Kind.TOKEN)]
+    tokens = [packet for packet in packets if isinstance(packet, Token)]
+    messages = [packet for packet in packets if isinstance(packet, Data)]
+    epoch, newest = tokens[-1].epoch, tokens[-1].token_number
+    site = {name: market.node(name).node for name in NODES}
+
+    def to(name: str, packet: Packet) -> tuple[Aim, bytes]:
+        return aims[market.node(name).address], encode(packet, core)
+
+    sent: list[tuple[Aim, bytes]] = []
+    for asked in ("london", "paris", "tokyo"):
+        for asking in ("london", "paris", "tokyo", "leeds"):
+            if asking != asked:
+                sent += [to(asked, request) for request in requests(epoch, site[asking], newest)]
+                sent += [to(asking, Repair(0, epoch, site[asked], item)) for item in (messages[-1], tokens[-1])]
+                sent.append(to(asking, Pending(0, epoch, site[asked], newest)))
+        sent.append(to("xray", Refuse(0, epoch, site[asked], epoch, epoch, max(newest - 5, 0))))
+        sent.append(to("nyse", Standing(0, epoch, site[asked], messages[-1].sender, messages[-1].number, newest)))
+    sent.append(to("london", SecondaryToken(0, epoch, site["leeds"], site["london"], max(newest - 4, 1))))
+    wanted = RangeRequest(0, epoch, site["bank"], Range.SEQUENCES, 1, 20)
+    sent.append((aims[market.node("archive").address], encode(wanted, edge)))
+    return sent
+
+
+def requests(epoch: Epoch, asking: NodeId, newest: int) -> Sequence[Packet]:
+    """For one token, and for two that lie before it: old enough to have been released everywhere."""
+    number = max(newest - 4, 1)
+    return (
+        Nack(0, epoch, asking, number, has_token=False, parts_held=0, listed=()),
+        RangeRequest(0, epoch, asking, Range.TOKENS, max(number - 2, 1), max(number - 1, 1)),
+    )
+
+
+# ---- at the doors
+
+
+class Intruder:
+    """Comes in at every TCP port with garbage, half a greeting, a length of gigabytes, or nothing at all."""
+
+    def __init__(self, stage: Stage, own_address: str, seed: int) -> None:
+        self.visits = 0
+        nodes = stage.market.nodes
+        self._ports = [(plan.address, port) for plan in nodes for port in (plan.tcp_port, plan.http_port) if port]
+        doors = [plan for plan in nodes if plan.role in (NodeRole.PRIMARY_SOURCE, NodeRole.PRIMARY_RECEIVER)]
+        assert all(plan.tcp_port for plan in doors)
+        self._own_address = own_address
+        self._random = Random(seed)
+        self._enough = Event()
+        self._thread = Thread(target=self._run, name="intruder", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        waiting: list[socket.socket] = []
+        while not self._enough.wait(0.02):
+            visitor = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            visitor.bind((self._own_address, 0))
+            visitor.settimeout(1)
+            try:
+                visitor.connect(self._ports[self.visits % len(self._ports)])
+                visitor.sendall(self._greeting())
+            except OSError:
+                visitor.close()  # A door may shut at any time.
+            else:
+                waiting.append(visitor)  # It stays, and says nothing more.
+            self.visits += 1
+            if len(waiting) > 40:
+                waiting.pop(0).close()
+        for visitor in waiting:
+            visitor.close()
+
+    def _greeting(self) -> bytes:
+        random = self._random
+        return random.choice(
+            (
+                b"",
+                random.randbytes(random.randrange(1, 4_000)),
+                b"\xff\xff\xff\xff" + random.randbytes(64),
+                b"\x00\x00\x00\x20" + random.randbytes(10),
+                b"GET /statusz HTTP/1.1\r\nHost: x\r\n",
+                b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
+            )
+        )
