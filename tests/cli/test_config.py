@@ -45,7 +45,7 @@ def test_the_example_passes_its_check(market: Path, capsys: pytest.CaptureFixtur
     got = capsys.readouterr()
     assert got.err == ""
     for text in (
-        "example: 17 nodes",
+        "example: 18 nodes",
         "127.1.0.1",
         "7710-7713",
         "239.255.78.1",

@@ -21,9 +21,6 @@ status,XNYS,IBM,,,,0,halted,
 trade,XNYS,IBM,,143.3,50,5,,
 """
 
-pytestmark = pytest.mark.xdist_group("listen")
-"""One market for all of them."""
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:

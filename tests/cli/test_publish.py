@@ -16,9 +16,6 @@ from isocast.runtime.market_file import load_market
 
 CSV = "kind,floor,symbol,side,price,quantity,id\ntrade,XNYS,IBM,,143.2,100,{}\nquote,XNYS,IBM,buy,143.1,500,{}\n"
 
-pytestmark = pytest.mark.xdist_group("publish")
-"""One market for all of them."""
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:

@@ -206,7 +206,9 @@ def test_when_all_refuse_there_is_nothing_to_watch(config: Path) -> None:
 
 
 def test_the_second_ctrl_c_does_not_wait(config: Path) -> None:
-    with running(command(config, "--json", nodes={"b": STUBBORN})) as up:
+    arguments = command(config, "--json", nodes={"b": STUBBORN})
+    endless = DRIVER.replace("sys.exit(main", "supervisor.STOP_S = 3_600\nsys.exit(main")
+    with running([*arguments[:2], endless, *arguments[3:]]) as up:
         up.until("all-ready")
         up.process.send_signal(signal.SIGINT)
         up.until("stopped", 4)

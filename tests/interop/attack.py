@@ -161,7 +161,7 @@ class Assault:
                 due = int((monotonic() - began) * self._rate)
                 while self.sent < due and not self._enough.is_set():
                     self._one()
-        except OSError as reason:
+        except Exception as reason:  # noqa: BLE001 - told by whoever waits for this thread
             self._failure = reason
 
     def _one(self) -> None:

@@ -1,4 +1,4 @@
-"""Hearing everything that a market sends: as an attacker on the same network does, and as a test that holds the keys."""
+"""Hearing everything that a market sends: as an attacker on its network does, and as a test that holds the keys."""
 
 import select
 import socket
@@ -21,10 +21,19 @@ _LOOK_S = 0.05
 class Ear:
     """Joins groups and hands over every frame, with the group that it came by, in a thread of its own."""
 
-    def __init__(self, market: Market, interface: str, groups: Iterable[str], heard: Callable[[str, bytes], None]) -> None:
+    def __init__(
+        self,
+        market: Market,
+        interface: str,
+        groups: Iterable[str],
+        heard: Callable[[str, bytes], None],
+        *,
+        deaf_to: str | None = None,
+    ) -> None:
         port = market.network.port
         self._inlets = {
-            group: multicast_inlet(group, port, interface, buffer_bytes=_BUFFER) for group in dict.fromkeys(groups)
+            group: multicast_inlet(group, port, interface, deaf_to=deaf_to, buffer_bytes=_BUFFER)
+            for group in dict.fromkeys(groups)
         }
         self._heard = heard
         self._closing, self._close = socket.socketpair()

@@ -22,6 +22,7 @@ from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
 from isocast.runtime.market import NodeRole
+from isocast.runtime.metric_table import METRICS
 from isocast.runtime.status import NodeStatus
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import SECOND
@@ -55,7 +56,12 @@ NODES: dict[str, dict[str, object]] = {
 RECEIVERS = ("london", "paris", "tokyo", "leeds")
 PHASE_S = 4.0
 TIMES = 10
-REFUSED = ("authentication_failures_total", "malformed_total", "unknown_senders_total", "unaddressed_total")
+REFUSED = (
+    "authentication_failures_total",
+    "malformed_packets_total",
+    "unknown_senders_total",
+    "unaddressed_packets_total",
+)
 UNMOVED = ("suspicions_total", "reformations_total", "early_releases_total", "unopened_payloads_total")
 NOISE = 3
 """Fairness faults that a busy machine may add to a phase, at each receiver."""
@@ -70,6 +76,8 @@ class Moment:
     statuses: dict[str, NodeStatus]
 
     def total(self, name: str, *counters: str) -> int:
+        """Counters that a role does not have count nothing."""
+        assert set(counters) <= {metric.name for metric in METRICS}
         totals = self.statuses[name].totals
         return round(sum(totals.get(counter, 0) for counter in counters))
 
@@ -127,13 +135,20 @@ class Siege:
     def until_counted(self, before: Moment, hostile: dict[str, int]) -> Moment:
         """What was sent lies in sockets for a while: wait until all of it has been read, and the counts are up."""
         found = self.now()
+        missing = dict(hostile)
 
         def counted() -> bool:
             nonlocal found
             found = self.now()
-            return all(self.seen(name, before, found) >= count for name, count in hostile.items())
+            left = {name: count - self.seen(name, before, found) for name, count in hostile.items()}
+            missing.clear()
+            missing.update({name: count for name, count in left.items() if count > 0})
+            return not missing
 
-        self.stage.until(counted, f"every hostile packet is counted: {hostile}")
+        try:
+            self.stage.until(counted, "every hostile packet is counted", 20)
+        except AssertionError:
+            pytest.fail(f"not counted: {missing} of {hostile}\n{self.stage.story()}")
         return found
 
     @staticmethod
@@ -170,7 +185,8 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         stage, recording = Stage(market, pause_s=0.1), Recording()
         lines = [market.line_group(plan.name) for plan in market.nodes if plan.line]
         groups = [market.control_group(), market.data_group(), *lines]
-        opened.enter_context(Ear(market, place.address(200), groups, recording.heard))
+        ear = Ear(market, place.address(200), groups, recording.heard, deaf_to=place.address(201))
+        opened.enter_context(ear)
         opened.enter_context(stage)
         stage.publish()
         stage.until_whole()
@@ -214,9 +230,11 @@ def check_answers(siege: Siege, before: Moment, after: Moment) -> None:
     usual = (siege.calm[1].sent() - siege.calm[0].sent()) * seconds / siege.seconds
     repairs = after.sent("REPAIR") - before.sent("REPAIR")
     largest = max(len(message_numbers) for message_numbers in tokens_of(siege.stage).values()) + 1
-    assert repairs <= 3 * LEEDS_TOKENS * largest * halves, "only leeds, whose receipts nobody has, gets anything"
     others = after.sent() - before.sent() - repairs
-    assert others <= 2 * usual + 40 * halves * len(NODES), f"{others} packets were sent, usually {usual:.0f}"
+    print(f"{repairs} repairs and {others} other packets, usually {usual:.0f}")  # noqa: T201
+    # Only leeds, which sends no receipts, gets anything again: three tokens, from each of three sites.
+    assert repairs <= 3 * LEEDS_TOKENS * largest * halves
+    assert others <= 2 * usual + 20 * halves
 
 
 def tokens_of(stage: Stage) -> dict[int, list[int]]:
@@ -243,7 +261,8 @@ def recorded(siege: Siege) -> list[tuple[Aim, bytes]]:
     assert needed <= {Kind(kind) for kind in siege.recording.kinds}, siege.recording.kinds
     copies = [(by_address[group], frame) for group, frame in heard]
     copies += [(random.choice(direct), frame) for _, frame in heard]
-    copies += 5 * unicasts(siege, by_address)
+    said = unicasts(siege, by_address)
+    copies += said * (len(copies) // len(said))
     random.shuffle(copies)
     return copies
 

@@ -16,6 +16,7 @@ from tests.ring.makers import (
     arrive,
     following,
     founding,
+    receiver,
     settings,
 )
 
@@ -24,7 +25,9 @@ from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingD
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Invite, NewRing, Packet, Suspicion
+from isocast.wire.codec import decode, encode
+from isocast.wire.packets import ControlEntry, ControlKind, Invite, Nack, NewRing, Packet, Suspicion
+from isocast.wire.token_body import split_token
 
 TIMING = settings().timing
 GRACE = TIMING.grace_ns
@@ -93,6 +96,29 @@ def test_a_token_of_the_suspects_own_excuses_it_too() -> None:
     server.hear(suspect(Suspicion.UNRECOVERED, token=4))
     server.hear(Chain().grow(3).add().token)
     assert server.stage == IDLE
+
+
+def test_a_token_in_parts_is_a_token() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.UNRECOVERED, token=4))
+    server.hear(split_token(Chain().grow(3).add(control=(ControlEntry(ControlKind.MARK, 1, bytes(3_000)),)).token)[0])
+    assert server.stage == IDLE
+
+
+def test_a_server_that_missed_the_ring_asks_whoever_is_on_it() -> None:
+    """Started late, or its packet lost: without the ring it cannot tell who is outside of it."""
+    server = Server(state=ServerState())
+    chain = Chain()
+    request = Nack(0, NO_EPOCH, SERVER, 0, has_token=False, parts_held=0, listed=())
+    assert decode(encode(request)) == request
+    assert server.hear(chain.add().token) == [Unicast(1, request)]
+    assert server.hear(chain.add().token) == [], "once in a retry"
+    member = receiver(1, chain)
+    member.on_nack(request, server.now)
+    assert member.take(server.now)[0] == Unicast(SERVER, founding())
+    server.hear(founding())
+    server.now += RETRY
+    assert server.hear(chain.add().token) == []
 
 
 def test_a_suspect_that_is_alive_and_stuck_leads_to_a_ballot() -> None:

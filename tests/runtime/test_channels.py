@@ -220,7 +220,7 @@ def test_the_edge_does_not_believe_what_the_core_says_and_the_other_way_round(qu
 # ---- the order of things
 
 
-def test_control_is_read_before_data_and_leaves_before_it(town: Town) -> None:
+def test_control_is_read_before_data(town: Town) -> None:
     floor, b = town.market.node("floor").node, town.market.node("b").node
     messages = [Data(0, NO_EPOCH, floor, number, 1, bytes(900)) for number in range(1, 31)]
     direct, token = sent_by(SAMPLES[Kind.NACK], b), receipt(b, 9)
@@ -228,6 +228,19 @@ def test_control_is_read_before_data_and_leaves_before_it(town: Town) -> None:
     town.channels["b"].unicast(town.market.node("a").node, direct)
     town.say("b", token)
     assert town.channels["a"].receive(0) == [token, direct, *messages]
+
+
+def test_control_leaves_first_then_what_is_for_one_then_the_line(
+    quiet_town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels, a = quiet_town.channels["a"], quiet_town.market.node("a").node
+    left: list[Channel] = []
+    monkeypatch.setattr(channels, "_count", lambda channel, _: left.append(channel))
+    channels.to_line([released(a, 1)])
+    channels.unicast(quiet_town.market.node("b").node, sent_by(SAMPLES[Kind.NACK], a))
+    channels.multicast(receipt(a, 1))
+    channels.flush()
+    assert left == [Channel.CONTROL, Channel.DIRECT, Channel.LINE]
 
 
 def test_what_is_queued_leaves_together_in_order(quiet_town: Town) -> None:

@@ -291,6 +291,33 @@ def test_a_packet_that_only_waits_sets_the_alarm(stage: Stage) -> None:
     assert stage.alarm.instant == START + 7
 
 
+def test_a_step_knows_how_late_the_process_came_to_it(stage: Stage) -> None:
+    """Whether by its alarm, or by a packet that was read before the alarm was heard."""
+    seen: list[int] = []
+    stage.answers[PacketsArrived] = stage.answers[TimerFired] = ("its own",)
+    perform = stage.driver.host.perform
+
+    def note(effect: object, now: int) -> None:
+        seen.append(stage.driver.behind_ns)
+        perform(effect, now)
+
+    stage.driver.host.perform = note  # type: ignore[method-assign]
+    stage.machine_deadline = START + SECOND
+    stage.driver.rearm()
+    stage.arrived = [TOKEN]
+    stage.readable()
+    stage.pass_time(SECOND + 30 * MILLISECOND)
+    stage.arrived = [TOKEN]
+    stage.readable()
+    stage.pass_time(10 * MILLISECOND)
+    stage.alarm.ring()
+    stage.machine_deadline = stage.wall + SECOND
+    stage.driver.rearm()
+    stage.arrived = [TOKEN]
+    stage.readable()
+    assert seen == [0, 30 * MILLISECOND, 40 * MILLISECOND, 0]
+
+
 def test_how_late_the_alarm_rang_is_counted(stage: Stage) -> None:
     stage.machine_deadline = START + 10
     stage.driver.rearm()

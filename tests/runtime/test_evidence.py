@@ -16,6 +16,7 @@ from isocast.runtime.evidence import (
     Record,
     early_releases,
     gather,
+    journal_of,
     late_releases,
     lateness_ns,
     read_record,
@@ -41,7 +42,7 @@ def market(tmp_path: Path) -> Market:
 
 def write(market: Market, name: str, released: Sequence[ReleasedBlock]) -> None:
     plan = market.node(name)
-    with Journal.open(market.directory_of(name) / "journal", 0, plan.node) as journal:
+    with Journal.open(journal_of(market, name), 0, plan.node) as journal:
         for one in released:
             journal.append(one)
 
@@ -190,7 +191,7 @@ def test_skew_is_of_each_sequence_however_a_token_was_cut(market: Market) -> Non
     cut = [replace(halves[0], released_at=whole[0].due), replace(halves[1], released_at=whole[0].due + 7 * MS)]
     write(market, "a", whole)
     write(market, "b", cut)
-    records = {name: read_record(name, market.directory_of(name)) for name in ("a", "b")}
+    records = {name: read_record(name, journal_of(market, name)) for name in ("a", "b")}
     assert skew_ns(records).tolist() == [0, 0, 7 * MS, 7 * MS]
     assert sorted(lateness_ns(records).tolist()) == [0, 0, 5 * MS], "paced: the second half was due 2 ms later"
     assert early_releases(records) == 0
@@ -199,7 +200,7 @@ def test_skew_is_of_each_sequence_however_a_token_was_cut(market: Market) -> Non
 def test_what_not_all_have_released_has_no_skew(market: Market) -> None:
     write(market, "a", blocks(3))
     write(market, "b", blocks(2))
-    records = {name: read_record(name, market.directory_of(name)) for name in SITES}
+    records = {name: read_record(name, journal_of(market, name)) for name in SITES}
     assert len(skew_ns(records)) == 0
     assert len(skew_ns({name: records[name] for name in "ab"})) == 4
     assert len(skew_ns({})) == 0
@@ -207,7 +208,7 @@ def test_what_not_all_have_released_has_no_skew(market: Market) -> None:
 
 def test_a_record_knows_its_sequences_and_labels(market: Market) -> None:
     write(market, "a", [*blocks(2, size=3), *blocks(2, size=3, first_token=5, first_sequence=13)])
-    record = read_record("a", market.directory_of("a"))
+    record = read_record("a", journal_of(market, "a"))
     assert record.sequences.tolist() == [1, 2, 3, 4, 5, 6, 13, 14, 15, 16, 17, 18]
     assert record.holes() == [(7, 12)]
     assert record.repeated() == 0

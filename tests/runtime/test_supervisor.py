@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.runtime.worlds import eventually
 
 from isocast.runtime import kernel
 from isocast.runtime import supervisor as module
-from isocast.runtime.supervisor import Child, ChildState, Supervisor, node_command
+from isocast.runtime.supervisor import Child, ChildState, Life, Supervisor, launch_anew, node_command
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 """An interpreter that starts quickly: no site, no environment."""
@@ -266,26 +266,49 @@ def _ended(pid: int) -> bool:
         return True
 
 
-def test_a_stopped_child_is_woken_to_end() -> None:
+def test_a_stopped_child_is_woken_to_end_in_order() -> None:
+    children: list[Child] = []
+    orderly = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+
     async def work(supervisor: Supervisor, _: Told) -> None:
-        await ready(await supervisor.start("london", READY))
+        children.append(await supervisor.start("london", python(SAY, orderly, "say('READY=1')\n", SLEEP)))
+        await ready(children[0])
         supervisor.kill("london", signal.SIGSTOP)
+
+    assert supervised(work)[-1] == ("london", ChildState.STOPPED)
+    assert children[0].exit_code == 7, "and not killed because it did not hear"
+
+
+def test_a_child_that_pauses_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 3_600)
+    monkeypatch.setattr(module, "STOP_S", 3_600)
+
+    async def work(supervisor: Supervisor, _: Told) -> None:
+        child = await supervisor.start("london", shell("exit 3"))
+        await eventually(lambda: child.state is ChildState.PAUSING)
 
     assert supervised(work)[-1] == ("london", ChildState.STOPPED)
 
 
-def test_a_child_that_pauses_or_is_just_starting_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE_S", 3_600)
-
+def test_a_child_that_is_just_starting_is_asked_to_stop_as_soon_as_there_is_one() -> None:
     async def work(supervisor: Supervisor, _: Told) -> None:
-        pausing = await supervisor.start("pausing", shell("exit 3"))
-        await eventually(lambda: pausing.state is ChildState.PAUSING)
-        await supervisor.start("starting", READY)
-        assert supervisor.children["starting"].process is None
+        go = asyncio.Event()
 
-    told = supervised(work)
-    assert told.count(("pausing", ChildState.STOPPED)) == 1
-    assert told.count(("starting", ChildState.STOPPED)) == 1
+        async def slow(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
+            await go.wait()
+            return await launch_anew(command, environment, output)
+
+        supervisor._launch = slow  # noqa: SLF001
+        child = await supervisor.start("london", READY)
+        await eventually(lambda: child.starts == 1)
+        stopping = asyncio.create_task(supervisor.stop_all())
+        await eventually(child.unwanted.is_set)
+        go.set()
+        await stopping
+        assert child.exit_code == -signal.SIGTERM
+        assert child.starts == 1
+
+    supervised(work)
 
 
 def test_all_can_be_killed_while_they_take_their_time() -> None:

@@ -12,6 +12,7 @@ from isocast.cli.lab_control import Flag, Words, app, parse_option
 from isocast.cli.lab_verdict import show_verdict
 from isocast.cli.lab_view import one_line, show_lab, show_nodes
 from isocast.cli.render import line, note, show_json, show_table
+from isocast.terms.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,9 +143,13 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     directory = run or default_run_directory()
     everybody = (*nodes, *judged.floors)
     report = _session(world, everybody, directory, seconds, without_root=without_root, ending=judged.settle)
-    verdict = judged.verdict(report.lab, directory)
+    try:
+        verdict = judged.verdict(report.lab, directory)
+    except JournalError as damage:
+        verdict = None
+        note(f"lab: the journals cannot be judged: {damage}")
     _show(report, verdict, json=json)
-    return 0 if verdict.is_sound and not report.failed else 1
+    return 0 if verdict is not None and verdict.is_sound and not report.failed else 1
 
 
 @app.command(

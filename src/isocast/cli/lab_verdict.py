@@ -57,6 +57,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
         ("journals that differ", figure(len(found.differences)), "0"),
         ("published, and not released everywhere", lost, "0"),
         ("gaps of customers and retransmit servers", figure(found.gaps), "0"),
+        ("… that did not catch up", figure(verdict.stalled), "none"),
     ]
 
 

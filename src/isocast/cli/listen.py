@@ -17,8 +17,6 @@ from cyclopts.validators import Number
 from isocast.cli.render import line, note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from isocast.runtime.listener import Listener
     from isocast.runtime.received import ReceivedBatch
 
@@ -99,7 +97,7 @@ def _command(
     start = int(from_) if from_ is not None and from_.isascii() and from_.isdigit() else from_
     listener = Listener(config, name, latest=latest or None, start=start, told=lambda text: note(f"isocast: {text}"))
     heard = _Heard()
-    asyncio.run(_listen(listener, heard, _printer(json=json), count, seconds))
+    asyncio.run(_listen(listener, heard, _Printer(as_json=json), count, seconds))
     note(f"isocast: {heard}")
     return 0
 
@@ -119,7 +117,7 @@ class _Heard:
         from isocast.runtime.received import BatchKind
 
         self.events += events
-        self.last = batch.last_sequence
+        self.last = batch.last_sequence if events == len(batch) else int(batch.sequences[events - 1])
         self.first = self.first or batch.first_sequence
         if batch.kind is BatchKind.MESSAGES:
             self.messages += batch.last_sequence - batch.first_sequence + 1
@@ -133,7 +131,7 @@ class _Heard:
 
 
 async def _listen(
-    listener: Listener, heard: _Heard, show: Callable[[_Rows], None], count: int | None, seconds: float | None
+    listener: Listener, heard: _Heard, printer: _Printer, count: int | None, seconds: float | None
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -142,8 +140,9 @@ async def _listen(
     async with listener:
         lines = ", ".join(listener.plan.lines)
         note(f"isocast: listening as {listener.plan.name} ({listener.grade}) to {lines}; Ctrl-C ends it")
+        printer.begin()
         work = [
-            asyncio.create_task(_print(listener, heard, show, count)),
+            asyncio.create_task(_print(listener, heard, printer, count)),
             asyncio.create_task(stop.wait()),
         ]
         warning = asyncio.create_task(_tell_silence(listener))
@@ -158,11 +157,10 @@ async def _listen(
             await task
 
 
-async def _print(listener: Listener, heard: _Heard, show: Callable[[_Rows], None], count: int | None) -> None:
+async def _print(listener: Listener, heard: _Heard, printer: _Printer, count: int | None) -> None:
     async for batch in listener:
         number = len(batch) if count is None else min(len(batch), count - heard.events)
-        show(_rows(batch, number))
-        sys.stdout.flush()
+        printer.show(_rows(batch, number))
         heard.take(batch, number)
         if heard.events == count:
             return
@@ -196,26 +194,38 @@ def _rows(batch: ReceivedBatch, number: int) -> _Rows:
         }
 
 
-def _printer(*, json: bool) -> Callable[[_Rows], None]:
-    if json:
-        return _show_json
-    line(_in_columns({name: name for name in _COLUMNS}))
-    return _show_styled if sys.stdout.isatty() else _show_plain
+class _Printer:
+    """Writes rows in the form that suits whoever reads them."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._write = _write_json if as_json else _write_styled if sys.stdout.isatty() else _write_plain
+        self._header = not as_json
+
+    def begin(self) -> None:
+        """The names of the columns, where there are columns."""
+        if self._header:
+            line(_in_columns({name: name for name in _COLUMNS}))
+            sys.stdout.flush()
+
+    def show(self, rows: _Rows) -> None:
+        """Rows, at once."""
+        self._write(rows)
+        sys.stdout.flush()
 
 
-def _show_json(rows: _Rows) -> None:
+def _write_json(rows: _Rows) -> None:
     from json import dumps
 
     for row in rows:
         line(dumps(row, ensure_ascii=False))
 
 
-def _show_plain(rows: _Rows) -> None:
+def _write_plain(rows: _Rows) -> None:
     for row in rows:
         line(_in_columns(_cells(row)))
 
 
-def _show_styled(rows: _Rows) -> None:
+def _write_styled(rows: _Rows) -> None:
     from rich.console import Console
     from rich.text import Text
 

@@ -18,7 +18,7 @@ from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.ring.settings import RingSettings
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Invite, Join, NewRing, Packet, Refuse, Suspect, Suspicion, Token
+from isocast.wire.packets import Invite, Join, Nack, NewRing, Packet, Refuse, Suspect, Suspicion, Token, TokenPart
 
 __all__ = ["ReformationServer", "ServerSnapshot", "ServerState"]
 
@@ -68,6 +68,7 @@ class ReformationServer:
         self._faltered: dict[NodeId, int] = {}
         self._told_at: dict[NodeId, int] = {}
         self._stood_back = NO_EPOCH
+        self._asked_at = -NEVER
         self._last_now = -NEVER
         self._out: list[Effect] = []
         if self.ring is None:
@@ -126,8 +127,8 @@ class ReformationServer:
                 self._on_new_ring(packet)
             case Invite() if packet.sender != self.server:
                 self._on_rival(packet, now)
-            case Token():
-                self._on_token(packet)
+            case Token() | TokenPart():
+                self._on_token(packet, now)
             case _:
                 pass
 
@@ -252,9 +253,15 @@ class ReformationServer:
         if self.ring is None or ring.ballot > self.ring.ballot:
             self._adopt(ring)
 
-    def _on_token(self, token: Token) -> None:
+    def _on_token(self, token: Token | TokenPart, now: int) -> None:
         """The ring lives: a suspect that sends its token needs no probe, a market that runs no first ballot."""
         self._highest = max(self._highest, token.epoch)
+        known = self.ring.ballot if self.ring else NO_EPOCH
+        if token.epoch > known and not self._asked_at <= now < self._asked_at + self._timing.retry_ns:
+            # We missed its NEWRING: whoever is on it answers a request of an old epoch with the ring.
+            self._asked_at = now
+            request = Nack(self._stripe, known, self.server, 0, has_token=False, parts_held=0, listed=())
+            self._out.append(Unicast(token.sender, request))
         if self.ring is None and self._stage in (Stage.IDLE, Stage.WAITING) and token.epoch == self._highest:
             self._rest()
         probe = self._probe

@@ -37,6 +37,7 @@ __all__ = [
     "followers_by_name",
     "gather",
     "is_follower",
+    "journal_of",
     "late_releases",
     "lateness_ns",
     "read_record",
@@ -114,9 +115,13 @@ class Record:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read_record(name: str, directory: Path) -> Record:
-    """The journal below a node's directory; an empty record where there is none."""
-    where = directory / "journal"
+def journal_of(market: Market, name: str) -> Path:
+    """Where a receiver, retransmit server or complete customer writes down what it released or got."""
+    return market.directory_of(name) / "journal"
+
+
+def read_record(name: str, where: Path) -> Record:
+    """A node's journal; an empty record where there is none."""
     headers: list[BlockHeader] = []
     contents: list[npt.NDArray[np.void]] = [np.zeros(0, _CONTENT)]
     for block in read_blocks(where) if where.exists() else ():
@@ -132,13 +137,13 @@ def read_record(name: str, directory: Path) -> Record:
 
 def releases_by_site(market: Market) -> dict[str, Record]:
     """What every trusted receiver, primary and secondary, released."""
-    return {plan.name: read_record(plan.name, market.directory_of(plan.name)) for plan in market.receivers}
+    return {plan.name: read_record(plan.name, journal_of(market, plan.name)) for plan in market.receivers}
 
 
 def followers_by_name(market: Market) -> dict[str, Record]:
     """What every retransmit server and complete customer got."""
     return {
-        plan.name: read_record(plan.name, market.directory_of(plan.name)) for plan in market.nodes if is_follower(plan)
+        plan.name: read_record(plan.name, journal_of(market, plan.name)) for plan in market.nodes if is_follower(plan)
     }
 
 

@@ -217,20 +217,23 @@ def _customers(places: Sequence[City], names: Sequence[str], lower: Sequence[str
             grade=Grade.LATEST.value,
         ),
     ]
-    desk = _node(
-        "desk",
-        NodeRole.CUSTOMER,
-        4,
-        places[0],
-        http_port=0,
-        lines=[names[0], names[1]],
-        retransmit=["archive"],
-        start=False,
-    )
+    desks = [
+        _node(
+            name,
+            NodeRole.CUSTOMER,
+            number,
+            places[0],
+            http_port=0,
+            lines=[names[0], names[1]],
+            retransmit=["archive"],
+            start=False,
+        )
+        for number, name in ((4, "desk"), (5, "desk-2"))
+    ]
     return [
         *_block("Retransmit servers keep what was released and repair what customers missed.", [archive]),
         *_block(
             "Customers hear two or more lines. Complete: every message. Latest: the newest, without waiting.", customers
         ),
-        *_block("A place for isocast listen, and for programs of yours: isocast up does not start it.", [desk]),
+        *_block("Places for isocast listen, and for programs of yours: isocast up does not start them.", desks),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.runtime.worlds import World, eventually, market_file
 
-from isocast.runtime.evidence import read_record
+from isocast.runtime.evidence import journal_of, read_record
 from isocast.runtime.lab.floor import accepted_labels, floor_command, main
 from isocast.terms.ids import Label
 
@@ -39,7 +39,7 @@ def test_what_it_tells_is_released(tmp_path: Path) -> None:
                     floor.kill()
                     await floor.wait()
             promised = set(accepted_labels(output))
-            where = world.market.directory_of("a")
+            where = journal_of(world.market, "a")
             await eventually(lambda: read_record("a", where).labels() >= promised)
 
     asyncio.run(story())

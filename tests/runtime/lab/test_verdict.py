@@ -91,9 +91,17 @@ def test_a_lab_that_was_late_meanwhile(
 
 def test_what_was_promised_and_is_missing_somewhere_is_lost(market: Market, tmp_path: Path) -> None:
     there, nowhere = Label(source_id(1), 6), Label(source_id(1), 7)
-    assert judge(market, REPORT, tmp_path, promised=[there]).is_sound
-    verdict = judge(market, REPORT, tmp_path, promised=[there, nowhere])
+    assert judge(market, REPORT, tmp_path, promised=[there], waited_for=["a", "b"]).is_sound
+    verdict = judge(market, REPORT, tmp_path, promised=[there, nowhere], waited_for=["a", "b"])
     assert (verdict.promised, verdict.lost, verdict.is_sound) == (2, 1, False)
+    assert judge(market, REPORT, tmp_path, promised=[there, nowhere]).is_sound, "nobody was waited for"
+
+
+def test_who_was_waited_for_and_is_behind_has_stalled(market: Market, tmp_path: Path) -> None:
+    """Without a gap in its journal, which only ends too early."""
+    assert judge(market, REPORT, tmp_path, waited_for=["archive"]).stalled == ("archive",)
+    assert not judge(market, REPORT, tmp_path, waited_for=["archive"]).is_sound
+    assert judge(market, REPORT, tmp_path).stalled == ()
 
 
 def test_the_verdict_is_json(market: Market, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.ring.makers import EPOCH, Chain
 from tests.runtime.roles.contexts import FLOOR, Surroundings, new_market, release_of, run, sealed
 from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
@@ -155,6 +156,26 @@ def test_what_is_late_is_counted_against_its_instant(market: Market) -> None:
     run(work)
     assert (around.counters.late_releases, around.counters.early_releases) == (1, 0)
     assert around.counters.release_lateness.count == 2
+
+
+def test_a_late_release_is_told_with_how_late_the_process_was(market: Market) -> None:
+    """Somebody who looks for the reason wants to know: was it held, or did this process come late to it?"""
+    around, chain = Surroundings(market, "a"), Chain()
+    allowed = market.timing.process_ns
+
+    async def work() -> None:
+        context = around.context()
+        host = ReceiverHost(context)
+        host.perform(release_of(chain, sealed(market, 1), due=context.clock.now() - allowed // 2), 0)
+        host.driver.behind_ns = 7
+        host.perform(release_of(chain, sealed(market, 2), due=context.clock.now() - 10 * SECOND), 0)
+        await host.stop()
+
+    with capture_logs() as told:
+        run(work)
+    (late,) = [entry for entry in told if entry["event"] == "released late"]
+    assert (late["token"], late["sequence"], late["behind_ns"]) == (2, 2, 7)
+    assert 10 * SECOND <= late["late_ns"] < 70 * SECOND
 
 
 def test_a_full_disk_stops_the_release_before_the_line_hears_of_it(

@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from isocast.runtime.evidence import is_follower
+from isocast.runtime.evidence import is_follower, journal_of
 from isocast.runtime.journal_reader import JournalCursor
 from isocast.runtime.lab.floor import accepted_labels, floor_command
 from isocast.runtime.lab.nodes import LabNode, NodeState
@@ -44,6 +44,7 @@ class MarketSession:
         self._market = market
         self._since_ns = time.time_ns()
         self._promised: list[Label] = []
+        self._running: set[str] = set()
         site_of = {node.name: node.site for node in nodes}
         self.floors = tuple(
             LabNode(f"{plan.name}.floor", site_of[plan.name], floor_command(config, plan.name, events_per_s, seed))
@@ -57,10 +58,10 @@ class MarketSession:
             return
         session.nodes.end([floor.name for floor in self.floors], _GRACE_S)
         self._promised = [label for floor in self.floors for label in accepted_labels(session.nodes.log_of(floor.name))]
-        running = {status.name for status in session.nodes.statuses() if status.state in _UP}
+        self._running = {status.name for status in session.nodes.statuses() if status.state in _UP}
         timing = self._market.timing
         deadline = time.monotonic() + 2 * (timing.token_period_ns + timing.release_delay_ns) / SECOND + _GRACE_S
-        with _Progress(self._market, running) as progress:
+        with _Progress(self._market, self._running) as progress:
             while not progress.has_reached(self._promised) and time.monotonic() < deadline:
                 session.lab.check()
                 session.nodes.hear()
@@ -68,7 +69,14 @@ class MarketSession:
 
     def verdict(self, report: LabReport, logs: Path) -> Verdict:
         """What journals and logs say, once all have ended."""
-        return judge(self._market, report, logs, since_ns=self._since_ns, promised=self._promised)
+        return judge(
+            self._market,
+            report,
+            logs,
+            since_ns=self._since_ns,
+            promised=self._promised,
+            waited_for=self._running,
+        )
 
 
 class _Progress:
@@ -84,7 +92,7 @@ class _Progress:
         """For each site, the highest number of each source."""
 
     def _cursor(self, market: Market, name: str) -> JournalCursor:
-        return self._opened.enter_context(JournalCursor(market.directory_of(name) / "journal", check=False))
+        return self._opened.enter_context(JournalCursor(journal_of(market, name), check=False))
 
     def __enter__(self) -> Self:
         return self

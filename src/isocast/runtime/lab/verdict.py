@@ -8,7 +8,7 @@ their way. What neither explains is the protocol's own, or the loss that the wor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,14 @@ class Verdict:
     promised: int
     """Messages that sources accepted from the lab's own floors."""
     lost: int
-    """Those of them that some site has not released."""
+    """Those of them that some site has not released, though it ran to the end."""
+    stalled: tuple[str, ...]
+    """Who must have everything, ran to the end, was waited for, and has not got as far as the sites."""
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing was early, lost, repeated or different."""
-        return self.evidence.is_sound and not self.lost
+        return self.evidence.is_sound and not self.lost and not self.stalled
 
     @property
     def unexplained(self) -> tuple[LateInLab, ...]:
@@ -75,13 +77,23 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         parts = self.evidence.as_json() | {"is_sound": self.is_sound, "promised": self.promised, "lost": self.lost}
-        return parts | {"late": [late.as_json() for late in self.late], "late_unexplained": len(self.unexplained)}
+        late = {"late": [late.as_json() for late in self.late], "late_unexplained": len(self.unexplained)}
+        return parts | late | {"stalled": list(self.stalled)}
 
 
 def judge(
-    market: Market, report: LabReport, logs: Path, *, since_ns: int = 0, promised: Sequence[Label] = ()
+    market: Market,
+    report: LabReport,
+    logs: Path,
+    *,
+    since_ns: int = 0,
+    promised: Sequence[Label] = (),
+    waited_for: Collection[str] = (),
 ) -> Verdict:
-    """Read the journals, and the logs for what made releases late; nodes log to `<logs>/<name>.log`."""
+    """Read the journals, and the logs for what made releases late; nodes log to `<logs>/<name>.log`.
+
+    `waited_for` ran to the end and had time for everything that was `promised`.
+    """
     sites = releases_by_site(market)
     evidence = weigh(market, sites, followers_by_name(market), since_ns)
     behind = {plan.name: _behind(logs / f"{plan.name}.log") for plan in market.receivers} if evidence.late else {}
@@ -94,12 +106,14 @@ def judge(
         )
         for release in evidence.late
     )
-    return Verdict(evidence, late, len(promised), _lost(sites, promised))
+    there = [site for name, site in sites.items() if name in waited_for]
+    stalled = [one.name for one in evidence.followers if one.behind and one.name in waited_for]
+    return Verdict(evidence, late, len(promised), _lost(there, promised), tuple(stalled))
 
 
-def _lost(sites: Mapping[str, Record], promised: Sequence[Label]) -> int:
+def _lost(sites: Sequence[Record], promised: Sequence[Label]) -> int:
     wanted = set(promised)
-    return len(set[Label]().union(*[wanted - site.labels() for site in sites.values()])) if wanted else 0
+    return len(set[Label]().union(*[wanted - site.labels() for site in sites])) if wanted else 0
 
 
 def _behind(log: Path) -> Mapping[int, int]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 
+from isocast.runtime.evidence import is_follower, journal_of
 from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
+from isocast.runtime.market import Market, NodeRole
 from isocast.runtime.showcase.releases import Releases
 from isocast.terms.errors import JournalError
 from isocast.terms.market import Mic
@@ -27,11 +27,6 @@ __all__ = ["Copy", "Evidence", "journal_of", "read_evidence"]
 _TOLD_MAX = 3
 """Faults of one journal that are told; the others are like them."""
 _DIGEST_BYTES = 16
-
-
-def journal_of(market: Market, name: str) -> Path:
-    """Where a receiver, retransmit server or complete customer writes down what it released or got."""
-    return market.directory_of(name) / "journal"
 
 
 @dataclass(slots=True)
@@ -76,7 +71,7 @@ class Evidence:
 def read_evidence(market: Market, published: Mapping[Mic, int] | None = None) -> Evidence:
     """Read every journal; `published` is how many events each floor was promised, None if that is not known."""
     releases = Releases(market)
-    keepers = [plan for plan in market.nodes if _keeps(plan)]
+    keepers = [plan for plan in market.nodes if plan.role.is_receiver or is_follower(plan)]
     receivers = [plan for plan in keepers if plan.role.is_receiver]
     digests: dict[int, bytes] = {}
     labels: dict[int, bytes] = {}
@@ -95,12 +90,6 @@ def read_evidence(market: Market, published: Mapping[Mic, int] | None = None) ->
     if published is not None:
         faults += floors.faults(published)
     return Evidence(copies, releases, len(digests), floors.total, floors.counts(), faults)
-
-
-def _keeps(plan: NodePlan) -> bool:
-    """Whether the node keeps a journal."""
-    complete = plan.role is NodeRole.CUSTOMER and plan.grade is Grade.COMPLETE
-    return plan.role.is_receiver or plan.role is NodeRole.RETRANSMIT_SERVER or complete
 
 
 def _blocks(market: Market, copy: Copy) -> Iterator[BlockView]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from isocast.runtime.evidence import Quantiles
 from isocast.runtime.market import Market, NodeRole
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["Absence", "Chunk", "Figures", "Quantiles", "Releases", "one_way_ns"]
-
-_SHARES = (0.5, 0.99)
 
 
 @dataclass(slots=True)
@@ -46,24 +45,6 @@ class Absence:
     name: str
     since: int
     until: int
-
-
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """Of spans of time, in nanoseconds."""
-
-    count: int = 0
-    p50_ns: int = 0
-    p99_ns: int = 0
-    max_ns: int = 0
-
-    @classmethod
-    def of(cls, values: Sequence[int]) -> Quantiles:
-        """All zero without values."""
-        if not values:
-            return cls()
-        middle, high = np.quantile(values, _SHARES, method="higher").tolist()
-        return cls(len(values), int(middle), int(high), max(values))
 
 
 @dataclass(frozen=True, slots=True)

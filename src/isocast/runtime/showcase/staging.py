@@ -136,4 +136,8 @@ class Stage:
         for child in self.children.values():
             failing = child.state is ChildState.PAUSING and child.starts >= _FAILURES
             if child.state is ChildState.REFUSED or (failing and not child.ready.is_set()):
-                raise NodeFailedError(f"{child.name} does not start: {child.last_line() or f'code {child.exit_code}'}")
+                raise NodeFailedError(f"{child.name} does not start: {_why(child)}")
+
+
+def _why(child: Child) -> str:
+    return child.last_line().removeprefix("isocast: ") or f"its exit code is {child.exit_code}"
