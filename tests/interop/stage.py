@@ -153,15 +153,15 @@ class Stage:
 
     def kill(self, *names: str, number: signal.Signals = signal.SIGKILL) -> None:
         """All of them at once; each that was running is sure to have ended."""
-        self.call(self._kill(names, number))
+        pids = self.call(self._kill(names, number))
+        children = self._supervising.children
+        self.until(lambda: not any(pid and children[name].pid == pid for name, pid in pids.items()), "the killed end")
 
-    async def _kill(self, names: Iterable[str], number: signal.Signals) -> None:
+    async def _kill(self, names: Iterable[str], number: signal.Signals) -> dict[str, int | None]:
         pids = {name: self._supervising.children[name].pid for name in names}
         for name in names:
             self._supervising.kill(name, number)
-        for name, pid in pids.items():
-            while pid is not None and self._supervising.children[name].pid == pid:
-                await asyncio.sleep(_LOOK_S)
+        return pids
 
     def until_ready(self, *names: str) -> None:
         """Each of them has said so since it was started last."""
@@ -252,7 +252,8 @@ class Stage:
         with suppress(Exception):
             for name, status in self.statuses().items():
                 gauges = status.gauges
-                lines.append(f"{name}: ready {status.ready} {status.reasons} {gauges.epoch} {gauges.ring} {gauges.mode}")
+                where = f"{gauges.epoch} {gauges.ring} {gauges.mode}"
+                lines.append(f"{name}: ready {status.ready} {status.reasons} {where}")
         for child in self._children():
             log = self._logs / f"{child.name}.log"
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

@@ -160,7 +160,7 @@ class RealRun:
         """T0."""
         schedule = self._receivers()[0].schedule
         assert schedule is not None
-        return schedule.start
+        return int(schedule.start)
 
     async def _submit(self, place: int, token: int, part: float, publisher: Publisher, count: int) -> None:
         """Publish at an instant; the next one waits until everybody has it."""
@@ -184,7 +184,9 @@ class RealRun:
     @staticmethod
     def _has(receiver: Any, labels: Sequence[Label]) -> bool:  # noqa: ANN401 (a Receiver)
         ledger = receiver.ledger
-        return all(tuple(label) in ledger.waiting or label.number < ledger.next_number.get(label.source, 1) for label in labels)
+        return all(
+            tuple(label) in ledger.waiting or label.number < ledger.next_number.get(label.source, 1) for label in labels
+        )
 
     def _receivers(self) -> list[Any]:
         hosts: list[Any] = [self.nodes[name].host for name in RECEIVERS]
@@ -336,7 +338,7 @@ def _real_run(folder: Path, order: str) -> RealRun:
 def _as_submitted(submissions: Sequence[Submission]) -> list[tuple[int, int, int]]:
     """Sequence and label of every message, if nothing changes the order of arrival."""
     following = {source_id(number, INCARNATION): 1 for number in (1, 2, 3)}
-    labels = []
+    labels: list[tuple[int, int, int]] = []
     for submission in submissions:
         for _ in submission.payloads:
             labels.append((len(labels) + 1, submission.source, following[submission.source]))

@@ -124,7 +124,7 @@ def _is_broken(show: Show) -> bool:
 
 def _header(show: Show, width: int, now: int) -> Text:
     words, style = phase(show)
-    done = round(_BAR * show.share)
+    done = round(_BAR * show.share(now))
     right = Text.assemble(
         ("━" * done, "yellow"),
         ("─" * (_BAR - done), "color(239)"),

@@ -28,7 +28,11 @@ doctor = App(name="doctor", help_epilogue=_EXAMPLES)
 
 
 @doctor.default
-def _doctor(*, config: Path | None = None, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def _doctor(
+    *,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Check this machine: clock, multicast, buffers, timers, ports, disk, keys, and what the lab needs.
 
     Nothing is changed: some datagrams are sent on the market's interfaces, and ports are opened for a moment. Each

@@ -22,7 +22,7 @@ _COLUMNS = {
     "epoch": 6,
     "released": 30,
     "late_us": 9,
-    "source": 11,
+    "source": 18,
     "number": 9,
     "kind": 12,
     "side": 4,

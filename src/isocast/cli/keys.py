@@ -23,6 +23,7 @@ app = App(
     help_epilogue="Start with:\n\n    isocast keys init --config market.toml\n",
 )
 
+_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _WRONG = 1
 _NAMES_SHOWN = 6
@@ -37,7 +38,7 @@ Run it once, on one machine, and copy to each other machine the files that its n
 which.
 """
 )
-def init(*, config: Path, json: _Flag = False) -> int:
+def init(*, config: _Config, json: _Flag = False) -> int:
     """Make the keys directory (0700) and every key file that is missing (0600). A file that exists is never touched.
 
     Parameters
@@ -72,7 +73,7 @@ def init(*, config: Path, json: _Flag = False) -> int:
 Equal fingerprints on two machines mean equal keys. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def check(*, config: Path, node: str | None = None, json: _Flag = False) -> int:
+def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> int:
     """Check the key files: there, whole, and readable by their owner alone.
 
     Parameters

@@ -42,7 +42,7 @@ top = App(name="top", help_epilogue=_EXAMPLES)
 @top.default
 def _top(
     *,
-    config: Path | None = None,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     once: Annotated[bool, Parameter(negative="")] = False,
     interval: Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))] = 1.0,

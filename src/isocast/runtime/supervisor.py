@@ -218,7 +218,7 @@ class Supervisor:
         self._now(child, ChildState.STARTING)
         pid = child.process.pid
         if child.unwanted.is_set():
-            pass  # Whoever dismissed it found no process yet.
+            self._dismiss(child)  # Whoever dismissed it found no process yet.
         child.exit_code = await child.process.wait()
         child.ready.clear()
         _send(pid, signal.SIGKILL)  # What it started and left behind.

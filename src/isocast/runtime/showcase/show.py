@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
+from isocast.runtime.evidence import is_follower
+from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.showcase.evidence import read_evidence
 from isocast.runtime.showcase.feeding import Feed
 from isocast.runtime.showcase.floors import FLOORS
@@ -82,15 +83,10 @@ class Show:
 
     # Asked of it ----------------------------------------------------------------------------------
 
-    @property
-    def elapsed_s(self) -> float:
-        """Since the floors began."""
-        return 0.0 if not self.opened_at else (time.time_ns() - self.opened_at) / SECOND
-
-    @property
-    def share(self) -> float:
-        """How much of it is over."""
-        return min(self.elapsed_s / self.settings.seconds, 1.0)
+    def share(self, now: int) -> float:
+        """How much of it is over at an instant of the system clock."""
+        played_s = (now - self.opened_at) / SECOND if self.opened_at else 0.0
+        return min(max(played_s / self.settings.seconds, 0.0), 1.0)
 
     @property
     def one_way_ns(self) -> int:
@@ -177,7 +173,7 @@ class Show:
 
     def _is_settled(self) -> bool:
         wanted = 1 + sum([feed.messages for feed in self.feeds])
-        return all(self.watch.next_sequence(plan) == wanted for plan in self.market.nodes if _follows(plan))
+        return all(self.watch.next_sequence(plan) == wanted for plan in self.market.nodes if _must_have_all(plan))
 
     async def _look(self) -> None:
         while True:
@@ -210,7 +206,5 @@ class Show:
         )
 
 
-def _follows(plan: NodePlan) -> bool:
-    """Whether it must get every message."""
-    complete = plan.role is NodeRole.CUSTOMER and plan.grade is Grade.COMPLETE
-    return plan.role.is_receiver or plan.role is NodeRole.RETRANSMIT_SERVER or complete
+def _must_have_all(plan: NodePlan) -> bool:
+    return plan.role.is_receiver or is_follower(plan)
