@@ -217,8 +217,6 @@ def test_a_kept_market_comes_with_commands_that_exist(market: Market) -> None:
     lines = list(next_steps(market))
     for command in ("journal verify", "journal cat", "up", "top", "listen", "publish"):
         assert [line for line in lines if f"isocast {command} " in line], command
-    (up,) = [line for line in lines if "isocast up" in line]
-    assert up.split("--only ")[1].split() == [name for name in market.by_name if name != "ticker"]
 
 
 # ---- the picture

@@ -124,8 +124,9 @@ class Assault:
         *,
         forge: Recording | None = None,
         copies: Sequence[tuple[Aim, bytes]] = (),
+        echo: Recording | None = None,
     ) -> None:
-        """Forge from a recording, or send these copies over and over."""
+        """Forge from a recording, send these copies over and over, or copy what is being recorded."""
         self.forged: Counter[str] = Counter()
         """By the node that reads it."""
         self.copied: Counter[str] = Counter()
@@ -135,6 +136,8 @@ class Assault:
         self._random = Random(seed)
         self._material = forge
         self._copies = copies
+        self._echo = echo
+        self._by_address = {aim.address: aim for aim in aims}
         self._enough = Event()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((own_address, 0))
@@ -171,6 +174,10 @@ class Assault:
             _, frame = random.choice(self._material.frames())
             frame = forgery(random, frame)
             told = self.forged
+        elif self._echo is not None:
+            group, frame = random.choice(self._echo.frames())
+            aim = random.choice((self._by_address[group], random.choice(self._aims)))
+            told = self.copied
         else:
             aim, frame = self._copies[self.sent % len(self._copies)]
             told = self.copied

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random, SystemRandom
 from threading import Event, Thread
 from types import TracebackType
@@ -17,10 +18,11 @@ from typing import Self
 import pytest
 from tests.interop.attack import Aim, Assault, Recording, aims_at
 from tests.interop.ears import Ear, keys_of_a_receiver
-from tests.interop.places import CALM, Place, new_market, own_place
+from tests.interop.places import CALM, QUICK, Place, new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
+from isocast.runtime import supervisor
 from isocast.runtime.market import NodeRole
 from isocast.runtime.metric_table import METRICS
 from isocast.runtime.status import NodeStatus
@@ -100,7 +102,7 @@ class Moment:
 class Siege:
     """The market, what was recorded of it, and how it does when nobody attacks."""
 
-    def __init__(self, stage: Stage, place: Place, recording: Recording) -> None:
+    def __init__(self, stage: Stage, recording: Recording, place: Place) -> None:
         self.stage = stage
         self.recording = recording
         self.own_address = place.address(201)
@@ -181,17 +183,21 @@ class Siege:
 def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     with ExitStack() as opened:
         place = opened.enter_context(own_place())
-        market = new_market(tmp_path_factory.mktemp("hostile"), place, NODES, timing=CALM)
-        stage, recording = Stage(market, pause_s=0.1), Recording()
-        lines = [market.line_group(plan.name) for plan in market.nodes if plan.line]
-        groups = [market.control_group(), market.data_group(), *lines]
-        ear = Ear(market, place.address(200), groups, recording.heard, deaf_to=place.address(201))
-        opened.enter_context(ear)
-        opened.enter_context(stage)
-        stage.publish()
-        stage.until_whole()
-        stage.until_published(3)
-        yield Siege(stage, place, recording)
+        yield Siege(*besieged(opened, tmp_path_factory.mktemp("hostile"), place, CALM), place)
+
+
+def besieged(opened: ExitStack, folder: Path, place: Place, timing: dict[str, object]) -> tuple[Stage, Recording]:
+    """A market that runs and is published to, and what is heard of it from its first packet on."""
+    market = new_market(folder, place, NODES, timing=timing)
+    stage, recording = Stage(market, pause_s=0.1), Recording()
+    lines = [market.line_group(plan.name) for plan in market.nodes if plan.line]
+    groups = [market.control_group(), market.data_group(), *lines]
+    opened.enter_context(Ear(market, place.address(200), groups, recording.heard, deaf_to=place.address(201)))
+    opened.enter_context(stage)
+    stage.publish()
+    stage.until_whole()
+    stage.until_published(3)
+    return stage, recording
 
 
 def test_forgeries_and_garbage_are_counted_and_change_nothing(siege: Siege) -> None:
@@ -220,6 +226,30 @@ def test_copies_are_counted_and_change_nothing(siege: Siege) -> None:
     after = siege.until_counted(before, dict(assault.copied))
     siege.check_unmoved(before, after)
     check_answers(siege, before, after)
+
+
+@pytest.mark.long
+def test_kills_amid_copies_lose_nothing(tmp_path: Path) -> None:
+    """Whoever starts again knows less than before, and meets everything that was ever said once more."""
+    with ExitStack() as opened:
+        patched = opened.enter_context(pytest.MonkeyPatch.context())
+        patched.setattr(supervisor, "LONGEST_PAUSE_S", 1.0)
+        place = opened.enter_context(own_place())
+        stage, recording = besieged(opened, tmp_path, place, QUICK)
+        seed = int(os.environ.get("ISOCAST_SEED") or SystemRandom().randrange(1 << 32))
+        print(f"ISOCAST_SEED={seed}")  # noqa: T201
+        random = Random(seed)
+        opened.enter_context(Assault(aims_at(stage.market), place.address(201), 1_000, seed, echo=recording))
+        for _ in range(8):
+            for _ in range(random.randint(1, 4)):
+                stage.until_published(random.randint(1, 10))
+                stage.kill(*random.sample(tuple(NODES), random.choice((1, 1, 2, 3, len(NODES)))))
+            stage.until_ready(*NODES)
+            stage.until_whole()
+            stage.until_published(3)
+            promised = stage.until_released()
+            stage.until_heard()
+            check_journals(stage, promised)
 
 
 def check_answers(siege: Siege, before: Moment, after: Moment) -> None:

@@ -78,7 +78,7 @@ and no others, mode 0600 and owned by its user:
 
 | file | who has it |
 | --- | --- |
-| `core.key` | primary and secondary receivers, primary sources, reformation servers, retransmit servers |
+| `core.key` | primary and secondary receivers, primary sources, reformation servers |
 | `edge.key` | primary and secondary receivers, retransmit servers, customers |
 | `source-NAME.key` | the source of that name; of a primary source also all receivers; of a secondary one its parent |
 

@@ -16,6 +16,7 @@ from isocast.cli.demo_summary import next_steps, summary_lines
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
 from isocast.runtime.market import Market
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.notes import Note, Tone
 from isocast.runtime.showcase.place import own_place
 from isocast.runtime.showcase.show import Phase, Show, ShowSettings
@@ -109,8 +110,8 @@ async def _lines(show: Show, playing: asyncio.Task[Summary]) -> None:
     """What happens, and now and then how far it is."""
     market = show.market
     line(
-        f"{len(market.nodes)} processes on 127.x addresses of this machine; {market.impairment.loss:.1%} of all packets"
-        f" get lost; seed {show.settings.seed}"
+        f"{len(actors(market))} processes on loopback addresses of this machine;"
+        f" {100 * market.impairment.loss:g} % of all packets get lost; seed {show.settings.seed}"
     )
     show.on_note = _say
     told = time.monotonic()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from isocast.runtime.evidence import journal_of
 from isocast.runtime.market import Grade, Market, NodeRole
-from isocast.runtime.showcase.evidence import journal_of
 from isocast.runtime.showcase.summary import CustomerLine, Summary
 from isocast.terms.instants import SECOND
 
@@ -115,16 +115,14 @@ def next_steps(kept: Market | None) -> Iterator[str]:
         yield f"  {command} demo --seconds 60 --loss 0.1"
         yield f"  {command} sim show                  # ten cities in virtual time"
         return
-    receiver, floor = kept.receivers[0].name, kept.by_role(NodeRole.PRIMARY_SOURCE)[0].name
-    guest = kept.by_role(NodeRole.CUSTOMER)[-1].name
-    others = " ".join([name for name in kept.by_name if name != guest])
+    journal = journal_of(kept, kept.receivers[0].name)
+    floor = kept.by_role(NodeRole.PRIMARY_SOURCE)[0].name
     config = f"--config {kept.file}"
     event = """'{"kind": "trade", "floor": "XNYS", "symbol": "IBM", "price": "120.00", "quantity": 100, "id": 1}'"""
-    yield f"  {command} journal verify {journal_of(kept, receiver)}"
-    yield f"  {command} journal cat {journal_of(kept, receiver)} --limit 20"
-    yield f"The same market again, all but {guest}, which you can be yourself:"
-    yield f"  {command} up {config} --only {others}"
+    yield f"  {command} journal verify {journal}"
+    yield f"  {command} journal cat {journal} --limit 20"
+    yield f"  {command} up {config}   # the same market again"
     yield "and while it runs, in other terminals:"
     yield f"  {command} top {config}"
-    yield f"  {command} listen {config} --as {guest}"
+    yield f"  {command} listen {config}"
     yield f"  echo {event} | {command} publish {config} --source {floor}"

@@ -12,6 +12,7 @@ from rich.text import Text
 from isocast.cli.live_map import Line, Mark, height_for
 from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
 from isocast.runtime.market import NodePlan, NodeRole
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.releases import Chunk
 from isocast.runtime.showcase.show import Phase, Show
 from isocast.runtime.status import NodeStatus
@@ -51,7 +52,7 @@ def frame(show: Show, width: int, height: int, now: int) -> RenderableType:
 
 def _roomy(show: Show, width: int, height: int, now: int) -> Layout:
     columns, rows = width - _SIDE - 2, len(show.market.receivers)
-    edge = max(len(show.feeds), len(show.market.by_role(NodeRole.CUSTOMER)) + 1)
+    edge = max(len(show.feeds), len(actors(show.market, NodeRole.CUSTOMER)) + 1)
     upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
     layout = Layout()
     layout.split_column(
@@ -102,7 +103,7 @@ def phase(show: Show) -> tuple[str, str]:
     """What is going on, in a few words, and its colour."""
     if show.phase is Phase.SETTING:
         ready = sum([state is ChildState.READY for state in show.children.values()])
-        return f"{len(show.market.nodes)} processes start, {ready} are ready", "cyan"
+        return f"{len(actors(show.market))} processes start, {ready} are ready", "cyan"
     story = show.story
     who = show.watch.title(story.victim)
     if story.killed_at and not story.whole_at:
@@ -161,7 +162,7 @@ def state_of(show: Show, plan: NodePlan, now: int) -> str:
 def _map(show: Show, columns: int, rows: int, now: int) -> RenderableType:
     marks: dict[City, Mark] = {}
     for role in _MAP_ROLES:
-        for plan in show.market.by_role(role):
+        for plan in actors(show.market, role):
             if plan.place is not None and plan.place not in marks:
                 marks[plan.place] = _mark(show, plan, plan.place, now)
     return fitted_map(columns, rows, list(marks.values()), _lines(show, now))
@@ -296,7 +297,7 @@ def _floors(show: Show) -> RenderableType:
 def _customers(show: Show) -> RenderableType:
     table = _table((" customer", "grade", "sequence", "events/s", "gaps", "closed", "skipped"), left=2)
     ledger = show.watch.ledger
-    for plan in show.market.by_role(NodeRole.CUSTOMER, NodeRole.RETRANSMIT_SERVER):
+    for plan in actors(show.market, NodeRole.CUSTOMER, NodeRole.RETRANSMIT_SERVER):
         status, own = show.watch.status(plan.name), [plan.name]
         customer = plan.role is NodeRole.CUSTOMER
         gaps = status.gauges.sequence_gaps if status else None
@@ -323,7 +324,7 @@ def _edge_line(show: Show) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     for feed in show.feeds:
         text.append(f" {feed.plan.mic} {feed.events:,} ", style="bright_blue")
-    for plan in show.market.by_role(NodeRole.CUSTOMER):
+    for plan in actors(show.market, NodeRole.CUSTOMER):
         text.append(f" {plan.name} {_next(show.watch.status(plan.name)) - 1:,} ", style="green")
     return text
 

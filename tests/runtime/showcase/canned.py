@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from isocast.runtime.counters import NodeGauges
+from isocast.runtime.evidence import journal_of
 from isocast.runtime.journal import Journal, Position
 from isocast.runtime.market import Market, NodeRole
 from isocast.runtime.released_blocks import blocks_of
-from isocast.runtime.showcase.evidence import journal_of
 from isocast.runtime.showcase.floors import FLOORS, SyntheticFloor
 from isocast.runtime.showcase.place import Place
 from isocast.runtime.showcase.staging import set_stage

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.showcase.canned import FLOOR, PUBLISHED, canned_market, write_journals
 
+from isocast.runtime.evidence import journal_of
 from isocast.runtime.market import Market
-from isocast.runtime.showcase.evidence import Evidence, journal_of, read_evidence
+from isocast.runtime.showcase.evidence import Evidence, read_evidence
 from isocast.terms.instants import MILLISECOND
 from isocast.wire.journal_blocks import ReleasedBlock
 

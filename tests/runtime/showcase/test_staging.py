@@ -10,6 +10,7 @@ from isocast.runtime.key_files import check_keys
 from isocast.runtime.market import DelayModel, Grade, Market, NodeRole
 from isocast.runtime.market_file import read_market
 from isocast.runtime.market_rules import slowest_pair
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.floors import FLOORS
 from isocast.runtime.showcase.place import Place
 from isocast.runtime.showcase.staging import set_stage
@@ -22,7 +23,7 @@ def market(tmp_path: Path) -> Market:
 
 
 def test_the_cast_is_complete(market: Market) -> None:
-    count = {role: len(market.by_role(role)) for role in NodeRole}
+    count = {role: len(actors(market, role)) for role in NodeRole}
     assert count == {
         NodeRole.PRIMARY_RECEIVER: 5,
         NodeRole.SECONDARY_RECEIVER: 2,
@@ -33,8 +34,11 @@ def test_the_cast_is_complete(market: Market) -> None:
         NodeRole.CUSTOMER: 3,
     }
     assert len({plan.place for plan in market.by_role(NodeRole.PRIMARY_RECEIVER)}) == 5
-    grades = sorted(plan.grade for plan in market.by_role(NodeRole.CUSTOMER))
+    grades = sorted(plan.grade for plan in actors(market, NodeRole.CUSTOMER))
     assert grades == [Grade.COMPLETE, Grade.COMPLETE, Grade.LATEST]
+    assert [plan.name for plan in market.nodes if plan not in actors(market)] == ["visitor"], (
+        "a seat for whoever listens"
+    )
     assert {plan.source for plan in FLOORS} == {plan.name for plan in market.nodes if plan.role.is_source}
 
 

@@ -271,7 +271,7 @@ class ReceiverHost:
             self._context.alarm(
                 "forgot",
                 "this site's log was lost, and with it the promises that it made; it takes no part in any ring",
-                "see the how-to 'operate': it comes back under a new number, once the market's file names it so everywhere",
+                "see the how-to 'operate': it comes back under a new number",
             )
         await self.door.open()
         self.driver.start()

@@ -78,7 +78,7 @@ class ReformationHost:
             self._context.alarm(
                 "forgot",
                 "this server's disk was lost, and with it the ballots that it used; it stays silent",
-                "see the how-to 'operate': it comes back under a new number, once the market's file names it so everywhere",
+                "see the how-to 'operate': it comes back under a new number",
             )
             return
         self.driver.start()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from isocast.runtime.market import Grade, NodeRole
+from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
 from isocast.runtime.showcase.place import Place
 
-__all__ = ["JITTER_MS", "market_text"]
+__all__ = ["JITTER_MS", "actors", "market_text"]
 
 JITTER_MS = 1
 
@@ -59,6 +59,10 @@ _CUSTOMERS: dict[str, dict[str, object]] = {
     "ticker": {"city": "São Paulo", "lines": ["new-york"], "grade": Grade.LATEST.value},
 }
 
+_SEATS: dict[str, dict[str, object]] = {
+    "visitor": {"city": "Paris", "lines": ["london", "new-york"], **_COMPLETE, "start": False},
+}
+
 _CAST = (
     ("The ring: five cities, with the delay of light in fibre between them.", NodeRole.PRIMARY_RECEIVER, _RECEIVERS),
     ("A second layer: as trusted, and released at the same instant.", NodeRole.SECONDARY_RECEIVER, _SECONDARIES),
@@ -67,7 +71,13 @@ _CAST = (
     ("They form the ring, and form it again when it breaks.", NodeRole.REFORMATION_SERVER, _SERVERS),
     ("Keeps what was released, and repairs what customers missed.", NodeRole.RETRANSMIT_SERVER, _ARCHIVES),
     ("Everything in order by two lines, or by one line what is newest.", NodeRole.CUSTOMER, _CUSTOMERS),
+    ("A place for `isocast listen`, or for a program of yours.", NodeRole.CUSTOMER, _SEATS),
 )
+
+
+def actors(market: Market, *roles: NodeRole) -> tuple[NodePlan, ...]:
+    """Who is started, of these roles or of all; other places are kept for visitors."""
+    return tuple([plan for plan in market.nodes if plan.start and (not roles or plan.role in roles)])
 
 
 def market_text(place: Place, *, loss: float, seed: int) -> str:

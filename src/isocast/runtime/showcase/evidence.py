@@ -22,7 +22,7 @@ from isocast.terms.market import Mic
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Copy", "Evidence", "journal_of", "read_evidence"]
+__all__ = ["Copy", "Evidence", "read_evidence"]
 
 _TOLD_MAX = 3
 """Faults of one journal that are told; the others are like them."""

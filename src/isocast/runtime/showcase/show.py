@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from isocast.runtime.evidence import is_follower
 from isocast.runtime.market import Market, NodePlan
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.evidence import read_evidence
 from isocast.runtime.showcase.feeding import Feed
 from isocast.runtime.showcase.floors import FLOORS
@@ -124,7 +125,7 @@ class Show:
         async with stage, asyncio.TaskGroup() as group:
             looking = group.create_task(self._look())
             await stage.all_ready()
-            nodes = len(self.market.nodes)
+            nodes = len(actors(self.market))
             took = (time.time_ns() - self.began_at) / SECOND
             self.note(Tone.RING, f"All {nodes} processes are ready after {took:.1f} s; the floors open")
             await self._perform(stage, group)
@@ -173,7 +174,7 @@ class Show:
 
     def _is_settled(self) -> bool:
         wanted = 1 + sum([feed.messages for feed in self.feeds])
-        return all(self.watch.next_sequence(plan) == wanted for plan in self.market.nodes if _must_have_all(plan))
+        return all(self.watch.next_sequence(plan) == wanted for plan in actors(self.market) if _must_have_all(plan))
 
     async def _look(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from isocast.runtime.key_files import init_keys
 from isocast.runtime.market import Market
 from isocast.runtime.market_file import load_market
 from isocast.runtime.nursery import Nursery
-from isocast.runtime.showcase.cast import market_text
+from isocast.runtime.showcase.cast import actors, market_text
 from isocast.runtime.showcase.place import Place
 from isocast.runtime.supervisor import Child, ChildState, Life, Supervisor, node_command
 from isocast.terms.errors import NodeFailedError
@@ -71,7 +71,7 @@ class Stage:
             await opened.enter_async_context(self._nursery)
             opened.push_async_callback(self._supervisor.stop_all)
             opened.callback(self._let_all)
-            for plan in self.market.nodes:
+            for plan in actors(self.market):
                 await self._supervisor.start(plan.name, node_command(self._file, plan.name))
             self._opened = opened.pop_all()
         return self

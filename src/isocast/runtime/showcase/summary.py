@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isocast.runtime.market import Grade, Market, NodeRole
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.evidence import Evidence
 from isocast.runtime.showcase.ledger import Ledger
 from isocast.runtime.showcase.releases import Figures, Quantiles, one_way_ns
@@ -175,7 +176,7 @@ def sum_up(
         interrupted=interrupted,
         seed=market.impairment.seed,
         loss=market.impairment.loss,
-        nodes=len(market.nodes),
+        nodes=len(actors(market)),
         messages=evidence.messages,
         events=evidence.events,
         published=sum(published.values()),
@@ -214,7 +215,7 @@ def _said(ledger: Ledger) -> Sequence[str]:
 
 def _customers(market: Market, evidence: Evidence, ledger: Ledger) -> tuple[CustomerLine, ...]:
     lines = []
-    for plan in market.by_role(NodeRole.CUSTOMER):
+    for plan in actors(market, NodeRole.CUSTOMER):
         copy = evidence.copies.get(plan.name)
         own = [plan.name]
         lines.append(

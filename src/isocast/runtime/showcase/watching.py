@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from isocast.runtime.evidence import journal_of
 from isocast.runtime.journal_reader import JournalCursor
 from isocast.runtime.market import Market, NodePlan, NodeRole
-from isocast.runtime.showcase.evidence import journal_of
+from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.ledger import Ledger
 from isocast.runtime.showcase.notes import Tone
 from isocast.runtime.showcase.releases import Chunk, Releases
@@ -79,7 +80,7 @@ class Watch:
         self.repairs: deque[tuple[int, str, str]] = deque(maxlen=_REPAIRS_KEPT)
         """Lately: when repairs were seen, from whom and to whom."""
         self._note = note
-        self._targets = [Target(plan.address, plan.http_port, plan.name) for plan in market.nodes if plan.http_port]
+        self._targets = [Target(plan.address, plan.http_port, plan.name) for plan in actors(market) if plan.http_port]
         self._cursors: dict[str, JournalCursor] = {}
         self._stack = ExitStack()
         self._told: dict[object, None] = {}
