@@ -146,7 +146,7 @@ class Driver:
             self.behind_ns = max(now - self._armed, 0)
             self.counters.timer_lateness.observe(self.behind_ns)
         self._armed = NEVER
-        # What waits in our own sockets has arrived: nobody shall be asked for it, or be suspected, because we were slow.
+        # What waits in our own sockets has arrived: nobody shall be asked for it, or suspected, because we were slow.
         packets = self.channels.receive(now) + self.channels.due(now)
         events: list[object] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
