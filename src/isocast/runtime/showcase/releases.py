@@ -33,10 +33,6 @@ class Chunk:
         """Between the first and the last place."""
         return max(self.released.values()) - min(self.released.values()) if self.released else 0
 
-    def latency_ns(self, release_delay_ns: int) -> int:
-        """Mean submit to release, at an instant that was kept."""
-        return self.instant + release_delay_ns - self.submitted
-
 
 @dataclass(frozen=True, slots=True)
 class Absence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from isocast.runtime.market import Grade, Market, NodeRole
 from isocast.runtime.showcase.cast import actors
@@ -33,8 +33,12 @@ class CustomerLine:
     gaps_seen: int
     gaps_repaired: int
     skipped: int
-    lost: int
-    """Packets that were lost on purpose on their way to it."""
+    packets_lost: int
+    """On purpose, on their way to it."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return asdict(self) | {"grade": self.grade.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +113,22 @@ class Summary:
             "fairness_faults": self.fairness_faults,
             "gaps": self.gaps,
             "early": self.early,
-            "customers": [
-                {
-                    "name": line.name,
-                    "city": line.city,
-                    "grade": line.grade.value,
-                    "messages": line.messages,
-                    "events": line.events,
-                    "gaps": line.gaps,
-                    "gaps_seen": line.gaps_seen,
-                    "gaps_repaired": line.gaps_repaired,
-                    "skipped": line.skipped,
-                    "packets_lost": line.lost,
-                }
-                for line in self.customers
-            ],
-            "killed": None
-            if not story.killed_at
-            else {
-                "name": story.victim,
-                "token": story.token_number,
-                "ring_without_it_s": _after(story, story.reformed_at),
-                "process_back_s": _after(story, story.started_at),
-                "on_the_ring_again_s": _after(story, story.whole_at),
-            },
+            "customers": [line.as_json() for line in self.customers],
+            "killed": _killed(story),
             "faults": list(self.faults),
         }
+
+
+def _killed(story: Story) -> dict[str, object] | None:
+    if not story.killed_at:
+        return None
+    return {
+        "name": story.victim,
+        "token": story.token_number,
+        "ring_without_it_s": _after(story, story.reformed_at),
+        "process_back_s": _after(story, story.started_at),
+        "on_the_ring_again_s": _after(story, story.whole_at),
+    }
 
 
 def _seconds(span_ns: float) -> float:
@@ -229,7 +223,7 @@ def _customers(market: Market, evidence: Evidence, ledger: Ledger) -> tuple[Cust
                 gaps_seen=ledger.total("gaps_seen_total", own),
                 gaps_repaired=ledger.total("gaps_repaired_total", own),
                 skipped=ledger.total("messages_skipped_total", own),
-                lost=ledger.total("injected_losses_total", own),
+                packets_lost=ledger.total("injected_losses_total", own),
             )
         )
     return tuple(lines)
