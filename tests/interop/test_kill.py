@@ -106,8 +106,10 @@ class Theatre:
     def check(self, promised: dict[Label, bytes]) -> None:
         """The journals tell one sequence, with everything in it once; the lines told the same."""
         whole = check_journals(self.stage, promised)
+        print("REPEATED", len(self.repeated), len(self.lines), supervisor.__file__)
         payloads = {message.sequence: message.payload for message in whole}
         with self._lock:
+            assert {site for site, _ in self.lines} == {self.stage.market.node(name).node for name in RECEIVERS}
             wrong = [where for where, payload in self.lines.items() if payloads.get(where[1], payload) != payload]
         assert not wrong, f"lines and journals differ at (site, sequence) {wrong[:5]}"
         assert not self.repeated, f"lines repeated {self.repeated[:3]}"

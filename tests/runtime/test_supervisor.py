@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -202,20 +203,44 @@ if not os.path.exists(file):
     open(file, "w").close()
     say("READY=1")
     raise SystemExit(3)
+say("STATUS=looks round")
 """
 
     async def work(supervisor: Supervisor, _: Told) -> None:
-        loop = asyncio.get_running_loop()
+        listen = supervisor._listen  # noqa: SLF001
+
+        def without_time_for_the_first(child: Child) -> None:
+            if child.starts > 1:
+                listen(child)
+
+        supervisor._listen = without_time_for_the_first  # type: ignore[method-assign]  # noqa: SLF001
         child = await supervisor.start("london", python(SAY, once, SLEEP))
-        ear = supervisor._ears["london"].fileno()  # noqa: SLF001
-        loop.remove_reader(ear)  # As if the loop had no time for it.
-        await eventually(lambda: child.starts == 2 and child.pid)
-        loop.add_reader(ear, supervisor._hear, child)  # noqa: SLF001
-        await asyncio.sleep(0.02)
+        await eventually(lambda: child.status == "looks round")
+        assert child.starts == 2
         assert child.state is ChildState.STARTING
         assert not child.ready.is_set()
 
     assert ("london", ChildState.READY) not in supervised(work)
+
+
+def test_a_child_that_is_ready_before_we_know_of_it_has_started_first_and_is_ready_then() -> None:
+    """It may run for a while before whoever launched it gets to say so."""
+
+    async def work(supervisor: Supervisor, told: Told) -> None:
+        async def slow(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
+            life = await launch_anew(command, environment, output)
+            ear = supervisor._ears["london"]  # noqa: SLF001
+            await eventually(lambda: select.select([ear], [], [], 0)[0])
+            await asyncio.sleep(0.01)
+            return life
+
+        supervisor._launch = slow  # noqa: SLF001
+        child = await supervisor.start("london", READY)
+        await ready(child)
+        assert child.state is ChildState.READY
+        assert told == [("london", ChildState.STARTING), ("london", ChildState.READY)]
+
+    supervised(work)
 
 
 # ---- the end

@@ -155,7 +155,6 @@ class Supervisor:
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         self._ears[name] = ear
         ear.bind(path)
-        asyncio.get_running_loop().add_reader(ear.fileno(), self._hear, child)
         self.children[name] = child
         self._tasks[name] = asyncio.create_task(self._live(child), name=f"supervise {name}")
         return child
@@ -216,6 +215,7 @@ class Supervisor:
             child.status = f"cannot be started: {reason.strerror or reason}"
             return
         self._now(child, ChildState.STARTING)
+        self._listen(child)
         pid = child.process.pid
         if child.unwanted.is_set():
             self._dismiss(child)  # Whoever dismissed it found no process yet.
@@ -231,14 +231,21 @@ class Supervisor:
     # What children say --------------------------------------------------------------------------
 
     def _forget_last_words(self, child: Child) -> None:
-        """What the life before said does not count for the next."""
+        """What the life before said does not count for the next, which is not heard before it is known."""
         ear = self._ears.get(child.name)
-        with suppress(OSError):
-            while ear is not None:
-                ear.recv(_DATAGRAM)
+        if ear is not None:
+            asyncio.get_running_loop().remove_reader(ear.fileno())
+            with suppress(OSError):
+                while True:
+                    ear.recv(_DATAGRAM)
         child.ready.clear()
         child.status = ""
         child.state = ChildState.STARTING
+
+    def _listen(self, child: Child) -> None:
+        ear = self._ears.get(child.name)
+        if ear is not None:
+            asyncio.get_running_loop().add_reader(ear.fileno(), self._hear, child)
 
     def _hear(self, child: Child) -> None:
         """A child said something of itself."""
