@@ -86,6 +86,7 @@ def test_a_terminal_gets_frames_and_after_ctrl_c_the_summary(tmp_path: Path) -> 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "TMPDIR": os.fspath(tmp_path)}
+    environment |= {"COLUMNS": "100", "LINES": "40"}  # Whatever the tests themselves run in.
     chunks: list[bytes] = []
 
     def read() -> None:
