@@ -66,18 +66,10 @@ def _node(
     verbose
         Log more.
     """
-    import gc
-
-    gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
-    import asyncio
-
     from isocast.runtime.founding import found_node, insist_on_past
-    from isocast.runtime.logs import configure_logs
     from isocast.runtime.market import Impairment
     from isocast.runtime.market_file import load_market
-    from isocast.runtime.process import run_node
 
-    gc.enable()
     market = load_market(config)
     plan = node_of(market, name)
     if new or declare:
@@ -87,10 +79,22 @@ def _node(
         return 0
     if not new:
         insist_on_past(market, plan)
-    level = "debug" if verbose else "warning" if quiet else "info"
-    logs = configure_logs(node=name, role=plan.role.value, as_json=log_json or None, level=level)
     if without_impairment:
         market = replace(market, impairment=Impairment())
+    return _run(market, plan, "debug" if verbose else "warning" if quiet else "info", as_json=log_json or None)
+
+
+def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) -> int:
+    import gc
+
+    gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
+    import asyncio
+
+    from isocast.runtime.logs import configure_logs
+    from isocast.runtime.process import run_node
+
+    gc.enable()
+    logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)
     try:
         asyncio.run(run_node(market, plan, logs.tell_suppressed))
     finally:

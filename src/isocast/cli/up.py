@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from asyncio import Event
 
     from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.supervisor import Supervisor
+    from isocast.runtime.nursery import Nursery
+    from isocast.runtime.supervisor import Launch, Supervisor
 
 __all__ = ["up"]
 
@@ -114,18 +115,10 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
 
     from isocast.runtime.notify import notify
     from isocast.runtime.nursery import Nursery
-    from isocast.runtime.supervisor import Life, Supervisor, launch_anew, node_command
-    from isocast.terms.errors import TransportError
+    from isocast.runtime.supervisor import Supervisor, node_command
 
     nursery = Nursery(_MODULES)
-
-    async def launch(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
-        try:
-            return await nursery.launch(command, environment, output)
-        except TransportError:  # There is none: too few nodes, or it has ended.
-            return await launch_anew(command, environment, output)
-
-    supervisor = Supervisor(report.told, log_directory=logs, launch=launch)
+    supervisor = Supervisor(report.told, log_directory=logs, launch=_launch_by(nursery))
     asked, changed = asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
@@ -162,6 +155,19 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
         await supervisor.stop_all()
         await nursery.close()
     return 1 if report.refused else 0
+
+
+def _launch_by(nursery: Nursery) -> Launch:
+    from isocast.runtime.supervisor import Life, launch_anew
+    from isocast.terms.errors import TransportError
+
+    async def launch(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
+        try:
+            return await nursery.launch(command, environment, output)
+        except TransportError:  # There is none: too few nodes, or it has ended.
+            return await launch_anew(command, environment, output)
+
+    return launch
 
 
 async def _watch(supervisor: Supervisor, report: UpReport, changed: Event) -> None:
