@@ -53,8 +53,9 @@ OTHERS = (*RECEIVERS, "nyse", "xray", "archive", "fund", "ticker")
 """Everybody but the customer that is stopped."""
 
 TIMING: dict[str, object] = {"profile": "ci", "detect": "50ms", "process": "200ms", "retries_max": 2}
-SMALL_BUFFERS: dict[str, object] = {"receive_buffer": "256KiB"}
-"""Some 300 messages: two of the market's tokens, and far less than come in ten seconds."""
+SMALL_BUFFERS: dict[str, object] = {"receive_buffer": "768KiB"}
+"""Some 900 messages: several of the market's tokens, so that a busy machine costs nobody anything, and half of what
+comes in ten seconds."""
 BEFORE_S = 3.0
 INBOX = 150
 """Messages that a program may leave unread: less than two tokens of the market."""
