@@ -240,7 +240,7 @@ def test_kills_amid_copies_lose_nothing(tmp_path: Path) -> None:
         print(f"ISOCAST_SEED={seed}")  # noqa: T201
         random = Random(seed)
         opened.enter_context(Assault(aims_at(stage.market), place.address(201), 1_000, seed, echo=recording))
-        for _ in range(8):
+        for _ in range(20):
             for _ in range(random.randint(1, 4)):
                 stage.until_published(random.randint(1, 10))
                 stage.kill(*random.sample(tuple(NODES), random.choice((1, 1, 2, 3, len(NODES)))))

@@ -169,7 +169,7 @@ def test_many_kills_at_random_instants(theatre: Theatre) -> None:
     """Processes die at any moment, those that are just starting included; now and then several at once."""
     random = Random(seed_of_this_run())
     stage = theatre.stage
-    for _ in range(12):
+    for _ in range(36):
         for _ in range(random.randint(1, 6)):
             sleep(random.uniform(0, 1.5))
             if random.random() < 0.2:

@@ -171,7 +171,12 @@ def main() -> None:
         if extra is None:
             sys.exit(f"after kill {kill}: {told_of} groups were acknowledged, and the store says something else")
         records += rest[:extra]
-        groups = [Group(rest[extra:], groups[told].collect), *groups[told + 1 :]] if rest else []
+        if told < len(groups):
+            # A group that was all written and not told of yet leaves nothing for the next life.
+            unwritten = [Group(rest[extra:], groups[told].collect)] if rest[extra:] else []
+            groups = [*unwritten, *groups[told + 1 :]]
+        else:
+            groups = []
     torn = sum(map(bool, TORN))
     sys.stdout.write(json.dumps({"kills": kills, "groups": told_of, "torn": torn}))
 
