@@ -125,6 +125,7 @@ SAMPLES: dict[Kind, Packet] = {
         commit=nonce(0x80),
         universe=(1, 2, 3),
         next_numbers=(NextNumber(SOURCE, 44),),
+        leaving=True,
     ),
     Kind.NEWRING: NewRing(
         STRIPE,
@@ -142,6 +143,7 @@ SAMPLES: dict[Kind, Packet] = {
         commits=(nonce(0xA0), nonce(0xB0)),
         universe=(1, 2, 3),
         next_numbers=(NextNumber(SOURCE, 44),),
+        forced=True,
     ),
     Kind.SECTOKEN: SecondaryToken(*HEADER, 5, 1_000),
     Kind.REL: Released(*HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof"),

@@ -136,6 +136,8 @@ def new_rings(draw: st.DrawFn) -> NewRing:
         tuple(draw(DIGESTS) for _ in ring),
         draw(NODES),
         draw(NEXT_NUMBERS),
+        draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 
@@ -171,7 +173,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     Suspect: st.builds(Suspect, *HEADER, U64, U64, st.sampled_from(Suspicion), EPOCHS),
     Invite: st.builds(Invite, *HEADER, EPOCHS),
     Refuse: st.builds(Refuse, *HEADER, EPOCHS, EPOCHS, U64),
-    Join: st.builds(Join, *HEADER, EPOCHS, U64, DIGESTS, I64, U64, NODES, DIGESTS, NODES, NEXT_NUMBERS),
+    Join: st.builds(Join, *HEADER, EPOCHS, U64, DIGESTS, I64, U64, NODES, DIGESTS, NODES, NEXT_NUMBERS, st.booleans()),
     NewRing: new_rings(),
     SecondaryToken: st.builds(SecondaryToken, *HEADER, U32, U64),
     Released: st.builds(
@@ -185,6 +187,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
         U32,
         st.binary(max_size=MAX_PAYLOAD),
         st.binary(max_size=MAX_PROOF),
+        st.booleans(),
     ),
     RangeRequest: st.builds(range_request, *HEADER, st.sampled_from(Range), U64, U64),
     RangeReply: st.builds(RangeReply, *HEADER, st.sampled_from(Range), U64, U64, U64),

@@ -137,12 +137,12 @@ def test_another_magic_is_refused() -> None:
         decode(resealed(MAGIC[::-1] + frame[2:]))
 
 
-@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RECEIPT])
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RECEIPT, Kind.JOIN, Kind.NEWRING, Kind.REL])
 @pytest.mark.parametrize("at", [6, 7])
-def test_reserved_bits_are_refused(kind: Kind, at: int) -> None:
+def test_unknown_flags_are_refused(kind: Kind, at: int) -> None:
     frame = bytearray(encode(SAMPLES[kind]))
     frame[at] = 0x80
-    with pytest.raises(RemoteProtocolError, match="reserved"):
+    with pytest.raises(RemoteProtocolError, match="unknown flags"):
         decode(resealed(bytes(frame)))
 
 

@@ -46,6 +46,7 @@ REASONS: dict[Suspicion, int] = {
     Suspicion.OUTSIDE: 7,
     Suspicion.LOST: 8,
     Suspicion.STRANDED: 9,
+    Suspicion.LEAVING: 10,
 }
 """The number of each reason on the wire."""
 _SUSPICIONS = {number: reason for reason, number in REASONS.items()}
@@ -248,7 +249,7 @@ BALLOTS: dict[type, Layout[Any]] = {
     Suspect: Layout(Kind.SUSPECT, _write_suspect, _read_suspect),
     Invite: Layout(Kind.INVITE, _write_invite, _read_invite),
     Refuse: Layout(Kind.REFUSE, _write_refuse, _read_refuse),
-    Join: Layout(Kind.JOIN, _write_join, _read_join, _join_fault, MAX_UDP),
-    NewRing: Layout(Kind.NEWRING, _write_new_ring, _read_new_ring, _new_ring_fault, MAX_UDP),
+    Join: Layout(Kind.JOIN, _write_join, _read_join, _join_fault, MAX_UDP, ("leaving",)),
+    NewRing: Layout(Kind.NEWRING, _write_new_ring, _read_new_ring, _new_ring_fault, MAX_UDP, ("uncertified", "forced")),
 }
 """How each of these packets is written and read."""

@@ -2,7 +2,7 @@
 
 The law of the reader: whatever the bytes, it returns a packet that keeps every rule, or raises
 RemoteProtocolError and nothing else. It refuses what it does not know (another magic, version or kind,
-reserved bits, bytes left over) and believes no count further than there are bytes. The tag is checked before
+unknown flags, bytes left over) and believes no count further than there are bytes. The tag is checked before
 the body is looked at.
 
 The law of the writer: what it returns, the reader accepts; otherwise it raises LocalProtocolError.
@@ -75,7 +75,7 @@ def encode(packet: Packet, keys: Keys = NO_KEYS) -> bytes:
     if fault is not None:
         raise LocalProtocolError(fault)
     try:
-        signed = header_bytes(layout.kind, packet) + layout.write(packet)
+        signed = header_bytes(layout.kind, packet, layout.flags) + layout.write(packet)
     except _MALFORMED as reason:
         raise LocalProtocolError(f"{layout.kind.name}: {reason}") from reason
     return _sealed(signed, layout.kind, layout.limit, _own_key(packet.sender, keys))
@@ -92,7 +92,7 @@ def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS) -> Packet:
     limit = JUMBO_DATAGRAM if layout is None else layout.limit
     if len(frame) > limit:
         raise RemoteProtocolError(f"{kind.name} of {len(frame)} bytes, at most {limit}")
-    header = read_header(frame)
+    header, flags = read_header(frame, () if layout is None else layout.flags)
     signed = unsealed(frame, key_of(header.sender, keys))
     body = signed[HEADER_BYTES:]
     if layout is None:
@@ -101,6 +101,8 @@ def decode(frame: bytes | memoryview, keys: Keys = NO_KEYS) -> Packet:
         packet = layout.read(header, body)
     except _MALFORMED as reason:
         raise RemoteProtocolError(f"{kind.name}: {reason}") from reason
+    if flags:
+        packet = packet._replace(**flags)
     fault = layout.fault(packet)
     if fault is not None:
         raise RemoteProtocolError(fault)
@@ -141,7 +143,7 @@ def _encode_data(packet: Data, keys: Keys) -> bytes:
 def _decode_data(frame: bytes, keys: Keys) -> Data:
     if not _SHORTEST_DATA <= len(frame) <= _LONGEST_DATA:
         raise RemoteProtocolError(f"DATA of {len(frame)} bytes, from {_SHORTEST_DATA} to {_LONGEST_DATA} expected")
-    _, stripe, reserved, epoch_number, server, sender, number, base = _DATA.unpack_from(frame)
+    _, stripe, flags, epoch_number, server, sender, number, base = _DATA.unpack_from(frame)
     try:
         key = keys[sender]
     except KeyError:
@@ -151,8 +153,8 @@ def _decode_data(frame: bytes, keys: Keys) -> Data:
     tag = blake2b(frame[:_PAYLOAD_AT] + digest, digest_size=TAG_BYTES, key=key).digest()
     if not compare_digest(tag, frame[-TAG_BYTES:]):
         raise ForgeryError("the authentication tag is wrong")
-    if reserved:
-        raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
+    if flags:
+        raise RemoteProtocolError(f"unknown flags {flags:#x} are set")
     return Data(stripe, Epoch(epoch_number, server), sender, number, base, payload, digest)
 
 

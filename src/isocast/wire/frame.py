@@ -1,7 +1,7 @@
 """What surrounds every packet: the header in front of its body and the authentication tag behind it.
 
     0       2         3      4        6          8              12             16       24
-    | magic | version | kind | stripe | reserved | epoch number | epoch server | sender | body … | tag 16 |
+    | magic | version | kind | stripe | flags    | epoch number | epoch server | sender | body … | tag 16 |
 
 All integers are little-endian. The tag is BLAKE2b with the sender's key over everything before it (DATA: over the
 digest of its payload in place of the payload, since the token needs that digest anyway); without a key it is a
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 MAGIC = b"IC"
-VERSION = 1
+VERSION = 2
 """Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
 NO_KEY = b""
 
@@ -114,6 +114,8 @@ class Layout(Generic[PacketT]):
     read: Callable[[Header, bytes], PacketT]
     fault: Callable[[PacketT], str | None] = no_fault
     limit: int = MAX_DATAGRAM
+    flags: tuple[str, ...] = ()
+    """Fields of the packet that are bits of the header's flags, the lowest first; all other bits are zero."""
 
 
 def prefix(kind: Kind) -> bytes:
@@ -124,17 +126,23 @@ def prefix(kind: Kind) -> bytes:
 _PREFIXES = {kind: prefix(kind) for kind in Kind}
 
 
-def header_bytes(kind: Kind, packet: Packet) -> bytes:
+def header_bytes(kind: Kind, packet: Packet, flags: tuple[str, ...] = ()) -> bytes:
     """The header of a packet; struct.error when a field is out of its range."""
-    return _HEADER.pack(_PREFIXES[kind], packet.stripe, 0, *packet.epoch, packet.sender)
+    bits = 0
+    for place, name in enumerate(flags):
+        bits |= bool(getattr(packet, name)) << place
+    return _HEADER.pack(_PREFIXES[kind], packet.stripe, bits, *packet.epoch, packet.sender)
 
 
-def read_header(frame: bytes) -> Header:
-    """The header's fields; the prefix is the caller's business."""
-    _, stripe, reserved, number, server, sender = _HEADER.unpack_from(frame)
-    if reserved:
-        raise RemoteProtocolError(f"reserved bits {reserved:#x} are set")
-    return Header(stripe, Epoch(number, server), sender)
+def read_header(frame: bytes, flags: tuple[str, ...] = ()) -> tuple[Header, dict[str, bool]]:
+    """The header's fields, and those flags that are set; the prefix is the caller's business."""
+    _, stripe, bits, number, server, sender = _HEADER.unpack_from(frame)
+    header = Header(stripe, Epoch(number, server), sender)
+    if not bits:
+        return header, {}
+    if bits >> len(flags):
+        raise RemoteProtocolError(f"unknown flags {bits:#x} are set")
+    return header, {name: True for place, name in enumerate(flags) if bits >> place & 1}
 
 
 def key_of(sender: NodeId, keys: Keys) -> bytes:

@@ -74,7 +74,7 @@ MAX_UDP = 65_507
 # ---- around every body
 
 HEADER_BYTES = 24
-"""magic 2 + version 1 + kind 1 + stripe 2 + reserved 2 + epoch 4 + 4 + sender 8."""
+"""magic 2 + version 1 + kind 1 + stripe 2 + flags 2 + epoch 4 + 4 + sender 8."""
 TAG_BYTES = 16
 """The authentication tag: 128 bits of keyed BLAKE2b, so that a guess succeeds once in 2^128."""
 FRAME_BYTES = HEADER_BYTES + TAG_BYTES

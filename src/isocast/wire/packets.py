@@ -107,6 +107,8 @@ class ControlKind(IntEnum):
     REMOVE_SITE = 2
     STRIPE_PLAN = 3
     MARK = 4
+    FORCE_UNIVERSE = 5
+    """U becomes what the body lists, on an operator's word alone: a majority will never come back."""
 
 
 class ControlEntry(NamedTuple):
@@ -256,6 +258,8 @@ class Suspicion(StrEnum):
     """The sender knows no ring that is alive."""
     STRANDED = "stranded"
     """The sender knows the new ring, and nobody gives it what the ring begins with."""
+    LEAVING = "leaving"
+    """The suspect is on the ring and shall not be: it drains, or U has it no more."""
 
 
 class Suspect(NamedTuple):
@@ -301,7 +305,8 @@ class Join(NamedTuple):
     """JOIN: a promise for `ballot`, and what the member brings.
 
     (`epoch`, `held`) is (e_acc, h); `instant` and `next_sequence` belong to token h; `universe` is U as of h;
-    `next_numbers` covers the sources of the tokens that are not stable yet.
+    `next_numbers` covers the sources of the tokens that are not stable yet. Who is `leaving` votes, and wants no place
+    on the ring.
     """
 
     stripe: int
@@ -316,13 +321,16 @@ class Join(NamedTuple):
     commit: bytes
     universe: tuple[NodeId, ...]
     next_numbers: tuple[NextNumber, ...]
+    leaving: bool = False
 
 
 class NewRing(NamedTuple):
     """NEWRING: the ring of epoch `ballot`, from token `first_token` at instant `start` on.
 
     cut = (`cut_epoch`, `cut_token`, `cut_digest`); `holders` hold the cut; `commits` belong to `ring`
-    position by position. A source that `next_numbers` does not name resends all it holds.
+    position by position. A source that `next_numbers` does not name resends all it holds. An `uncertified` ring was
+    started without a majority of U, as the policy `availability` allows; a `forced` one by an operator's word, and
+    `universe` is U from its first token on.
     """
 
     stripe: int
@@ -340,6 +348,8 @@ class NewRing(NamedTuple):
     commits: tuple[bytes, ...]
     universe: tuple[NodeId, ...]
     next_numbers: tuple[NextNumber, ...]
+    uncertified: bool = False
+    forced: bool = False
 
 
 class SecondaryToken(NamedTuple):
@@ -353,7 +363,10 @@ class SecondaryToken(NamedTuple):
 
 
 class Released(NamedTuple):
-    """REL: one released message on its way to the customers; `epoch` is that whose token assigned it."""
+    """REL: one released message on its way to the customers; `epoch` is that whose token assigned it.
+
+    `uncertified`: released in an epoch without a majority; another site may have released something else.
+    """
 
     stripe: int
     epoch: Epoch
@@ -366,6 +379,7 @@ class Released(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     payload: bytes
     proof: bytes
+    uncertified: bool = False
 
 
 class Range(IntEnum):

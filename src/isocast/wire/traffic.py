@@ -149,7 +149,7 @@ TRAFFIC: dict[type, Layout[Any]] = {
         lambda packet: _SECONDARY.pack(*packet[3:]),
         lambda header, body: SecondaryToken(*header, *_SECONDARY.unpack(body)),
     ),
-    Released: Layout(Kind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM),
+    Released: Layout(Kind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM, ("uncertified",)),
     RangeRequest: Layout(Kind.RXREQ, lambda packet: _REQUEST.pack(*packet[3:]), _read_request, _request_fault),
     RangeReply: Layout(Kind.RXREP, lambda packet: _REPLY.pack(*packet[3:]), _read_reply),
 }
