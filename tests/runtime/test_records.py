@@ -106,14 +106,18 @@ def test_a_bit_that_flips_in_a_payload_is_found(entry: LogEntry, data: st.DataOb
 
 
 @given(entries(), st.binary(max_size=40), st.data())
-def test_other_bytes_are_refused_as_a_value_that_is_wrong(entry: LogEntry, other: bytes, data: st.DataObject) -> None:
+def test_other_bytes_are_refused_or_are_another_entry(entry: LogEntry, other: bytes, data: st.DataObject) -> None:
     (frame,) = record_frames(EntryAppended(entry))
     at = data.draw(st.integers(0, len(frame.checked)))
     for checked in (frame.checked[:at], frame.checked[:at] + other, other):
         if checked == frame.checked:
             continue
-        with pytest.raises(ValueError):  # noqa: PT011  Which rule it breaks is chance.
-            read_entry(checked, loose(frame))
+        try:
+            found = read_entry(checked, loose(frame))
+        except ValueError:
+            continue
+        # Where an epoch stands any epoch may stand: the frame's checksum, not the entry, tells them apart.
+        assert found != entry
 
 
 def test_messages_that_are_not_the_tokens_are_refused() -> None:
