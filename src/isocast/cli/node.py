@@ -96,10 +96,9 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
     gc.enable()
     logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)
     try:
-        asyncio.run(run_node(market, plan, logs.tell_suppressed))
+        return asyncio.run(run_node(market, plan, logs.tell_suppressed))
     finally:
         logs.tell_suppressed(ending=True)
-    return 0
 
 
 def node_of(market: Market, name: str) -> NodePlan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from time import monotonic_ns
 
@@ -22,6 +22,7 @@ from isocast.runtime.logs import get_log
 from isocast.runtime.market import ClockSource, Market, NodePlan, NodeRole
 from isocast.runtime.metric_table import Identity
 from isocast.runtime.notify import is_watched, notify
+from isocast.runtime.operator_door import OperatorDoor
 from isocast.runtime.priority import become_punctual
 from isocast.runtime.roles.context import Context, RoleHost
 from isocast.runtime.status import Monitor
@@ -29,9 +30,13 @@ from isocast.runtime.supervisor import end_with_supervisor
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull
 from isocast.terms.instants import SECOND
 
-__all__ = ["NodeProcess", "run_node"]
+__all__ = ["RESTART", "NodeProcess", "run_node"]
 
+RESTART = 75
+"""The exit code of a node that an operator asked to start anew: whoever supervises it does so."""
 _TICK_S = 1.0
+_LAST_WORD_S = 0.05
+"""For the answer to an operator who asks a node to end."""
 _EAGER_TICK_S = 0.05
 """Until the node is ready, so that nobody waits a second to hear of it."""
 
@@ -46,6 +51,8 @@ class NodeProcess:
         self.counters = NodeCounters()
         self.host: RoleHost | None = None
         self.failure: BaseException | None = None
+        self.restarting = False
+        """Whether an operator wants it to end and begin anew."""
         self.stopping = asyncio.Event()
         self.each_second: Callable[[], None] = lambda: None
         self._log = get_log(node=plan.name, role=plan.role.value)
@@ -75,6 +82,10 @@ class NodeProcess:
             opened.push_async_callback(self.host.stop)
             self.host.driver.failed = self._failed
             await self.host.start()
+            context.operations.update(status=self._tell_status, restart=self._restart)
+            door = OperatorDoor(context.directory, context.operations)
+            await door.open()
+            opened.push_async_callback(door.close)
             if plan.http_port:
                 server = StatusServer(monitor_pages(self.monitor), self.counters)
                 await server.start(plan.address, plan.http_port)
@@ -91,6 +102,15 @@ class NodeProcess:
         except Exception as error:  # noqa: BLE001 - whatever it is, the process ends and says why
             self._failed(error)
         self._log.info("stopped")
+
+    async def _tell_status(self, _: Mapping[str, object]) -> Mapping[str, object]:
+        return {"status": self.monitor.status().as_json()}
+
+    async def _restart(self, _: Mapping[str, object]) -> None:
+        """End in order, once the answer is on its way; what was promised is on disk."""
+        self._log.info("an operator asks for a new start")
+        self.restarting = True
+        asyncio.get_running_loop().call_later(_LAST_WORD_S, self.stopping.set)
 
     def alarm(self, code: str, text: str, remedy: str) -> None:
         """Something went wrong that a person should know of; logged the first time, counted always."""
@@ -179,8 +199,8 @@ def build_role(context: Context) -> RoleHost:
             return CustomerHost(context)
 
 
-async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> None:
-    """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why."""
+async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> int:
+    """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why. Returns its exit code."""
     end_with_supervisor()
     process = NodeProcess(market, plan)
     process.each_second = each_second
@@ -199,3 +219,4 @@ async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], Non
         failure = process.failure
         text = str(failure) if isinstance(failure, IsocastError) else f"{type(failure).__name__}: {failure}"
         raise NodeFailedError(f"{plan.name}: {text}") from failure
+    return RESTART if process.restarting else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,7 @@ from isocast.runtime.driver import Driver, Machine
 from isocast.runtime.impairment import Impairment
 from isocast.runtime.key_files import MarketKeys
 from isocast.runtime.market import DelayModel, Market, NodePlan
+from isocast.runtime.operator_door import Operation
 from isocast.runtime.store_marker import StoreIdentity
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.ids import NodeId
@@ -44,6 +45,8 @@ class Context:
     """(code, what happened, what to do)."""
 
     log: FilteringBoundLogger
+    operations: dict[str, Operation] = field(default_factory=dict)
+    """What an operator may ask of this node; a role adds its own."""
 
     @property
     def heartbeat_ns(self) -> int:
