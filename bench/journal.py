@@ -9,9 +9,9 @@ measured in the same run. Every round verifies what it wrote. Without a director
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,10 +140,15 @@ def measure(folder: Path, size: int) -> tuple[float, list[tuple[str, float]]]:
 
 def main() -> None:
     """Print the rows for small and large blocks."""
-    parent = sys.argv[sys.argv.index("--directory") + 1] if "--directory" in sys.argv else None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--directory", type=Path, help="where to write; if left out, where temporary files go")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args()
+    if chosen.directory is not None and not chosen.directory.is_dir():
+        parser.error(f"{chosen.directory} is no directory")
     events = TOTAL_MESSAGES * EVENTS_PER_MESSAGE
     found: dict[str, dict[str, dict[str, float]]] = {}
-    with TemporaryDirectory(dir=parent) as folder:
+    with TemporaryDirectory(dir=chosen.directory) as folder:
         for size in (10, 75, 300):
             unit, rows = measure(Path(folder), size)
             found[f"{size} messages a block"] = {
@@ -154,7 +159,7 @@ def main() -> None:
                 }
                 for name, seconds in [("plain os.write", unit), *rows]
             }
-    if "--json" in sys.argv:
+    if chosen.json:
         print(json.dumps(found))
         return
     for title, table in found.items():

@@ -9,9 +9,9 @@ joined beforehand, to a file beside it: what no store could do without. Every lo
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -147,8 +147,13 @@ def restart(directory: Path, log: list[LogEntry]) -> float:
 
 def main() -> None:
     """Print the rows."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
-    with TemporaryDirectory(dir=arguments[0] if arguments else None) as name:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, nargs="?", help="where to write; if left out, where temporary files go")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args()
+    if chosen.directory is not None and not chosen.directory.is_dir():
+        parser.error(f"{chosen.directory} is no directory")
+    with TemporaryDirectory(dir=chosen.directory) as name:
         directory = Path(name)
         rows: list[tuple[str, float, float]] = []
         for tokens, messages in ((200, 100), (16, 3_700)):
@@ -167,7 +172,7 @@ def main() -> None:
             for title, measure in measures:
                 seconds = best(measure) / count
                 rows.append((f"{title}, tokens of {messages}", seconds, seconds / unit))
-    if "--json" in sys.argv:
+    if chosen.json:
         print(json.dumps({title: {"ns": seconds * 1e9, "ratio": ratio} for title, seconds, ratio in rows}))
         return
     for title, seconds, ratio in rows:

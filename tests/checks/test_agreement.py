@@ -5,8 +5,10 @@ from dataclasses import replace
 from tests.checks.traces import (
     E1,
     E2,
+    END,
     MS,
     SITES,
+    SOURCE,
     TIMING,
     broken,
     changed,
@@ -29,7 +31,8 @@ from tests.checks.traces import (
     without,
 )
 
-from isocast.checks.facts import Fact, Released
+from isocast.checks.facts import Fact, Released, Strayed
+from isocast.terms.ids import source_id
 from isocast.terms.instants import SECOND
 from isocast.terms.timing import Gate
 
@@ -159,7 +162,7 @@ def test_s4_the_content_is_not_what_was_submitted() -> None:
     assert "but what was submitted is" in judge(facts).violations[0].text
 
 
-def test_a_site_whose_releases_were_cut_back_is_held_to_s4_alone() -> None:
+def test_a_site_whose_releases_were_cut_back_is_held_to_s4_and_releases_no_sequence_twice() -> None:
     """Protocol §4: under the timed gate a partitioned token site may release one divergent batch."""
     second = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=2)
     at = release_at(3) + 50 * MS
@@ -168,11 +171,32 @@ def test_a_site_whose_releases_were_cut_back_is_held_to_s4_alone() -> None:
         *until(GOOD, instant(3)),
         *[released(3, number) for number in (2, 3)],
         installed(3, second, at=at),
-        released(3, 3, at=at + MS),
+        released(3, 4, [message(5)], at=at + SECOND),
     ]
     assert unsafe(facts, ALONE) == []
-    assert unsafe([*facts[:-2], facts[-1]], ALONE) == ["S2"]
-    assert unsafe([*facts, released(3, 3, [message(5, "forged")], at=at + MS)], ALONE) == ["S4"]
+    assert unsafe([*facts[:-1], released(3, 3, at=at + MS)], ALONE) == ["S2"]
+    assert unsafe([*facts[:-2], released(3, 3, at=at + MS)], ALONE) == ["S2"]
+    assert unsafe([*facts, released(3, 5, [message(5, "forged")], at=at + 2 * SECOND)], ALONE) == ["S4"]
+
+
+def strayed(at: int) -> Strayed:
+    return Strayed(at, 3, E2, 3, 7)
+
+
+def test_s1_a_site_that_says_that_its_history_lost_has_broken_the_promise() -> None:
+    assert "S1" in unsafe([*GOOD, strayed(END)])
+    assert unsafe([*GOOD, strayed(END)], ALONE) == []
+
+
+def test_where_rings_without_a_majority_are_allowed_two_contents_are_counted_and_not_blamed() -> None:
+    law = replace(ALONE, may_diverge=True)
+    other = changed(list(GOOD), released(3, 2), released(3, 2, [message(3), message(4, source=SOURCE)]))
+    assert judge(other, law).divergent == 0
+    extra = [submitted(1, SECOND, source_id(2)), *GOOD]
+    parted = changed(extra, released(3, 2), released(3, 2, [message(3), message(1, source=source_id(2))]))
+    suite = judge(parted, law)
+    assert suite.divergent == 1
+    assert "S1" not in [violation.property for violation in suite.violations]
 
 
 def test_a_client_that_repeats_itself_owes_nothing_new() -> None:

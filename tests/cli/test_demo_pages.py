@@ -43,28 +43,31 @@ def all_commands() -> list[str]:
     return list(dict.fromkeys([shlex.join(words) for words in found if words]))
 
 
-def commands() -> list[str]:
-    """Those that are run."""
-    return [command for command in all_commands() if command.split()[0] in RUN]
-
-
-def own_files(directory: Path) -> dict[str, str]:
-    """The scenarios that a page tells its reader to save, by the name under which it runs them."""
-    files = {}
+def commands() -> dict[str, list[str]]:
+    """Those that are run, by the page that names them first, in its order: one may use what another has made."""
+    seen: set[str] = set()
+    found: dict[str, list[str]] = {}
     for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        blocks = re.findall(r"^( *)```toml\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
-        names = re.findall(r"[Ss]ave this as `([^`]+\.toml)`", text)
-        if names:
-            whole = "".join([re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks])
-            path = directory / Path(names[0]).name
-            path.write_text(whole, encoding="utf-8")
-            files[names[0]] = str(path)
-    return files
+        for line in lines(page):
+            words = words_of(line)
+            if words and words[0] in RUN and shlex.join(words) not in seen:
+                seen.add(shlex.join(words))
+                found.setdefault(page, []).append(line)
+    return found
+
+
+def save_files(page: str, directory: Path) -> None:
+    """What a page tells its reader to save, under the name that it gives."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^( *)```toml\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    names = re.findall(r"[Ss]ave this as `([^`]+\.toml)`", text)
+    if names:
+        whole = "".join([re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks])
+        (directory / Path(names[0]).name).write_text(whole, encoding="utf-8")
 
 
 def test_the_pages_name_commands_at_all() -> None:
-    assert len(commands()) >= 10
+    assert sum(map(len, commands().values())) >= 10
     assert {command.split()[0] for command in all_commands()} >= {"config", "keys", "up", "publish", "listen", "top"}
 
 
@@ -74,19 +77,25 @@ def test_a_command_of_the_pages_exists_with_its_options(command: str) -> None:
     app.parse_args(words, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_pages_works_as_written(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", commands())
+def test_the_commands_of_a_page_work_as_written(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    if PLACEHOLDER.search(command):
-        assert main([*PLACEHOLDER.split(command)[0].split()[:2], "--help"]) == 0
-        return
-    words = shlex.split(command)
-    saved = own_files(tmp_path)
-    words = [saved.get(word, str(tmp_path / "out.txt") if word.startswith("/tmp/") else word) for word in words]  # noqa: S108
-    assert main(words) == 0, capsys.readouterr()
-    assert capsys.readouterr().out
+    """In a directory that looks like the repository, and in which they may write."""
+    for name in ("scenarios", "worlds"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    save_files(page, tmp_path)
+    for line in commands()[page]:
+        words = [Path(word).name if word.startswith("/tmp/") else word for word in words_of(line)]  # noqa: S108
+        if PLACEHOLDER.search(" ".join(words)):
+            assert main([*words[:2], "--help"]) == 0
+            continue
+        assert main(words) == 0, (line, capsys.readouterr())
+        printed = capsys.readouterr().out
+        assert printed or "--out" in words, line
+        if redirected := re.search(r"> *(\S+)$", line):
+            (tmp_path / Path(redirected[1]).name).write_text(printed, encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)

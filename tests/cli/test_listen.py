@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.runtime.forged_line import send_on_line
 from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
 
 from isocast.cli.main import main
+from isocast.terms.ids import Epoch, server_id
 
 ROWS = """kind,floor,symbol,side,price,quantity,id,reference,flags
 trade,XNYS,IBM,,143.2,100,1,,
@@ -143,6 +145,31 @@ def test_a_market_that_is_not_up_is_said(tmp_path: Path, capsys: pytest.CaptureF
     path = market_file(tmp_path)
     assert main(["listen", "--config", str(path), "--seconds", "2.3"]) == 0
     assert "no line is heard yet: is the market up?" in capsys.readouterr().err
+
+
+def test_a_conflict_is_never_silent(tmp_path: Path) -> None:
+    """Two lines carry different contents of one message, both under the right key."""
+    nodes = {**SMALL, "desk": {"role": "customer", "lines": ["a", "b"], "retransmit": ["archive"], "start": False}}
+    path = market_file(tmp_path, nodes)
+    (tmp_path / "rows.csv").write_text(ROWS, encoding="utf-8")
+    publish = ["publish", "--config", str(path), "--source", "floor", str(tmp_path / "rows.csv")]
+    with running(path) as world:
+        assert main(publish) == 0
+        wait_until(lambda: len(world.ids("archive")) == 5)
+        command = [sys.executable, "-m", "isocast", "listen", "--config", str(path), "--from", "beginning", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
+            assert process.stdout is not None
+            rows = [json.loads(process.stdout.readline()) for _ in range(5)]
+            assert [row["id"] for row in rows] == [1, 2, 3, 0, 5]
+            send_on_line(world.market, "b", 1, b"another story", Epoch(9, server_id(1)))
+            conflict = json.loads(process.stdout.readline())["conflict"]
+            os.kill(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+    assert (conflict["sequence"], conflict["other_line"]) == (1, "b")
+    assert conflict["first_digest"] != conflict["other_digest"]
+    assert process.returncode == 1
+    assert "CONFLICT at sequence 1: " in err
+    assert "1 CONFLICTS" in err
 
 
 def test_an_interruption_is_the_ordinary_end(world: World) -> None:

@@ -119,6 +119,15 @@ def test_a_node_that_has_run_is_not_new(config: Path, capsys: pytest.CaptureFixt
     assert "has run before" in refused(capsys, 2, "--config", str(config), "--name", "a", "--new")
 
 
+def test_a_node_is_declared_to_join(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "--config", str(config), "--name", "a", "--join", "--declare"]) == 0
+    directory = load_market(config).directory_of("a")
+    assert capsys.readouterr().out.strip() == f"a is declared to join, in {directory}"
+    assert (directory / "joins").exists()
+    said = refused(capsys, 2, "--config", str(config), "--name", "a", "--new", "--join")
+    assert "--new founds a market, --join enters one that runs" in said
+
+
 def test_a_node_that_failed_while_it_ran_may_be_started_again(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,13 +81,21 @@ def test_a_repeat_under_the_same_prefix_is_published_once(
 ) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(CSV.format(201, 202), encoding="utf-8")
-    labels = []
+    labels, repeated = [], []
     for _ in range(3):
         assert publish(world, file, "--key-prefix", "monday", "--json") == 0
         report = json.loads(capsys.readouterr().out)
         assert (report["source"], report["events"], report["messages"]) == ("floor", 2, 1)
         labels.append(report["last_label"])
+        repeated.append(report["repeated_messages"])
     assert labels[0] == labels[1] == labels[2]
+    assert repeated == [0, 1, 1]
+    before = world.nodes["floor"].counters.events_published
+    assert publish(world, file, "--key-prefix", "monday") == 0
+    text = capsys.readouterr().out
+    assert "Nothing new for floor: it had all 1 message already" in text
+    assert "Published" not in text
+    assert world.nodes["floor"].counters.events_published == before
     file.write_text(CSV.format(203, 204), encoding="utf-8")
     assert publish(world, file, "--key-prefix", "monday") == 0
     wait_until(lambda: is_released(world, 203, 204))
@@ -147,7 +155,7 @@ def test_nothing_is_nothing(world: World, tmp_path: Path, capsys: pytest.Capture
     "arguments, source, text",
     [
         (["no-such-file"], "floor", "no-such-file: file: cannot be read: No such file or directory"),
-        ([], "flor", "nodes.flor: is not a source; there are floor, idle"),
+        ([], "flor", 'nodes.flor: is not a source; did you mean "floor"?; there are floor, idle'),
         (["--format", "xml"], "floor", "Choose from"),
         (["--key-prefix", "x" * 41], "floor", "--key-prefix: has 41 bytes: at most 40"),
     ],

@@ -174,8 +174,11 @@ def test_only_the_timed_protocol_writes_a_transcript(
         "lossy-world",
         "partition",
         "owner-crash",
+        "rolling-restart",
+        "lost-disk",
         "clock-step",
         "secondaries",
+        "lost-head",
         pytest.param("ring-of-100", marks=pytest.mark.long),
     ],
 )

@@ -117,6 +117,21 @@ def test_a_clock_that_is_not_synchronised_is_shown(clock: NodeGauges, word: str)
     assert word in row(shown(answered(london(gauges=clock))), "london")
 
 
+def test_a_market_with_layers_shows_who_heads_whom() -> None:
+    below = {"role": "secondary-receiver"}
+    text = shown(
+        answered(
+            london(gauges=gauges(heads=("london", "paris"), adopted=("hull",))),
+            NodeStatus("leeds", node_id=4, **below, gauges=gauges(head="london", head_configured="london")),
+            NodeStatus("lyon", node_id=5, **below, gauges=gauges(head="london", head_configured="paris")),
+        )
+    )
+    assert "heads own + paris + hull" in row(text, "london")
+    assert row(text, "leeds").startswith("leeds ◌ not ready – – london ")
+    assert "london (adopted from paris)" in row(text, "lyon")
+    assert " head " not in shown(answered(london()))
+
+
 def test_an_unreachable_node_is_shown_where_it_belongs() -> None:
     lost = Answer(Target("127.1.0.2", 7780, "paris", "primary-receiver", "Paris"), None, "Connection refused")
     text = shown([*answered(london()), lost])
@@ -146,7 +161,17 @@ def test_every_role_has_its_table() -> None:
     assert headings == list(HEADINGS)
     assert " 17 " in row(text, "floor")
     assert "inviting" in row(text, "reform")
-    assert row(text, "desk").startswith("desk ◌ not ready 1/2 – 0 4")
+    assert row(text, "desk").startswith("desk ◌ not ready 1/2 – – 0 4 0")
+
+
+def test_a_customer_says_whom_it_follows_what_it_waits_for_and_that_lines_disagree() -> None:
+    seen = gauges(
+        lines_heard=2, lines_configured=2, line_followed="tokyo", waiting="ring is reforming since 08:05:12 UTC"
+    )
+    totals = {"line_conflicts_total": 3.0}
+    text = shown(answered(NodeStatus("desk", "customer", 131_074, ready=True, gauges=seen, totals=totals)))
+    assert row(text, "desk").startswith("desk ◌ waiting 2/2 tokyo – 0 – 3")
+    assert "desk: waiting: ring is reforming since 08:05:12 UTC" in text
 
 
 HEADINGS = ("Receivers", "Sources", "Reformation servers", "Retransmit servers", "Customers")

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -18,7 +19,7 @@ from tests.runtime.worlds import SMALL, market_file, trades
 
 from isocast.cli.main import main
 from isocast.cli.up_report import ending, next_steps
-from isocast.runtime.founding import is_new
+from isocast.runtime.founding import is_new, joins
 from isocast.runtime.market_file import load_market
 from isocast.runtime.publisher import Publisher
 from isocast.runtime.supervisor import Child
@@ -296,6 +297,18 @@ def test_new_nodes_that_have_run_are_refused(config: Path, capsys: pytest.Captur
     assert "has run before" in refused(capsys, "--config", str(config), "--only", "a", "b", "--new")
 
 
+def test_nodes_that_join_are_declared_and_refused_if_they_have_run(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = load_market(config)
+    (market.directory_of("b") / "log").mkdir(parents=True)
+    assert "start it without --join" in refused(capsys, "--config", str(config), "--only", "b", "--join", "b")
+    assert 'did you mean "floor"?' in refused(capsys, "--config", str(config), "--join", "flor")
+    # The others of this machine have no data either, and are not declared: the one that joins is.
+    assert "a: has no data here" in refused(capsys, "--config", str(config), "--only", "a", "x", "--join", "x")
+    assert joins(market.directory_of("x"))
+
+
 def test_a_name_that_is_not_there_and_keys_that_are_missing(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 'did you mean "floor"?' in refused(capsys, "--config", str(config), "--only", "flor")
     (load_market(config).keys_directory / "edge.key").unlink()
@@ -341,6 +354,25 @@ def test_when_what_nodes_are_forked_from_is_killed_they_come_back_without_it(con
         up.until("ready", 10)
         _publish(config, 1)
         assert up.end(signal.SIGTERM) == 0, up.err
+
+
+@pytest.mark.parametrize(
+    "names, who", [(None, "every node of {} runs"), (("a", "b"), "a, b of {} run")], ids=["all", "some"]
+)
+def test_nodes_that_run_already_are_named_in_one_sentence(
+    config: Path, names: tuple[str, ...] | None, who: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = load_market(config)
+    with ExitStack() as opened:
+        for plan in market.nodes:
+            if plan.start and (names is None or plan.name in names):
+                held = opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                held.bind((plan.address, plan.port))
+        assert main(["up", "--config", str(config)]) == 3
+    got = capsys.readouterr()
+    assert got.err.count("\n") == 1
+    assert f"{who.format(market.name)} already, " in got.err
+    assert not market.data_directory.exists(), "and nothing was founded"
 
 
 def test_a_seat_that_is_kept_for_listeners_is_not_started(tmp_path: Path) -> None:

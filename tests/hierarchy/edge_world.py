@@ -259,15 +259,18 @@ class World:
         if server in self.closed:
             self.at(self.now + DOOR_NS, lambda: self.step(host, FetchFailed(server)))
         elif isinstance(other.machine, LineSender) and isinstance(event, RangeAsked):
-            last = min(event.last, self.sent)
-            journal = [
-                Released(0, (1, 65_537), server, 7, place, NOW, 0, place, 1, self.journal[place - 1], b"")  # type: ignore[arg-type]
-                for place in range(event.first, last + 1)
-            ]
-            answer = RangeArrived(server, journal, 1, self.sent)
+            answer = self._journal_range(server, event)
             self.at(self.now + DOOR_NS, lambda: self.step(host, answer))
         else:
             self.at(self.now + DOOR_NS, lambda: self.step(other, event))
+
+    def _journal_range(self, server: NodeId, event: RangeAsked) -> RangeArrived:
+        """What a receiver's journal holds of a range."""
+        journal = [
+            Released(0, (1, 65_537), server, 7, place, NOW, 0, place, 1, self.journal[place - 1], b"")  # type: ignore[arg-type]
+            for place in range(event.first, min(event.last, self.sent) + 1)
+        ]
+        return RangeArrived(server, journal, 1, self.sent)
 
     def _give(self, customer: NodeId, event: object) -> None:
         self.at(self.now + DOOR_NS, lambda: self.step(self.hosts[customer], event))

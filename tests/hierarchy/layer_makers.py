@@ -11,6 +11,7 @@ from dataclasses import replace
 from tests.ring.makers import MS, START, TIMING, Chain, T, blank, founding, receipt, secret
 
 from isocast.hierarchy.follower import Follower
+from isocast.hierarchy.heads import GroupPlan
 from isocast.hierarchy.secondary_recovery import Support
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.receiver import Receiver
@@ -21,6 +22,7 @@ from isocast.wire.packets import NewRing, SecondaryToken
 __all__ = [
     "DELAY",
     "FAMILY",
+    "GROUPS",
     "LAYERED",
     "RETRY_S",
     "certify",
@@ -40,6 +42,8 @@ RETRY_S = 24 * MS
 """τ_{r,S}."""
 FAMILY = (1, 4, 5)
 """Group 1, its head first."""
+GROUPS = GroupPlan.below({4: 1, 5: 1}, {4: 2, 5: 2})
+"""The only group of that market; the backup of its members is site 2."""
 
 
 def due(token_number: int) -> int:

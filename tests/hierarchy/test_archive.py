@@ -171,6 +171,41 @@ def test_at_a_door_the_rest_is_asked_for_again() -> None:
     assert sequences(answers.serve(NOW)[0]) == list(range(1, 21))
 
 
+def test_at_a_door_the_newest_request_takes_the_place_of_the_one_that_waits() -> None:
+    """A customer that died asks again: what its last life asked for is neither answered nor in its way."""
+    answers = Answers(replace(LIMITS, pending_max=1, keeps_rest=False, newest_counts=True, quiet_ns=0))
+    answers.charge(7, 20, NOW)
+    assert answers.ask(7, 1, 5, NOW) == []
+    assert answers.serve(NOW)[0] == []
+    assert answers.ask(7, 6, 9, NOW + MS) == []
+    assert answers.refused == 0
+    pieces, _ = answers.serve(answers.wake_at)
+    assert sequences(pieces) == [6, 7, 8, 9]
+    assert answers.accounts[7].served == 4
+
+
+def test_what_is_withdrawn_costs_nothing() -> None:
+    answers = Answers(LIMITS)
+    answers.withdraw(7)
+    answers.ask(7, 1, 5, NOW)
+    answers.ask(8, 6, 9, NOW)
+    answers.withdraw(7)
+    assert sequences(answers.serve(NOW)[0]) == [6, 7, 8, 9]
+    assert (answers.accounts[7].served, answers.served) == (0, 4)
+    answers.ask(7, 1, 5, NOW)
+    assert sequences(answers.serve(NOW)[0]) == [1, 2, 3, 4, 5]
+
+
+def test_whose_request_lapsed_is_known() -> None:
+    answers = Answers(LIMITS)
+    answers.charge(7, 200, NOW)
+    answers.ask(7, 1, 5, NOW)
+    answers.serve(NOW)
+    assert answers.lapsed == []
+    answers.serve(NOW + 3 * SECOND)
+    assert answers.lapsed == [7]
+
+
 def test_a_clock_that_is_set_back_makes_nobody_wait() -> None:
     answers = Answers(LIMITS)
     answers.ask(7, 1, 50, NOW)

@@ -32,6 +32,7 @@ from isocast.hierarchy.edge import (
     DeliverSnapshot,
     FetchFailed,
     FetchSnapshot,
+    LineSwitched,
     RangeArrived,
     RepairUnanswered,
     SnapshotArrived,
@@ -39,6 +40,8 @@ from isocast.hierarchy.edge import (
 from isocast.hierarchy.latest import Snapshot
 
 SNAPSHOT = Snapshot(0, 50, 50, 0, quote(49))
+FOLLOWS = LineSwitched(1, None)
+"""Told once, with the first look at the lines."""
 
 
 def joiner(join: JoinPoint = JoinPoint.NOW, **changes: Any) -> Customer:  # noqa: ANN401 (any field)
@@ -47,7 +50,7 @@ def joiner(join: JoinPoint = JoinPoint.NOW, **changes: Any) -> Customer:  # noqa
 
 def test_from_now_on_begins_where_two_lines_are() -> None:
     machine = joiner()
-    assert machine.step(arrive(*rels(100, 102)), NOW) == ()
+    assert machine.step(arrive(*rels(100, 102)), NOW) == (FOLLOWS,)
     assert not machine.snapshot().joined
     effects = machine.step(arrive(*rels(101, 103, 2)), NOW + MS)
     assert effects == (Deliver((*rels(100, 102), rel(103, 2))),)
@@ -62,7 +65,7 @@ def test_one_line_is_enough_after_a_while() -> None:
 
 
 def test_a_customer_of_one_line_begins_at_once() -> None:
-    assert joiner(lines=(1,)).step(arrive(rel(100)), NOW) == (Deliver((rel(100),)),)
+    assert joiner(lines=(1,)).step(arrive(rel(100)), NOW) == (Deliver((rel(100),)), FOLLOWS)
 
 
 def test_an_idle_market_is_joined_by_its_heartbeats() -> None:
@@ -100,14 +103,14 @@ def test_what_comes_while_joining_is_held_within_bounds_and_compared() -> None:
 
 def test_from_a_sequence_on_the_past_is_fetched() -> None:
     machine = joiner(JoinPoint.SEQUENCE, first_sequence=40)
-    assert machine.step(arrive(rel(100)), NOW) == ()
+    assert machine.step(arrive(rel(100)), NOW) == (FOLLOWS,)
     assert asked(machine.step(FIRE, NOW + GAP)) == [(X1, 40, 99)]
 
 
 def test_an_earlier_run_is_continued_whatever_the_settings_say() -> None:
     machine = Customer(C, settings(join=JoinPoint.SNAPSHOT), CustomerState(70))
     assert machine.snapshot().joined
-    assert machine.step(arrive(rel(70)), NOW) == (Deliver((rel(70),)),)
+    assert machine.step(arrive(rel(70)), NOW) == (Deliver((rel(70),)), FOLLOWS)
 
 
 def test_a_snapshot_is_delivered_and_continued() -> None:
@@ -160,4 +163,4 @@ def test_what_was_not_asked_for_is_ignored(event: object) -> None:
 def test_grade_latest_joins_without_waiting_for_its_snapshot() -> None:
     machine = joiner(JoinPoint.SNAPSHOT, grade=Grade.LATEST)
     effects = machine.step(arrive(rel(100), beat(100, 2)), NOW)
-    assert [type(effect).__name__ for effect in effects] == ["DeliverLatest", "FetchSnapshot"]
+    assert [type(effect).__name__ for effect in effects] == ["DeliverLatest", "FetchSnapshot", "LineSwitched"]

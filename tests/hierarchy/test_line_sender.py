@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.hierarchy.edge_makers import EPOCH, FIRE, MS, NOW, beat, quote, release
 
@@ -37,6 +39,12 @@ def test_a_release_becomes_one_burst_with_the_instant_of_its_token() -> None:
             Released(0, EPOCH, 3, 7, 6, NOW, 0, 6, 1, payloads[1], b""),
         )
     )
+
+
+def test_what_was_released_without_a_majority_says_so() -> None:
+    marked = replace(release(5, [b"a"]), uncertified=True)
+    [burst] = sender(5).step(MessagesReleased(marked, (b"a",)), NOW)
+    assert [packet.uncertified for packet in burst.packets] == [True]
 
 
 def test_a_heartbeat_says_what_comes_next_and_when_it_was_sent() -> None:

@@ -31,6 +31,7 @@ from isocast.hierarchy.edge import (
     GapClosed,
     GapOpened,
     RangeArrived,
+    RangeContinued,
     RepairUnanswered,
 )
 from isocast.terms.ids import NO_EPOCH
@@ -192,6 +193,62 @@ def test_a_door_that_stays_silent_is_given_up() -> None:
     # Its answer is welcome when it comes after all.
     effects = machine.step(RangeArrived(X1, rels(2, 3, X1), 1, 100), ASK + 3 * RETRY)
     assert of(effects, Deliver) == [Deliver((*rels(2, 3, X1), rel(4)))]
+
+
+def test_a_door_that_answers_slowly_is_not_given_up_and_its_first_messages_count() -> None:
+    machine = customer(by_datagram=False)
+    machine.step(arrive(rel(1), rel(9)), NOW)
+    assert of(machine.step(FIRE, ASK), FetchRange) == [FetchRange(X1, 2, 8)]
+    effects = machine.step(RangeContinued(X1, rels(2, 4)), ASK + 2 * RETRY - 1)
+    assert [packet.sequence for run in of(effects, Deliver) for packet in run.packets] == [2, 3, 4]
+    assert of(machine.step(FIRE, ASK + 3 * RETRY), FetchRange) == [], "it is answering"
+    effects = machine.step(RangeArrived(X1, rels(5, 8), 1, 9), ASK + 3 * RETRY)
+    assert [packet.sequence for run in of(effects, Deliver) for packet in run.packets] == [5, 6, 7, 8, 9]
+
+
+def test_an_answer_that_breaks_off_is_asked_for_from_where_it_broke() -> None:
+    machine = customer(by_datagram=False)
+    machine.step(arrive(rel(1), rel(9)), NOW)
+    machine.step(FIRE, ASK)
+    machine.step(RangeContinued(X1, rels(2, 4)), ASK + MS)
+    assert of(machine.step(FetchFailed(X1), ASK + 2 * MS), FetchRange) == [FetchRange(X2, 5, 8)]
+
+
+def test_an_answer_whose_parts_brought_everything_is_no_round_in_vain() -> None:
+    machine = fetching(servers=(X1,))
+    machine.step(RangeContinued(X1, rels(2, 3)), ASK + MS)
+    effects = machine.step(RangeArrived(X1, (), 1, 4), ASK + 2 * MS)
+    assert of(effects, RepairUnanswered) == []
+
+
+def vain_rounds(machine: Customer, rounds: int, *servers: int) -> tuple[list[int], int]:
+    """Every fetch fails; whom it was asked of, and when that was over."""
+    doors, now = list(servers[:1]), ASK
+    while len(doors) <= rounds * len(servers):
+        effects = machine.step(FetchFailed(doors[-1]), now)
+        while not of(effects, FetchRange):
+            now = machine.next_deadline()
+            effects = machine.step(FIRE, now)
+        doors += [fetch.server for fetch in of(effects, FetchRange)]
+    return doors, now
+
+
+def test_receivers_are_asked_when_no_server_gave_anything_in_two_rounds() -> None:
+    machine = fetching(servers=(X1, X2), last_resorts=(1, 2))
+    doors, now = vain_rounds(machine, 3, X1, X2)
+    assert doors == [X1, X2, X1, X2, X1, X2, 1]
+    effects = machine.step(RangeArrived(1, rels(2, 3), 1, 4), now)
+    assert [packet.sequence for run in of(effects, Deliver) for packet in run.packets] == [2, 3, 4]
+    machine.step(arrive(rel(6)), now)
+    assert of(machine.step(FIRE, now + GAP), FetchRange) == [FetchRange(X1, 5, 5)], "servers come first again"
+
+
+def test_what_is_lost_the_servers_decide_whatever_receivers_say() -> None:
+    machine = fetching(servers=(X1,), last_resorts=(1,))
+    doors, now = vain_rounds(machine, 3, X1)
+    assert doors[-1] == 1
+    effects = machine.step(RangeArrived(1, (), 4, 4), now)
+    assert of(effects, GapAbandoned) == []
 
 
 def test_failures_of_doors_that_were_not_asked_change_nothing() -> None:

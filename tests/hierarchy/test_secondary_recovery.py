@@ -53,6 +53,29 @@ def test_the_parent_is_asked_then_the_backup_then_a_member_of_the_ring() -> None
     assert asked == [1, 2, 3, 1, 2, 6]
 
 
+def chain_of(helpers: Support, turns: int) -> list[int]:
+    asked = [helpers.asked(0)]
+    for _ in range(turns):
+        helpers.move_on(0)
+        asked.append(helpers.asked(0))
+    return asked
+
+
+def test_another_head_is_asked_at_once_then_the_backup_then_a_member_of_the_ring() -> None:
+    helpers = support()
+    helpers.move_on(0)
+    helpers.follow(6)
+    assert chain_of(helpers, 3) == [6, 2, 1, 6]
+
+
+def test_a_backup_that_heads_the_group_is_not_asked_twice_and_is_the_backup_again_later() -> None:
+    helpers = support()
+    helpers.follow(2)
+    assert chain_of(helpers, 2) == [2, 1, 2]
+    helpers.follow(1)
+    assert chain_of(helpers, 2) == [1, 2, 6]
+
+
 def test_a_silent_parent_is_spared_for_a_while_and_then_asked_again() -> None:
     helpers = support()
     assert helpers.move_on(0) == 1

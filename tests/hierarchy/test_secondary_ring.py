@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.hierarchy.layer_makers import DELAY, FAMILY, LAYERED, due, follower, give, head, passed, said
-from tests.ring.makers import MS, NEXT_EPOCH, Chain, T, following
+from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, Chain, T, following
 
 from isocast.hierarchy.secondary_ring import SecondaryRing
-from isocast.ring.effects import Effect, SecondaryReturned, SecondaryStalled, Unicast
+from isocast.ring.effects import Effect, GroupHeaded, SecondaryReturned, SecondaryStalled, Unicast
 from isocast.ring.receiver import Mode, Receiver
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NO_LIMIT, Nack, NewRing
@@ -18,7 +18,7 @@ G = 2 * len(FAMILY)
 
 
 def ring_of(machine: Receiver, below: int = NO_LIMIT) -> SecondaryRing:
-    return SecondaryRing(machine, FAMILY, LAYERED.stall_tokens, lambda: below)
+    return SecondaryRing(machine, 1, FAMILY, LAYERED.stall_tokens, lambda: below)
 
 
 def settle(ring: SecondaryRing, machine: Receiver, now: int) -> list[Effect]:
@@ -87,7 +87,7 @@ def test_what_is_below_must_hold_it_too() -> None:
     machine = follower()
     give(machine, Chain().grow(8))
     below = {"floor": 3}
-    ring = SecondaryRing(machine, FAMILY, 4, lambda: below["floor"])
+    ring = SecondaryRing(machine, 1, FAMILY, 4, lambda: below["floor"])
     assert passed(settle(ring, machine, due(8))) == [(1, 1), (5, 1)]
     below["floor"] = 6
     assert passed(settle(ring, machine, due(8))) == [(1, 4), (5, 4)]
@@ -154,7 +154,8 @@ def test_nobody_speaks_for_another() -> None:
     ring.on_token(said(5, 1, chain), due(1))
     ring.on_token(said(9, 2, chain), due(2))
     settle(ring, machine, due(3))
-    assert (ring.conflicts, ring.floor) == (2, 0)
+    assert (ring.conflicts, ring.floor) == (1, 0)
+    assert ring.snapshot().passed == ((1, 3), (5, 1))
 
 
 # Epochs
@@ -255,6 +256,19 @@ def test_a_head_that_was_away_blames_nobody_for_it() -> None:
     assert ring.floor == 0
 
 
+def test_a_site_that_gets_all_it_missed_in_one_step_blames_nobody_either() -> None:
+    machine = head()
+    ring = ring_of(machine)
+    settle(ring, machine, T(1))
+    machine.take(T(40))
+    settle(ring, machine, T(40))
+    assert machine.mode is Mode.CATCHUP
+    give(machine, Chain().grow(40))
+    machine.take(T(40) + MS)
+    assert (machine.mode, machine.held) == (Mode.NORMAL, 40)
+    assert not [effect for effect in settle(ring, machine, T(40) + MS) if isinstance(effect, SecondaryStalled)]
+
+
 def test_a_group_that_stalls_altogether_sets_no_limit() -> None:
     machine, ring, _ = grown(40)
     effects = settle(ring, machine, due(40))
@@ -270,16 +284,20 @@ def test_a_member_below_names_nobody() -> None:
     assert not [effect for effect in settle(ring, machine, due(40)) if isinstance(effect, SecondaryStalled)]
 
 
+def returned(effects: list[Effect]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, SecondaryReturned)]
+
+
 def test_one_that_returns_counts_when_it_holds_all_that_may_have_been_dropped() -> None:
     machine, ring, chain = grown(40)
     hear(ring, chain, *[number for number in range(1, 40) if number % 3 == 1])
     settle(ring, machine, due(40))
     assert (ring.snapshot().stalled, ring.floor) == ((5,), 37)
     hear(ring, chain, 20)
-    assert settle(ring, machine, due(40)) == []
+    assert not returned(settle(ring, machine, due(40)))
     assert (ring.snapshot().stalled, ring.floor) == ((5,), 37), "it is still catching up"
     hear(ring, chain, 38)
-    assert settle(ring, machine, due(40)) == [SecondaryReturned(1, 5, 38)]
+    assert returned(settle(ring, machine, due(40))) == [SecondaryReturned(1, 5, 38)]
     assert (ring.snapshot().stalled, ring.floor) == ((), 37)
 
 
@@ -289,7 +307,7 @@ def test_after_no_limit_one_that_is_in_time_again_limits_at_once_and_is_back_lat
     settle(ring, machine, due(40))
     assert ring.floor == NO_LIMIT
     hear(ring, chain, 37)
-    assert settle(ring, machine, due(40)) == []
+    assert not returned(settle(ring, machine, due(40)))
     assert (ring.snapshot().stalled, ring.floor) == ((4, 5), 37)
     give(machine, Chain().grow(46))
     hear(ring, chain, 40)
@@ -321,10 +339,95 @@ def test_who_had_stalled_comes_back_by_itself_in_a_new_epoch() -> None:
 
 def test_one_lost_token_is_no_stall_however_small_g_is() -> None:
     machine = head()
-    ring = SecondaryRing(machine, FAMILY, 1)
+    ring = SecondaryRing(machine, 1, FAMILY, 1)
     settle(ring, machine, T(1))
     chain = Chain().grow(10)
     give(machine, chain)
     hear(ring, chain, 4, 2)
     settle(ring, machine, due(7))
     assert ring.snapshot().stalled == ()
+
+
+# A ring that re-forms on its own
+
+
+def test_the_round_skips_whoever_has_stalled() -> None:
+    """Head and 4 pass every other token when 5 is silent, not every third: the inference loses nothing."""
+    machine, ring, chain = grown(40)
+    hear(ring, chain, *[number for number in range(1, 40) if number % 3 == 1])
+    settle(ring, machine, due(40))
+    assert (ring.snapshot().stalled, list(ring.order())) == ((5,), [1, 4])
+    give(machine, Chain().grow(44))
+    seen = [number for step in range(41, 45) for _, number in passed(settle(ring, machine, due(step)))]
+    assert seen == [40, 40, 42, 42, 44, 44], "to both others: the silent one may be coming back"
+    ring.on_token(said(4, 43, chain), due(44))
+    settle(ring, machine, due(44))
+    assert ring.floor == 43
+
+
+def test_a_member_skips_its_siblings_and_its_head_too_and_takes_them_back() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    settle(ring, machine, T(1))
+    chain = Chain().grow(40)
+    give(machine, chain)
+    settle(ring, machine, due(40))
+    assert (list(ring.order()), ring.head_silent) == ([4], True)
+    hear(ring, chain, 39)
+    settle(ring, machine, due(40))
+    assert (list(ring.order()), ring.head_silent) == ([1, 4], False)
+
+
+def test_a_head_is_missed_before_its_siblings_are() -> None:
+    """Patience for the head is G/4 and two cycles at least: its own head still waits for it then."""
+    machine = follower()
+    ring = SecondaryRing(machine, 1, FAMILY, 64)
+    settle(ring, machine, T(1))
+    silent = LAG + 3 + 16
+    give(machine, Chain().grow(silent - 1))
+    settle(ring, machine, due(silent))
+    assert not ring.head_silent
+    give(machine, Chain().grow(silent))
+    settle(ring, machine, due(silent))
+    assert (ring.head_silent, ring.snapshot().stalled) == (True, (1,))
+
+
+def headings(effects: list[Effect]) -> list[GroupHeaded]:
+    return [effect for effect in effects if isinstance(effect, GroupHeaded)]
+
+
+def test_a_head_says_in_each_epoch_whether_it_counts_everybody_anew() -> None:
+    machine, ring, chain = headed(40)
+    assert headings(settle(ring, machine, due(40))) == [GroupHeaded(EPOCH, 1, anew=True)]
+    ring.tally.stall(5)
+    new = following(chain)
+    machine.install(new, 40, (), T(41))
+    machine.out.clear()
+    assert headings(settle(ring, machine, T(41))) == [GroupHeaded(NEXT_EPOCH, 1, anew=False)]
+    assert ring.snapshot().stalled == (5,)
+
+
+def test_a_head_that_missed_an_epoch_counts_everybody_anew() -> None:
+    """Another headed the group meanwhile, and may have counted whom this one had given up."""
+    machine, ring, chain = headed(40)
+    settle(ring, machine, due(40))
+    ring.tally.stall(5)
+    between = NEXT_EPOCH._replace(number=9)
+    machine.install(following(chain, epoch=between)._replace(cut_epoch=NEXT_EPOCH), 40, (), T(41))
+    machine.out.clear()
+    assert headings(settle(ring, machine, T(41))) == [GroupHeaded(between, 1, anew=True)]
+    assert ring.snapshot().stalled == ()
+    assert ring.floor == 0
+
+
+def test_a_member_hears_another_head_when_a_ring_gives_it_one() -> None:
+    machine = follower()
+    ring = ring_of(machine)
+    chain = Chain().grow(3)
+    give(machine, chain)
+    ring.lead_by(2)
+    ring.on_token(said(1, 3, chain), due(3))
+    ring.on_token(said(2, 3, chain), due(3))
+    assert passed(settle(ring, machine, due(3))) == [(2, 1), (5, 1)]
+    assert (ring.conflicts, ring.snapshot().passed) == (1, ((2, 3), (4, 1)))
+    assert ring.group == 1

@@ -66,6 +66,7 @@ def new_market(
     ring: Mapping[str, object] = {},
     network: Mapping[str, object] = {},
     clock: Mapping[str, object] = {},
+    log: Mapping[str, object] = {},
 ) -> Market:
     """A market file with these nodes in a place, its keys made and every node declared new."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,6 +75,7 @@ def new_market(
         "ring": ring,
         "network": {"groups": place.group(0), "lines": place.group(16), "repairs": place.group(96), **network},
         "clock": {"bound": "1ms", "source": "configured", **clock},
+        "log": log,
     }
     for number, (name, values) in enumerate(nodes.items(), 1):
         tables[f"nodes.{name}"] = {"address": place.address(number), **values}

@@ -254,6 +254,13 @@ class Stage:
                 gauges = status.gauges
                 where = f"{gauges.epoch} {gauges.ring} {gauges.mode}"
                 lines.append(f"{name}: ready {status.ready} {status.reasons} {where}")
+                if gauges.lines_configured:
+                    reach = (
+                        f"next {gauges.next_sequence}, {gauges.sequence_gaps} gaps, {gauges.lines_heard} lines heard"
+                    )
+                    lines.append(f"{name}: {reach}, follows {gauges.line_followed}, waiting {gauges.waiting}")
+                # A log has the first alarm of its kind; here is what it says now.
+                lines += [f"{name}: {alarm.count} times: {alarm.text}" for alarm in status.alarms]
         for child in self._children():
             log = self._logs / f"{child.name}.log"
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

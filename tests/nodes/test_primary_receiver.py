@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.hierarchy.layer_makers import LAYERED, due, passed, said
-from tests.reformation.ballots import invite
+from tests.hierarchy.layer_makers import GROUPS, LAYERED, due, passed, said
+from tests.reformation.ballots import invite, join
 from tests.ring.makers import (
     EPOCH,
     MS,
@@ -26,7 +26,7 @@ from tests.ring.makers import (
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.ring.effects import Multicast, Persist, PromiseMade, RingInstalled, RingSuspected
-from isocast.ring.inputs import ControlRequested, JournalRead, TimerFired
+from isocast.ring.inputs import ControlRequested, DrainRequested, JournalRead, TimerFired
 from isocast.ring.receiver import Mode
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire.packets import (
@@ -64,6 +64,23 @@ def test_a_burst_is_taken_in_its_order() -> None:
     entry = Chain().add(message(1))
     effects = site().step(arrive(entry.token, message(1)), T(1) + MS)
     assert effects == (*completed(entry), told(2, entry))
+
+
+def test_whoever_votes_is_heard_though_the_log_does_not_have_it_in_u_yet() -> None:
+    """Else the token that added it, which some lack, would be a broken pair."""
+    machine = site(2, Chain().grow(1))
+    effects = machine.step(arrive(join(4, 2, universe=(1, 2, 3, 4)), invite()), T(2))
+    [vote] = [packet for packet in packets(effects) if isinstance(packet, Join)]
+    assert vote.heard == (4,)
+
+
+def test_an_operator_takes_a_site_off_the_ring_and_its_vote_says_so() -> None:
+    machine = site(2, Chain().grow(1))
+    effects = machine.step(DrainRequested(leaving=True), T(1) + MS)
+    assert machine.leaving
+    assert Multicast(Suspect(0, EPOCH, 2, 1, 2, Suspicion.LEAVING, EPOCH)) in effects
+    [vote] = [packet for packet in packets(machine.step(arrive(invite()), T(2))) if isinstance(packet, Join)]
+    assert vote.leaving
 
 
 def test_a_vote_in_the_same_burst_reports_what_came_before_it() -> None:
@@ -142,7 +159,7 @@ def test_a_lost_disk_is_never_forgotten() -> None:
 
 
 def headed(chain: Chain) -> PrimaryReceiver:
-    return PrimaryReceiver(1, LAYERED, secret(1), chain.state(), children=(4, 5))
+    return PrimaryReceiver(1, LAYERED, secret(1), chain.state(), groups=GROUPS)
 
 
 def reported(machine: PrimaryReceiver, now: int) -> list[tuple[int, int]]:
@@ -154,7 +171,7 @@ def reported(machine: PrimaryReceiver, now: int) -> list[tuple[int, int]]:
 def test_a_site_without_secondary_receivers_sets_no_limit() -> None:
     machine = site(1)
     assert reported(machine, T(1)) == [(NO_LIMIT, 0)]
-    assert machine.snapshot().group is None
+    assert machine.snapshot().groups == ()
     assert machine.step(arrive(said(4, 1, Chain())), T(1) + MS) == ()
 
 
@@ -164,10 +181,31 @@ def test_the_head_reports_what_its_group_holds_in_its_next_token() -> None:
     machine = headed(chain)
     effects = machine.step(arrive(said(4, 4, chain), said(5, 5, chain)), T(7) - MS)
     assert passed(effects) == [(4, 3), (5, 3)]
-    group = machine.snapshot().group
-    assert group is not None
+    [group] = machine.snapshot().groups
     assert group.floor == 3
     assert reported(machine, T(7)) == [(3, 3)]
+
+
+def test_a_site_reports_for_the_group_of_one_that_is_off_the_ring() -> None:
+    """Site 1 is off the second ring; site 2 is the backup of its group, and speaks for it in its first token there."""
+    chain = Chain().grow(2)
+    new = following(chain)
+    second = new._replace(ring=new.ring[1:], commits=new.commits[1:])
+    machine = PrimaryReceiver(2, LAYERED, secret(2), chain.state(), groups=GROUPS)
+    machine.step(TimerFired(), T(2))
+    assert machine.snapshot().groups == ()
+    machine.step(arrive(second), T(2) + MS)
+    [group] = machine.snapshot().groups
+    assert (group.group, group.members) == (1, (2, 4, 5))
+    assert reported(machine, second.start) == [(0, 0)], "nobody has spoken in this epoch: no limit would be a mistake"
+
+
+def test_an_orphan_is_in_the_snapshot() -> None:
+    chain = Chain().grow(6)
+    machine = PrimaryReceiver(3, LAYERED, secret(3), chain.state(), groups=GROUPS)
+    machine.step(arrive(said(4, 6, chain)), T(7))
+    assert machine.snapshot().orphans == ((4, 1),)
+    assert machine.receiver.group_floor == 6
 
 
 def test_until_it_knows_anything_the_head_holds_everybody_up() -> None:

@@ -18,6 +18,7 @@ from isocast.hierarchy.archive_effects import (
     GiveSnapshot,
     KeepSnapshot,
     RangeAsked,
+    RangeWithdrawn,
     ReadArchive,
     SnapshotAsked,
     TurnAway,
@@ -197,6 +198,40 @@ def test_a_door_is_closed_to_who_asks_too_much() -> None:
     assert of(machine.step(RangeAsked(C, 500, 501), NOW), TurnAway) == [TurnAway(C)]
     assert of(machine.step(SnapshotAsked(C), NOW), TurnAway) == [TurnAway(C)]
     assert of(machine.step(SnapshotAsked(OTHER), NOW), GiveSnapshot)
+
+
+SCARCE = AnswerLimits(
+    customer_rate=1, customer_burst=3, pending_max=1, quiet_ns=0, keeps_rest=False, newest_counts=True
+)
+"""A door that lets three messages go, and then one a second."""
+
+
+def test_a_customer_that_came_back_is_not_refused_for_what_its_last_life_asked() -> None:
+    machine = server(5, door=SCARCE)
+    assert of(machine.step(RangeAsked(C, 1, 3), NOW), GiveRange) != []
+    assert of(machine.step(RangeAsked(C, 1, 3), NOW), GiveRange) == [], "its share is used up"
+    effects = machine.step(RangeAsked(C, 4, 5), NOW + MS)
+    assert of(effects, TurnAway) == []
+    [given] = of(machine.step(FIRE, NOW + SECOND), GiveRange)
+    assert [packet.sequence for packet in given.packets] == [4]
+
+
+def test_a_request_that_waited_too_long_is_turned_away_at_once() -> None:
+    machine = server(5, door=SCARCE)
+    machine.step(RangeAsked(C, 1, 3), NOW)
+    machine.step(RangeAsked(C, 1, 3), NOW)
+    effects = machine.step(FIRE, NOW + 2 * SECOND)
+    assert (of(effects, TurnAway), of(effects, GiveRange)) == ([TurnAway(C)], [])
+    assert of(machine.step(FIRE, NOW + 3 * SECOND), TurnAway) == []
+
+
+def test_a_request_that_nobody_waits_for_is_not_answered() -> None:
+    machine = server(5, door=SCARCE)
+    machine.step(RangeAsked(C, 1, 3), NOW)
+    machine.step(RangeAsked(C, 1, 3), NOW)
+    machine.step(RangeWithdrawn(C), NOW + MS)
+    assert of(machine.step(FIRE, NOW + SECOND), GiveRange) == []
+    assert machine.door.accounts[C].served == 3
 
 
 def test_a_snapshot_is_the_latest_of_each_key_as_of_the_archive() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import S1, SERVER, blank, secret, settings
 
+from isocast.hierarchy.heads import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState, PrimarySource
 from isocast.nodes.reformation_server import ReformationServer, ServerState
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.inputs import TimerFired
 from isocast.simulation.host import Machine
+
+GROUPS = GroupPlan.below({4: 1, 5: 1, 6: 4}, {4: 2, 5: 2, 6: 1})
+"""Three layers below site 1."""
 
 
 def machines() -> list[Machine]:
@@ -19,10 +23,8 @@ def machines() -> list[Machine]:
         PrimaryReceiver(1, rules, secret(1), blank()),
         PrimarySource(S1, rules, OutboxState()),
         ReformationServer(SERVER, rules, 0, {}, ServerState()),
-        PrimaryReceiver(1, rules, secret(1), blank(), children=(4, 5)),
-        SecondaryReceiver(
-            4, rules, parent=1, siblings=(4, 5), backup=2, state=blank(), secret=secret(4), children=(6,)
-        ),
+        PrimaryReceiver(1, rules, secret(1), blank(), groups=GROUPS),
+        SecondaryReceiver(4, rules, groups=GROUPS, state=blank(), secret=secret(4)),
     ]
 
 

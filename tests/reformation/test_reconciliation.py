@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ring.makers import Chain, following, message
+from tests.ring.makers import NEXT_EPOCH, Chain, following, message
 
 from isocast.reformation.reconciliation import Reconciled, Reconciliation, WantedMessages, WantedTokens
 from isocast.ring.ledger import Checkpoint, Ledger
@@ -124,3 +124,164 @@ def test_a_copy_of_ours_that_differs_is_fetched_again() -> None:
     assert work_on.result() is None
     work_on.offer(message(2))
     assert work_on.result() == Reconciled(1, (chain.entries[1],))
+
+
+# Checkpoints
+
+
+def point_at(chain: Chain, count: int) -> Checkpoint:
+    point = Checkpoint(universe=(1, 2, 3))
+    for entry in chain.entries[:count]:
+        point.advance(entry)
+    return point
+
+
+def test_a_checkpoint_takes_the_place_of_the_common_prefix() -> None:
+    chain = numbered(*range(1, 9))
+    work_on = work(chain, ledger(numbered(1)))
+    assert work_on.adopt(point_at(chain, 5))
+    assert work_on.wanted() == WantedTokens(Range.TOKENS, 6, 8)
+    for entry in reversed(chain.entries[5:]):
+        work_on.offer(entry.token)
+        for data in entry.messages:
+            work_on.offer(data)
+    assert work_on.result() == Reconciled(5, tuple(chain.entries[5:]), point_at(chain, 5))
+
+
+def test_a_checkpoint_at_the_cut_needs_nothing_else() -> None:
+    chain = numbered(1, 2, 3)
+    work_on = work(chain, ledger(numbered(1)))
+    assert work_on.adopt(point_at(chain, 3))
+    assert work_on.result() == Reconciled(3, (), point_at(chain, 3))
+
+
+def test_a_checkpoint_that_the_walk_does_not_end_in_is_refused() -> None:
+    chain = numbered(*range(1, 9))
+    work_on = work(chain, ledger(numbered(1)))
+    assert work_on.adopt(replace(point_at(chain, 7), digest=bytes(16)))
+    work_on.offer(chain.entries[7].token)
+    assert not work_on.has_checkpoint
+    assert work_on.result() is None
+    assert work_on.adopt(point_at(chain, 7)), "another one may be right"
+    work_on.offer(chain.entries[7].token)
+    work_on.offer(message(8))
+    assert work_on.result() == Reconciled(7, tuple(chain.entries[7:]), point_at(chain, 7))
+
+
+def test_a_checkpoint_beyond_the_cut_is_proven_by_the_token_that_continues_it() -> None:
+    chain = numbered(1, 2, 3)
+    ring = following(chain)
+    longer = chain.enter(ring)
+    for number in range(4, 9):
+        longer.add(message(number))
+    work_on = Reconciliation(ring, ledger(numbered(1)))
+    assert work_on.adopt(point_at(longer, 6))
+    assert work_on.wanted() == WantedTokens(Range.TOKENS, 7, 38)
+    work_on.offer(longer.entries[7].token)
+    assert work_on.result() is None, "of the token after that one nothing follows"
+    work_on.offer(longer.entries[6].token)
+    assert work_on.result() == Reconciled(6, (), point_at(longer, 6), longer.entries[6].token)
+
+
+def test_a_checkpoint_beyond_the_cut_that_is_not_continued_is_refused() -> None:
+    chain = numbered(1, 2, 3)
+    ring = following(chain)
+    longer = chain.enter(ring)
+    for number in range(4, 9):
+        longer.add(message(number))
+    work_on = Reconciliation(ring, ledger(numbered(1)))
+    assert work_on.adopt(replace(point_at(longer, 6), digest=bytes(16)))
+    work_on.offer(longer.entries[6].token)
+    assert not work_on.has_checkpoint
+
+
+def test_absurd_checkpoints_are_refused() -> None:
+    chain = numbered(*range(1, 9))
+    work_on = work(chain, ledger(numbered(1, 2, 3)))
+    assert not work_on.adopt(point_at(chain, 3)), "not ahead of what is held"
+    assert not work_on.adopt(replace(point_at(chain, 5), universe=())), "a log without U"
+    assert not work_on.adopt(replace(point_at(chain, 5), epoch=NEXT_EPOCH)), "below the cut, of an epoch after it"
+    assert not work_on.adopt(replace(point_at(chain, 8), token_number=9)), "beyond the cut, of an epoch before it"
+    assert not work(chain, ledger(chain)).adopt(point_at(chain, 8)), "nothing is lacking"
+
+
+def test_what_the_chain_does_not_prove_the_ring_tells() -> None:
+    """U is in no token: a checkpoint whose U does not lead to the ring's is refused."""
+    chain = numbered(1, 2, 3)
+    work_on = work(chain, ledger(numbered(1)))
+    assert work_on.adopt(replace(point_at(chain, 3), universe=(1, 2)))
+    assert work_on.result() is None
+    assert not work_on.has_checkpoint
+
+
+def test_a_log_that_shares_nothing_with_the_cut_needs_a_checkpoint() -> None:
+    """Another history was released and has left memory: only where rings without a majority are allowed."""
+    alive, stale = numbered(1, 2, 3), Chain()
+    for _ in range(5):
+        stale.add()
+    own = ledger(stale)
+    own.collect(4)
+    work_on = work(alive, own)
+    assert work_on.lost
+    assert work_on.above == -1
+    assert work_on.adopt(point_at(alive, 3)), "though it lies below what is held"
+    assert work_on.result() == Reconciled(3, (), point_at(alive, 3))
+
+
+def test_what_the_walk_has_passed_of_a_history_that_lost_keeps_no_checkpoint_out() -> None:
+    """The holders have let go what lies below the point that the walk has reached, and their checkpoint is there."""
+    alive, stale = numbered(*range(1, 9)), Chain()
+    for _ in range(7):
+        stale.add()
+    work_on = work(alive, ledger(stale))
+    for entry in reversed(alive.entries[5:]):
+        work_on.offer(entry.token)
+    assert not work_on.lost
+    assert work_on.above == -1
+    assert work_on.adopt(point_at(alive, 5)), "though it lies below what is held"
+    assert work_on.parted == 5
+
+
+def test_a_log_that_was_never_begun_needs_a_checkpoint() -> None:
+    """U as of the first token is known to those who founded the market, not to a file that has changed since."""
+    chain = numbered(1, 2, 3)
+    work_on = Reconciliation(following(chain), Ledger(OrderRule.ARRIVAL, 8, Checkpoint()))
+    assert work_on.lost
+    for entry in chain.entries:
+        work_on.offer(entry.token)
+        for data in entry.messages:
+            work_on.offer(data)
+    assert work_on.result() is None
+    assert work_on.adopt(point_at(chain, 0)), "a log that has just begun is one too"
+    assert work_on.result() == Reconciled(0, tuple(chain.entries), point_at(chain, 0))
+
+
+def test_a_site_that_is_merely_behind_is_not_lost() -> None:
+    work_on = work(numbered(*range(1, 9)), ledger(numbered(1, 2)))
+    assert not work_on.lost
+    assert work_on.above == 2
+
+
+def test_a_checkpoint_within_a_history_that_is_to_be_cut_helps() -> None:
+    """The site holds a token of that number, and another one: how far the two agree nobody can tell any more."""
+    alive, stale = numbered(1, 2, 3), numbered(1)
+    stale.add()
+    work_on = work(alive, ledger(stale))
+    work_on.offer(alive.entries[2].token)
+    assert work_on.above == -1
+    assert work_on.adopt(point_at(alive, 2))
+    work_on.offer(message(3))
+    assert work_on.result() == Reconciled(2, tuple(alive.entries[2:]), point_at(alive, 2))
+
+
+def test_a_checkpoint_helps_when_the_messages_behind_the_common_prefix_are_gone() -> None:
+    """The tokens came in time and proved the chain down to what this site holds; their messages did not."""
+    chain = numbered(*range(1, 7))
+    work_on = work(chain, ledger(numbered(1)))
+    for entry in reversed(chain.entries[1:]):
+        work_on.offer(entry.token)
+    assert work_on.above == 1
+    assert not work_on.adopt(point_at(chain, 1))
+    assert work_on.adopt(point_at(chain, 5))
+    work_on.offer(message(6))
+    assert work_on.result() == Reconciled(5, tuple(chain.entries[5:]), point_at(chain, 5))

@@ -20,7 +20,8 @@ from tests.ring.makers import (
     settings,
 )
 
-from isocast.reformation.server import CLOCK_BAR_CYCLES, PLANNED_CYCLES, ReformationServer, ServerState
+from isocast.reformation.judging import CLOCK_BAR_CYCLES, PLANNED_CYCLES
+from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
@@ -313,6 +314,26 @@ def test_a_majority_is_given_a_grace() -> None:
     server.wake()
     assert server.machine.next_deadline() == asked + GRACE
     assert sorted(ring_in(server.wake()).ring) == [1, 2]
+
+
+def test_a_broken_pair_is_asked_once_more_and_the_new_token_stays_within_its_bound() -> None:
+    """Protocol §5: from the start of a ballot to the first new token at most 4δ_N+grace+τ_t+2ε, slow votes included."""
+    server = Server()
+    server.call()
+    began = server.now
+    arrive_at = began + 2 * TIMING.detect_ns
+    while server.machine.next_deadline() < arrive_at:
+        server.wake()
+    server.now = arrive_at
+    assert server.hear(join(1, 5, heard=(2,)), join(2, 5, heard=(1, 3)), join(3, 5, heard=(2,))) == []
+    said: list[Effect] = []
+    while server.stage == INVITING:
+        said = server.wake()
+        if server.now == arrive_at + GRACE:
+            assert said == [Multicast(CALL)]
+    ring = ring_in(said)
+    assert len(ring.ring) == 2
+    assert ring.start - began <= TIMING.reformation_ns
 
 
 def test_a_minority_decides_nothing() -> None:

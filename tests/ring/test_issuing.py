@@ -247,7 +247,7 @@ def test_an_operators_mark_travels_in_the_next_token_once() -> None:
     machine.request_control(MARK)
     [token] = issued(machine, T(1))
     assert token.control == (MARK,)
-    assert machine.issuer.control == []
+    assert machine.membership.waiting == []
 
 
 def test_u_changes_only_on_top_of_a_certified_token_of_the_epoch() -> None:
@@ -257,7 +257,7 @@ def test_u_changes_only_on_top_of_a_certified_token_of_the_epoch() -> None:
     machine.request_control(MARK)
     [token] = issued(machine, T(4))
     assert token.control == (MARK,)
-    assert machine.issuer.control == [ADD4]
+    assert machine.membership.waiting == [ADD4]
 
 
 def test_u_changes_by_one_site_at_a_time() -> None:
@@ -266,7 +266,7 @@ def test_u_changes_by_one_site_at_a_time() -> None:
     machine.request_control(ADD5)
     [token] = issued(machine, T(4))
     assert token.control == (ADD4,)
-    assert (machine.issuer.control, machine.ledger.universe) == ([ADD5], (1, 2, 3, 4))
+    assert (machine.membership.waiting, machine.ledger.universe) == ([ADD5], (1, 2, 3, 4))
 
 
 def test_the_next_change_waits_until_the_last_is_certified_by_the_old_u() -> None:

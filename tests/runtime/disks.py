@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import strategies as st
 from tests.ring.makers import PERIOD, S1, S2, SERVER, Chain, following, founding
 
-from isocast.ring.effects import EntryAppended, PromiseMade, Record, RingInstalled
+from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, RingInstalled
 from isocast.ring.entries import LogEntry
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.schedule import Schedule
@@ -20,7 +20,7 @@ from isocast.runtime.site_store import SiteStore, open_site_store
 from isocast.runtime.store_marker import StoreIdentity
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import Data
+from isocast.wire.packets import Data, NewRing
 
 __all__ = [
     "ENTRY",
@@ -115,22 +115,38 @@ class Author:
         return self.chain.add(*[self.message((S1, S2)[place % 2], place // 2) for place in range(messages)])
 
     def record(self, step: Step) -> Record:
-        """Of ("entry", messages, _), ("promise", ahead, _) or ("ring", tokens cut off, new entries)."""
+        """Of ("entry", messages, _), ("promise", ahead, _), ("ring", tokens cut off, new entries).
+
+        Or ("taken", tokens missed, new entries): a checkpoint ahead of the log; with new entries a ring comes with it.
+        """
         kind, one, two = step
         if kind == "entry":
             return EntryAppended(self.entry(one))
         if kind == "promise":
             self.ballot += one + 1
             return PromiseMade(Epoch(self.ballot, SERVER))
+        if kind == "taken":
+            return self._taken(one, two)
         keep = max(self.floor, self.chain.head.token_number - one)
-        self.ballot += 1
         self._cut(keep)
         suffix = tuple([self.entry(place + 1) for place in range(two)])
+        return RingInstalled(self._ring(), keep, suffix)
+
+    def _taken(self, missed: int, more: int) -> LogReplaced:
+        for _ in range(missed + 1):
+            self.entry(2)
+        point = self.chain.head.copy()
+        self.floor = point.token_number
+        suffix = tuple([self.entry(place + 1) for place in range(more)])
+        return LogReplaced(point, self._ring() if more else None, suffix)
+
+    def _ring(self) -> NewRing:
+        self.ballot += 1
         epoch = Epoch(self.ballot, SERVER)
         start = self.chain.schedule.instant(self.chain.head.token_number + 5)
         ring = following(self.chain, start=start, epoch=epoch)
         self.chain = self.chain.enter(ring)
-        return RingInstalled(ring, keep, suffix)
+        return ring
 
     def _cut(self, keep: int) -> None:
         """As another site's log would go on from a token of ours: with other messages in it."""
@@ -148,6 +164,9 @@ def folded(state: SiteState, records: Iterable[Record], floor: int) -> SiteState
         state.apply(record)
     while state.checkpoint.token_number < floor:
         state.checkpoint.advance(state.entries.pop(state.checkpoint.token_number + 1))
+    # How far the site has released is the journal's to say.
+    state.released = state.offset = state.skip_below = 0
+    state.next_sequence = 1
     return state
 
 
@@ -158,6 +177,7 @@ def site_steps() -> st.SearchStrategy[list[Step]]:
             st.tuples(st.just("entry"), st.integers(0, 5), st.just(0)),
             st.tuples(st.just("promise"), st.integers(0, 2), st.just(0)),
             st.tuples(st.just("ring"), st.integers(0, 4), st.integers(0, 3)),
+            st.tuples(st.just("taken"), st.integers(0, 9), st.integers(0, 2)),
             st.tuples(st.just("collect"), st.integers(0, 3), st.just(0)),
             st.tuples(st.just("close"), st.just(0), st.just(0)),
             st.tuples(st.just("kill"), st.just(0), st.just(0)),

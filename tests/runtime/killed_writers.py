@@ -55,7 +55,7 @@ def site_groups(count: int, random: Random) -> list[Group]:
     for _ in range(count):
         steps: list[Step] = []
         for _ in range(random.choice([1, 1, 1, 3])):
-            kind = random.choice(["entry", "entry", "entry", "large", "promise", "ring"])
+            kind = random.choice(["entry", "entry", "entry", "large", "promise", "ring", "taken"])
             if kind == "large":
                 # More messages than one writev takes, so that a kill may come between two of them.
                 steps.append(("entry", random.randint(1_100, 1_500), 0))

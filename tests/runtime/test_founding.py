@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.markets import market_of
 
 from isocast.runtime import founding
-from isocast.runtime.founding import begun, found_market, found_node, insist_on_past, is_new
+from isocast.runtime.founding import begun, found_market, found_node, insist_on_past, is_new, join_node, joins
 from isocast.runtime.market import Market
 from isocast.terms.errors import ConfigurationError
 
@@ -21,6 +21,15 @@ def test_a_market_of_which_nothing_exists_is_founded_once(market: Market) -> Non
     assert all(is_new(market.directory_of(name)) for name in market.by_name)
     assert not found_market(market)
     assert sorted(path.name for path in market.data_directory.iterdir()) == sorted(market.by_name)
+
+
+def test_a_place_that_is_kept_for_a_program_is_not_declared(tmp_path: Path) -> None:
+    """It has no disk, so the word would lie there for ever."""
+    desk = {"role": "customer", "lines": ["a", "b"], "start": False}
+    market = market_of({"data": str(tmp_path / "data"), "nodes.desk": desk})
+    assert found_market(market)
+    assert not market.directory_of("desk").exists()
+    assert is_new(market.directory_of("bank"))
 
 
 def test_an_empty_directory_is_as_good_as_none(market: Market) -> None:
@@ -103,3 +112,39 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         found_market(market)
     with pytest.raises(ConfigurationError, match="a: cannot be written: Not a directory"):
         found_node(market, "a")
+
+
+# Joining a market that runs
+
+
+def test_a_node_that_joins_is_declared_and_refused_once_it_has_run(market: Market) -> None:
+    join_node(market, "a")
+    join_node(market, "a")
+    directory = market.directory_of("a")
+    assert (is_new(directory), joins(directory)) == (True, True)
+    insist_on_past(market, market.node("a"))
+    begun(directory)
+    assert not is_new(directory)
+    (directory / "log").mkdir()
+    with pytest.raises(ConfigurationError, match="has run before: start it without --join"):
+        join_node(market, "a")
+
+
+def test_founding_and_joining_are_not_both_said(market: Market) -> None:
+    join_node(market, "a")
+    with pytest.raises(ConfigurationError, match=r"declared with the other of --new and --join: remove .*joins first"):
+        found_node(market, "a")
+    found_node(market, "b")
+    assert not joins(market.directory_of("b"))
+    with pytest.raises(ConfigurationError, match="declared with the other"):
+        join_node(market, "b")
+
+
+@pytest.mark.parametrize("name,advised", [("a", True), ("x", False)])
+def test_a_node_without_data_is_told_all_that_it_may_be(market: Market, name: str, *, advised: bool) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        insist_on_past(market, market.node(name))
+    said = str(caught.value)
+    assert "start it with --new, or with --join if the market runs already" in said
+    assert "its data was lost" in said
+    assert ("isocast ring remove a, isocast ring add NAME" in said) is advised

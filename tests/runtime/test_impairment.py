@@ -193,3 +193,21 @@ def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
 def test_a_negative_delay_is_refused() -> None:
     with pytest.raises(LocalProtocolError):
         Impairment({1: -1}).admit([frame(1)], 0)
+
+
+def test_a_sender_that_is_cut_off_is_not_heard_and_counted_as_lost_until_it_heals() -> None:
+    impairment = Impairment(DELAYS)
+    impairment.admit([frame(1, 0), frame(2, 0)], 0)
+    impairment.cut([1])
+    impairment.admit([frame(1, 1), frame(2, 1), frame(1, 2)], SECOND)
+    impairment.cut([])
+    impairment.admit([frame(1, 3)], 2 * SECOND)
+    assert impairment.due(3 * SECOND) == [frame(1, 0), frame(2, 0), frame(2, 1), frame(1, 3)]
+    assert impairment.lost == 2
+
+
+def test_a_source_is_cut_off_whatever_its_incarnation() -> None:
+    impairment = Impairment(DELAYS)
+    impairment.cut([source_id(1)])
+    impairment.admit([frame(source_id(1, 77), 1), frame(source_id(2, 77), 2)], 0)
+    assert impairment.due(SECOND) == [frame(source_id(2, 77), 2)]

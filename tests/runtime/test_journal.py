@@ -113,6 +113,14 @@ def test_the_position_is_what_the_simulated_disk_says(tmp_path: Path) -> None:
     assert view.messages() == [(log.messages[1].sender, 2, log.messages[1].digest, log.messages[1].payload)]
 
 
+@pytest.mark.parametrize("uncertified", [False, True])
+def test_a_block_says_whether_a_majority_stood_behind_it(tmp_path: Path, uncertified: bool) -> None:  # noqa: FBT001
+    log = entry(3, 1)
+    with journal(tmp_path) as opened:
+        opened.append(released_block(Release(log.token.epoch, log, 8, log.messages, 90, uncertified), 95, 5))
+    assert [view.header.uncertified for view in read_blocks(tmp_path)] == [uncertified]
+
+
 def test_opened_payloads_are_kept_and_the_digest_is_the_rings() -> None:
     log = entry(3, 1)
     release = Release(log.token.epoch, log, 8, log.messages, due=90)

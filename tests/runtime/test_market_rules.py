@@ -3,7 +3,9 @@
 import pytest
 from tests.runtime.markets import fault_of, faults_of, market_of
 
+from isocast.ring.settings import StartPolicy
 from isocast.runtime.market_rules import slowest_pair
+from isocast.terms.instants import SECOND
 
 
 def test_a_ring_needs_two_and_somebody_who_forms_it() -> None:
@@ -100,3 +102,21 @@ def test_the_slowest_pair_is_one_of_the_core() -> None:
     delay, sender, listener = slowest_pair(market)
     assert (sender, listener) == ("floor", "b")
     assert 1_700_000 < delay < 1_750_000
+
+
+def test_a_ring_starts_with_a_majority_unless_the_market_says_otherwise() -> None:
+    rules = market_of({}).ring_settings()
+    assert (rules.policy, rules.patience_ns) == (StartPolicy.MAJORITY, 2 * rules.timing.reformation_ns)
+    available = market_of({"ring.policy": "availability", "ring.start_wait": "5s"}).ring_settings()
+    assert (available.policy, available.patience_ns) == (StartPolicy.AVAILABILITY, 5 * SECOND)
+
+
+@pytest.mark.parametrize("gate", ["timed", "next", "total"])
+def test_availability_goes_with_the_gate_that_knows_what_a_majority_holds(gate: str) -> None:
+    key, rule = fault_of({"ring.policy": "availability", "timing.gate": gate})
+    assert key == "ring.policy"
+    assert 'gate = "majority" only' in rule
+
+
+def test_nobody_waits_no_time_for_a_majority() -> None:
+    assert fault_of({"ring.policy": "availability", "ring.start_wait": "0s"})[0] == "ring.start_wait"

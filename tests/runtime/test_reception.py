@@ -12,7 +12,7 @@ from tests.wire.samples import DATA, KEYS, SAMPLES, SITE, SOURCE, STRIPE, Shared
 from isocast.runtime.counters import Channel, NodeCounters, packet_slot
 from isocast.runtime.reception import Reception
 from isocast.wire.codec import NO_KEYS, Keys, Kind, encode
-from isocast.wire.frame import tag_of
+from isocast.wire.frame import VERSION, tag_of
 from isocast.wire.limits import TAG_BYTES
 from isocast.wire.packets import Data
 
@@ -59,7 +59,7 @@ def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: Kind) -> N
         (TOKEN[:39], "malformed"),
         (b"XX" + FRAMES[Kind.RECEIPT][2:], "malformed"),
         (b"XX" + TOKEN[2:], "malformed"),
-        (TOKEN[:2] + b"\x02" + TOKEN[3:], "malformed"),
+        (TOKEN[:2] + bytes([VERSION + 1]) + TOKEN[3:], "malformed"),
         (TOKEN[:3] + b"\xff" + TOKEN[4:], "malformed"),
         (TOKEN + bytes(2_000), "malformed"),
         (flipped(TOKEN, 6), "malformed"),

@@ -29,9 +29,10 @@ def runs(draw: st.DrawFn) -> list[list[Released]]:
     """Consecutive messages of some tokens, cut into deliveries anywhere."""
     sequence, token, found = draw(st.integers(1, 50)), draw(st.integers(1, 9)), []
     for size in draw(st.lists(st.integers(1, 5), min_size=1, max_size=6)):
+        uncertified = draw(st.booleans())
         for _ in range(size):
             payload = draw(st.sampled_from([b"", EVENT, EVENT * 3, b"opaque"]))
-            found.append(released(sequence, token, payload))
+            found.append(released(sequence, token, payload)._replace(uncertified=uncertified))
             sequence += 1
         token += draw(st.integers(1, 3))
     cuts = sorted(draw(st.sets(st.integers(1, len(found)))))

@@ -66,7 +66,7 @@ def test_after_any_restart_the_state_is_what_the_records_say(steps: list[Step]) 
 @given(site_steps())
 def test_groups_and_single_records_leave_the_same_state(steps: list[Step]) -> None:
     author = Author()
-    records = written(author, *[step for step in steps if step[0] in ("entry", "promise", "ring")])
+    records = written(author, *[step for step in steps if step[0] in ("entry", "promise", "ring", "taken")])
     with quick_directory() as name:
         with open_site(Path(name) / "a") as store:
             store.append_many(records)
@@ -120,7 +120,8 @@ def test_old_segments_go_when_everything_in_them_is_stable(tmp_path: Path) -> No
         for number in range(1, 400):
             store.append(author.record(ENTRY))
             store.collected(number - 3)
-        assert len(segment_paths(tmp_path)) == SMALL.keep_segments
+        assert len(segment_paths(tmp_path)) <= SMALL.keep_segments + 1
+        assert store.first <= 399 - 16, "whoever takes a checkpoint over needs what came after it"
         assert store.counters.segments_removed > 10
         assert 1 < store.first <= 397
         assert store.read(store.first, 396) == tuple(author.chain.entries[store.first - 1 : 396])
@@ -167,8 +168,31 @@ def test_the_log_begins_where_the_journal_ends(tmp_path: Path) -> None:
     ) as store:
         assert store.state.checkpoint.token_number < first.token_number
         assert max(store.state.entries) == 59
-    with pytest.raises(StoreError, match="the journal ends before sequence 1 and this log begins with"):
-        open_site_store(tmp_path, SITE, blank_site, SMALL, next_sequence=1, boot="boot 1")
+        assert store.refill == 0
+    with open_site_store(tmp_path, SITE, blank_site, SMALL, next_sequence=1, boot="boot 1") as store:
+        point = store.state.checkpoint
+        assert store.refill == point.next_sequence > 1, "what the journal lacks has left the log too"
+        assert point.token_number + 1 >= store.first
+        assert max(store.state.entries) == 59, "the promises are whole: the site votes as before"
+
+
+def test_a_log_that_does_not_hold_what_the_site_released_has_forgotten(tmp_path: Path) -> None:
+    """An older copy of the directory, or a log that somebody cut back: its promises are as old, and no marker tells."""
+    author = Author()
+    with open_site(tmp_path) as store:
+        for _ in range(5):
+            store.append(author.record(ENTRY))
+
+    def opened(released_token: int, *, votes: bool = True) -> bool:
+        with open_site_store(
+            tmp_path, SITE, blank_site, SMALL, votes=votes, released_token=released_token, boot="boot 1"
+        ) as store:
+            return store.forgot
+
+    assert not opened(5)
+    assert not opened(6, votes=False), "a secondary receiver promised nothing"
+    assert opened(6)
+    assert opened(5), "that never ends"
 
 
 def test_tokens_without_messages_are_not_missed_in_the_journal(tmp_path: Path) -> None:

@@ -172,6 +172,22 @@ def test_bad_input_is_not_tried_again() -> None:
     assert supervised(work)[-1] == ("london", ChildState.REFUSED)
 
 
+def test_what_refused_its_input_is_started_again_when_somebody_asks_for_it(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+
+    async def work(supervisor: Supervisor, _: Told) -> None:
+        child = await supervisor.start("london", shell(f"test -e {mended} || exit 2; sleep 60"))
+        await eventually(lambda: child.state is ChildState.REFUSED)
+        mended.touch()
+        supervisor.start_again("london")
+        await eventually(lambda: child.starts == 2 and child.pid is not None)
+        supervisor.start_again("london")
+        await asyncio.sleep(0.05)
+        assert child.starts == 2, "one that runs is left alone"
+
+    supervised(work)
+
+
 def test_without_restarts_what_ended_stays_down() -> None:
     async def work(supervisor: Supervisor, _: Told) -> None:
         child = await supervisor.start("london", shell("exit 1"))

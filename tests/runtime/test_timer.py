@@ -203,6 +203,16 @@ def test_an_offset_clock_rings_by_its_own_time() -> None:
     assert stage.heard == ["rang"]
 
 
+def test_an_alarm_that_is_set_follows_a_clock_that_is_set() -> None:
+    stage = Stage(offset_ns=0)
+    stage.alarm.set(2_000)
+    stage.alarm.follow(500)
+    assert stage.bell.armed[-1] == 1_500
+    stage.now = 1_500
+    stage.bell.ring()
+    assert stage.heard == ["rang"]
+
+
 # ---- what the kernel says when somebody sets the clock
 
 

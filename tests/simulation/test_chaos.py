@@ -8,8 +8,10 @@ import pytest
 
 from isocast.simulation.chaos import chaos
 from isocast.simulation.fault_keys import FAULT_KINDS
+from isocast.simulation.layers import Layers
 from isocast.simulation.scenario import scenario_from_mapping
 
+CHANGES = ("drain", "add", "remove", "force")
 WORLDS: list[dict[str, Any]] = [chaos(seed) for seed in range(1, 301)]
 
 
@@ -58,7 +60,8 @@ def test_faults_hit_secondary_receivers_too() -> None:
         for site in [*fault.get("sites", ()), *[site for group in fault.get("groups", ()) for site in group]]
         if isinstance(site, int) and site > world["receivers"]
     }
-    assert hit == {"crash", "pause", "isolate", "one-way", "partition", "clock-step"}
+    # Sites that are added later have higher numbers too.
+    assert hit - {"add"} == {"crash", "pause", "isolate", "one-way", "partition", "clock-step"}
 
 
 def test_a_calm_world_stays_calm_with_secondary_receivers() -> None:
@@ -71,8 +74,48 @@ def test_some_worlds_are_calm() -> None:
 
 
 def test_every_fault_ends_so_that_all_must_come_right() -> None:
+    """Whoever is down for good is taken out of U, by an operator or by force; whoever drains for good restarts."""
     for world in WORLDS:
-        assert all("until" in fault for fault in world["faults"])
+        faults = world["faults"]
+        removed = {site for fault in faults if fault["kind"] == "remove" for site in fault["sites"]}
+        forced = [set(fault["sites"]) for fault in faults if fault["kind"] == "force"]
+        crashed = {site for fault in faults if fault["kind"] == "crash" for site in fault["sites"]}
+        for fault in faults:
+            hit = set(fault.get("sites", ()))
+            ends = "until" in fault or fault["kind"] in ("add", "remove", "force")
+            gone = fault["kind"] == "crash" and (hit <= removed or any(not hit & left for left in forced))
+            assert ends or gone or (fault["kind"] == "drain" and hit <= crashed)
+
+
+CHANGED = [world for world in WORLDS if {fault["kind"] for fault in world["faults"]} & set(CHANGES)]
+AVAILABLE = [world for world in WORLDS if world.get("policy") == "availability"]
+
+
+def test_a_quarter_of_the_worlds_has_an_operator_and_some_go_on_without_a_majority() -> None:
+    assert 0.2 < len(CHANGED) / len(WORLDS) < 0.4
+    assert 0.02 < len(AVAILABLE) / len(WORLDS) < 0.1
+    assert [world for world in AVAILABLE if world in CHANGED]
+
+
+def test_planned_changes_meet_all_other_faults() -> None:
+    kinds = {fault["kind"] for world in CHANGED for fault in world["faults"]}
+    assert kinds == set(FAULT_KINDS) - {"restart"}
+
+
+def test_a_site_that_is_added_has_a_number_that_nobody_had() -> None:
+    for world in CHANGED:
+        tree = Layers(world["receivers"], world.get("secondaries", 0), world.get("layers", 1))
+        added = [site for fault in world["faults"] if fault["kind"] == "add" for site in fault["sites"]]
+        assert len(set(added)) == len(added)
+        assert all(site > tree.receivers + len(tree.secondary_sites) for site in added)
+
+
+def test_at_least_a_majority_is_left_of_whom_nobody_takes_out() -> None:
+    for world in CHANGED:
+        out = {site for fault in world["faults"] if fault["kind"] == "remove" for site in fault["sites"]}
+        disks = [fault["sites"] for fault in world["faults"] if fault.get("disk") == "lost"]
+        lost = {site for sites in disks for site in sites if isinstance(site, int)}
+        assert len(out | lost) <= (world["receivers"] - 1) // 2
 
 
 def test_never_so_many_disks_are_lost_that_no_majority_remembers() -> None:
@@ -85,3 +128,20 @@ def test_never_so_many_disks_are_lost_that_no_majority_remembers() -> None:
             if isinstance(site, int)
         }
         assert len(lost) <= (world["receivers"] - 1) // 2
+
+
+def crashed_together(world: dict[str, Any]) -> list[set[int]]:
+    return [set(fault["sites"]) for fault in world["faults"] if fault["kind"] == "crash"]
+
+
+def test_heads_are_lost_alone_with_their_backups_and_below_the_ring() -> None:
+    heads = backups = below = cut_off = 0
+    for world in LAYERED:
+        tree = Layers(world["receivers"], world["secondaries"], world["layers"])
+        for parent, child in {(tree.parent(site), site) for site in tree.secondary_sites}:
+            together = crashed_together(world)
+            heads += {parent} in together
+            backups += {parent, tree.backup(child)} in together
+            below += {parent} in together and tree.depth(parent) > 0
+            cut_off += any(fault.get("groups", [[]])[0] == [parent] for fault in world["faults"])
+    assert min(heads, backups, below, cut_off) > 0

@@ -34,6 +34,7 @@ def test_a_mutant_changes_no_more_than_one_role(name: str) -> None:
         build.source is not PRODUCT.source,
         build.server is not PRODUCT.server,
         build.secondary is not PRODUCT.secondary,
+        build.groups is not PRODUCT.groups,
         build.remembers_nothing,
     ]
     assert sum(changed) == 1

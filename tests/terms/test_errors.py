@@ -4,6 +4,7 @@ import pickle
 
 from isocast.terms.errors import (
     ConfigurationError,
+    FeedError,
     IsocastError,
     JournalError,
     JournalFull,
@@ -33,3 +34,11 @@ def test_errors_of_journals_name_their_place_and_pass_between_processes() -> Non
     full = pickle.loads(pickle.dumps(JournalFull("a.isoj", "no space")))  # noqa: S301
     assert (type(full), str(full)) == (JournalFull, "a.isoj: no space")
     assert not isinstance(full, JournalError), "an alarm and a stop, not a corruption"
+
+
+def test_errors_of_feeds_name_their_place_and_pass_between_processes() -> None:
+    error = FeedError("day.itch", "unknown-type", 64)
+    assert str(error) == "day.itch: byte 64: unknown-type"
+    assert str(FeedError("day.itch", "is empty")) == "day.itch: is empty"
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  what was pickled one line above
+    assert (type(again), str(again), again.offset) == (FeedError, str(error), 64)

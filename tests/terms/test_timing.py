@@ -161,3 +161,11 @@ def test_nack_sets_partition_everybody_but_the_sender(size: int) -> None:
         for sender in range(size):
             sites = [site for group in formulas.nack_sets(size, sets, sender) for site in group]
             assert sorted(sites) == [site for site in range(size) if site != sender]
+
+
+def test_where_nothing_is_lost_no_term_speaks_of_it() -> None:
+    timing = Timing(detect_ns=150 * MILLISECOND)
+    without, lossy = (formulas.latency(timing, 50 * MILLISECOND, loss) for loss in (0.0, 0.25))
+    assert without.symbols == "d+τ_t/2+Δ_A"
+    assert "·0/1" not in without.numbers
+    assert lossy.symbols == "d+τ_t/2+τ_t·p/(1-p)+Δ_A"

@@ -10,8 +10,8 @@ from zlib import crc32
 
 from tests.wire.journal_samples import segment
 from tests.wire.journal_vector import RELEASED
+from tests.wire.mutations import accepts
 
-from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -28,12 +28,7 @@ def examine(data: bytes) -> bool:
 
     What is accepted must be what the writer writes: every segment has one spelling.
     """
-    way = WAYS_IN[data[0] % len(WAYS_IN)] if data else _raw
-    try:
-        way(data[1:])
-    except RemoteProtocolError:
-        return False
-    return True
+    return accepts(WAYS_IN, data)
 
 
 def _raw(data: bytes) -> None:

@@ -40,13 +40,20 @@ MESSAGES: st.SearchStrategy[DoorMessage] = st.one_of(
         Publish,
         st.lists(st.tuples(st.binary(min_size=1, max_size=64), st.binary(max_size=200)), max_size=5).map(tuple),
     ),
-    st.builds(Accepted, st.lists(st.builds(Label, U64, U64), max_size=5).map(tuple)),
+    st.lists(st.tuples(st.builds(Label, U64, U64), st.booleans()), max_size=5).map(
+        lambda pairs: Accepted(tuple([label for label, _ in pairs]), sum([old for _, old in pairs]))
+    ),
     st.builds(RangeWanted, U64, U64),
     st.builds(Block, st.binary(max_size=100)),
     st.builds(End, U64, U64),
     st.just(SnapshotWanted()),
     st.builds(Snapshot, U64, st.binary(max_size=100)),
 )
+
+
+def test_no_more_can_be_repeated_than_there_are() -> None:
+    with pytest.raises(RemoteProtocolError, match="more repeated than there are"):
+        decode_message(encode_message(Accepted((Label(1, 1),), 2)))
 
 
 @given(message=MESSAGES)

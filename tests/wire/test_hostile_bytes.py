@@ -1,11 +1,10 @@
 """Whatever the bytes: a packet that keeps every rule, or RemoteProtocolError."""
 
-from random import Random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.hostile import WAYS_IN, examine, seeds
+from tests.wire.mutations import mutated
 from tests.wire.strategies import packets
 
 from isocast.wire.codec import encode
@@ -42,15 +41,5 @@ def test_patched_packets_behind_a_right_tag(packet: Packet, bit: int, data: st.D
 
 def test_many_mutations_of_every_seed() -> None:
     """The same as the fuzz target does, for a few seconds: numbers at their limits are the likely mistakes."""
-    random = Random(20)
-    starts = seeds()
-    edges = (b"\0", b"\xff", b"\1", b"\x7f", b"\x80", b"\xff\xff", b"\0\1", b"\xff" * 4, b"\0" * 8, b"\xff" * 8)
-    accepted = 0
-    for _ in range(_MUTATIONS):
-        raw = bytearray(random.choice(starts))
-        for _ in range(random.randint(1, 3)):
-            at = random.randrange(1, len(raw) + 1)
-            edge = random.choice(edges)
-            raw[at : at + random.choice((0, len(edge), len(edge), random.randrange(20)))] = edge
-        accepted += examine(bytes(raw))
+    accepted = sum([examine(raw) for raw in mutated(seeds(), _MUTATIONS, 20)])
     assert 0 < accepted < _MUTATIONS

@@ -130,7 +130,7 @@ def test_half_a_block_header_is_refused(length: int) -> None:
 @pytest.mark.parametrize(
     "change, rule",
     [
-        ({"flags": 1}, "flags"),
+        ({"flags": 4}, "flags"),
         ({"messages": 0}, "0 messages"),
         ({"messages": 4}, "4 messages"),
         ({"token_count": 65_536}, "65536"),

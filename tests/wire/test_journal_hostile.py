@@ -1,11 +1,12 @@
 """Whatever the bytes: a segment that keeps every rule, or RemoteProtocolError."""
 
-from random import Random
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.hostile_journal import WAYS_IN, examine, seeds
+from tests.wire.mutations import mutated
 
 _MUTATIONS = 20_000
 
@@ -29,16 +30,6 @@ def test_patched_seeds(seed: bytes, at: int, patch: bytes, cut: int) -> None:
 
 def test_many_mutations_of_every_seed() -> None:
     """The same as the fuzz target does, for a few seconds: numbers at their limits are the likely mistakes."""
-    random = Random(7)
-    starts = seeds()
-    edges = (b"\0", b"\xff", b"\1", b"\x7f", b"\x80", b"\xff\xff", b"\0\1", b"\xff" * 4, b"\0" * 8, b"\xff" * 8)
-    accepted = 0
-    for _ in range(_MUTATIONS):
-        raw = bytearray(random.choice(starts))
-        for _ in range(random.randint(1, 3)):
-            at = random.randrange(1, len(raw) + 1)
-            edge = random.choice(edges)
-            raw[at : at + random.choice((0, len(edge), len(edge), random.randrange(20)))] = edge
-        raw[0] = random.randrange(len(WAYS_IN))
-        accepted += examine(bytes(raw))
+    ways = cycle(range(len(WAYS_IN)))
+    accepted = sum([examine(bytes((next(ways),)) + raw[1:]) for raw in mutated(seeds(), _MUTATIONS, 7)])
     assert 0 < accepted < _MUTATIONS

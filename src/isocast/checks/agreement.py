@@ -1,13 +1,16 @@
 """S1 to S4: what is released, at every site and over all restarts.
 
 S1  any two sites agree on the message at every released sequence
-S2  each site's sequences are contiguous, and each (source, M) occurs once
+S2  each site's sequences are contiguous, and each (source, M) occurs once; a site that took another's checkpoint over
+    goes on at the checkpoint's next sequence, or where it was if that is further
 S3  each source's order is kept
 S4  what is released was submitted, with the same content
 
 The first site to release a stretch of the sequence makes the reference, which is checked message by message;
 every other site's stretch is compared with it. In the simulator all sites share the message objects, so that
 comparison is a walk over pointers.
+
+Where rings without a majority are allowed, sites may part: the sequences with two contents are counted.
 
 Where S1 is not promised (a gate that a partition can split), each site is a reference of its own, and a site
 whose log was cut back is held to S4 alone.
@@ -18,9 +21,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from isocast.checks.facts import Crashed, Installed, Released, Restarted, Submitted
+from isocast.checks.facts import Crashed, Installed, Released, Replaced, Restarted, Strayed, Submitted
 from isocast.checks.law import Law, Report, label
-from isocast.checks.view import WINDOW_TOKENS, View
+from isocast.checks.view import WINDOW_TOKENS, View, trim
 from isocast.terms.ids import NodeId, describe, is_source
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Data
@@ -111,6 +114,9 @@ class Agreement:
     def __init__(self, law: Law, view: View, report: Report) -> None:
         """Nothing is released yet."""
         self._agree = law.agreement
+        self._may_diverge = law.may_diverge
+        self._first: dict[int, Data] = {}
+        self._divergent: dict[int, None] = {}
         self._view = view
         self._report = report
         self._submissions: dict[NodeId, dict[int, Submitted]] = {}
@@ -163,6 +169,22 @@ class Agreement:
         if not self._agree and fact.keep < self._view.site(fact.site).held:
             self._strayed[fact.site] = None
 
+    def on_replaced(self, fact: Replaced) -> None:
+        """A site that took a checkpoint over goes on behind it, and nowhere before what it had released."""
+        expected = self._next_sequence.get(fact.site, 1)
+        self._next_sequence[fact.site] = max(expected, fact.next_sequence)
+        if not self._agree:
+            self._strayed[fact.site] = None
+
+    def on_strayed(self, fact: Strayed) -> None:
+        """A site lost what it had released: never where S1 is promised."""
+        if self._agree:
+            last = fact.next_sequence - 1
+            text = f"{describe(fact.site)} released {fact.first_sequence}..{last}; epoch {fact.epoch} has others there"
+            self._report("S1", fact.at, text)
+        else:
+            self._strayed[fact.site] = None
+
     def on_crashed(self, fact: Crashed) -> None:
         """A source that is down owes nothing for now."""
         if is_source(fact.node):
@@ -186,12 +208,28 @@ class Agreement:
 
     def _take_alone(self, fact: Released) -> None:
         ordered = fact.site not in self._strayed
-        if ordered:
+        if self._may_diverge:
+            self._count_divergent(fact)
+        if ordered or fact.first_sequence < self._next_sequence.get(fact.site, 1):
             self._check_contiguous(fact)
+        self._next_sequence[fact.site] = fact.first_sequence + len(fact.messages)
         own = self._own.get(fact.site)
         if own is None:
             own = self._own[fact.site] = _Order(self._submissions, self._report, forget=False)
         own.take(fact, fact.first_sequence, fact.messages, ordered=ordered)
+
+    def _count_divergent(self, fact: Released) -> None:
+        """Sequences at which two sites have released two messages."""
+        for sequence, message in enumerate(fact.messages, fact.first_sequence):
+            known = self._first.setdefault(sequence, message)
+            if known is not message and not _same(known, message) and sequence not in self._divergent:
+                self._divergent[sequence] = None
+        trim(self._first, WINDOW_MESSAGES)
+
+    @property
+    def divergent(self) -> int:
+        """Sequences with two contents; only counted where rings without a majority are allowed."""
+        return len(self._divergent)
 
     def _extend(self, fact: Released, first: int, messages: tuple[Data, ...]) -> None:
         earliest = self._order.take(fact, first, messages)

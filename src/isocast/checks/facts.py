@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import Data, NewRing, Suspicion
+from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion
 
 __all__ = [
     "ClockStepped",
@@ -15,18 +15,25 @@ __all__ = [
     "Cut",
     "Fact",
     "Faulted",
+    "Forced",
+    "GroupHeaded",
+    "HandedBack",
+    "HeadChanged",
     "Healed",
     "Installed",
     "Paused",
     "Promised",
     "ReceiptSent",
     "Released",
+    "Replaced",
     "Restarted",
     "Resumed",
     "Returned",
     "SecondaryTokenPassed",
+    "Settled",
     "StabilityClaimed",
     "Stalled",
+    "Strayed",
     "Submitted",
     "Suspected",
     "TokenSent",
@@ -74,6 +81,7 @@ class Completed(NamedTuple):
     digest: bytes
     expected: int
     messages: int
+    control: tuple[ControlEntry, ...] = ()
 
 
 class Released(NamedTuple):
@@ -89,6 +97,8 @@ class Released(NamedTuple):
     due: int
     clock_kept: bool
     """Whether the site's clock was within its bound."""
+    uncertified: bool = False
+    """Whether the site said that no majority stands behind it."""
 
 
 class Promised(NamedTuple):
@@ -106,6 +116,18 @@ class Installed(NamedTuple):
     site: NodeId
     ring: NewRing
     keep: int
+
+
+class Replaced(NamedTuple):
+    """A site took another's checkpoint over in its epoch: its log begins anew there, and so do its releases."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    """Of the token at which the checkpoint lies."""
+    token_number: int
+    digest: bytes
+    next_sequence: int
 
 
 class Collected(NamedTuple):
@@ -132,6 +154,35 @@ class Faulted(NamedTuple):
     at: int
     site: NodeId
     token_number: int
+
+
+class Settled(NamedTuple):
+    """An operator's entry waits no more at a site."""
+
+    at: int
+    site: NodeId
+    entry: ControlEntry
+    outcome: str
+
+
+class Forced(NamedTuple):
+    """U was replaced on an operator's word alone: a server decided so, or a site's log has it."""
+
+    at: int
+    node: NodeId
+    epoch: Epoch
+    token_number: int
+    universe: tuple[NodeId, ...]
+
+
+class Strayed(NamedTuple):
+    """A site said that what it released is not what the log of its new ring has there."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    first_sequence: int
+    next_sequence: int
 
 
 class StabilityClaimed(NamedTuple):
@@ -181,6 +232,36 @@ class Returned(NamedTuple):
     site: NodeId
     member: NodeId
     token_number: int
+
+
+class GroupHeaded(NamedTuple):
+    """A site heads a secondary group in an epoch."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    group: NodeId
+    anew: bool
+    """Whether it counts every member, those too that it had given up."""
+
+
+class HandedBack(NamedTuple):
+    """A site waits no longer for a member of another's group, which that one counts again."""
+
+    at: int
+    site: NodeId
+    member: NodeId
+
+
+class HeadChanged(NamedTuple):
+    """A secondary receiver belongs to another head."""
+
+    at: int
+    site: NodeId
+    group: NodeId
+    head: NodeId
+    silent: bool
+    """Whether the group's own head is silent, and this one has adopted the site."""
 
 
 class Crashed(NamedTuple):
@@ -243,14 +324,21 @@ Fact: TypeAlias = (
     | Released
     | Promised
     | Installed
+    | Replaced
     | Collected
     | Suspected
     | Faulted
+    | Settled
+    | Forced
+    | Strayed
     | StabilityClaimed
     | SecondaryTokenPassed
     | Unanswered
     | Stalled
     | Returned
+    | GroupHeaded
+    | HandedBack
+    | HeadChanged
     | Crashed
     | Restarted
     | ClockStepped

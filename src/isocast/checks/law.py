@@ -29,6 +29,8 @@ class Law:
     """Allowance for processes that wake up late; added to every upper bound of time."""
     agreement: bool
     """Whether S1 holds: for majority, total and next-L with L+1 > |U|/2 always, else only without partitions."""
+    may_diverge: bool = False
+    """Rings without a majority of U are allowed, by policy or by force: divergence is counted, not blamed."""
     faultless: bool = False
     """No crash, pause, cut or bad clock, only lost packets: then no clock may come into doubt."""
     backlog_bounded: bool = True
@@ -60,6 +62,8 @@ class EndOfRun(NamedTuple):
     """(promised, accepted, sealed) of each site."""
     unacknowledged: int
     """Messages of all sources that no token has named."""
+    wishes: tuple[str, ...] = ()
+    """What an operator asked for in vain."""
 
 
 class Report:

@@ -4,6 +4,7 @@ L1  every submission is released at every correct site
 L2  ballot races end: all correct sites are unsealed, in one epoch
 L3  a member that crashes and stays down is suspected, or a new ring is there, within (m+1)·τ_t and a recovery
 L4  backlog is bounded where sources offer less than tokens take
+L6  what an operator asks for happens: sites are added to U and removed from it
 """
 
 from __future__ import annotations
@@ -131,6 +132,8 @@ class Liveness:
             if missing is not None:
                 self._report("L1", end.now, f"{describe(site)} did not release {missing}")
         self._finish_epochs(end)
+        for wish in end.wishes:
+            self._report("L6", end.now, f"an operator asked in vain: {wish}")
         if self._bounded and end.unacknowledged and self._submitted_at < end.submissions_due:
             self._report("L4", end.now, f"{end.unacknowledged} messages still wait for a token")
 

@@ -4,17 +4,18 @@ S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e af
     disk has forgotten its promises and never votes again under its id; a secondary receiver votes for nothing
 S9  a majority-gate release of t implies that a majority of U held the log up to t in one epoch, before any of them
     promised more; what a majority held is in the log of every later ring; a restart never holds less than was
-    receipted
+    receipted; U changes by one site at a time, each change certified before the next one begins
 """
 
 from __future__ import annotations
 
-from isocast.checks.facts import Completed, Installed, Promised, ReceiptSent, Released, Restarted, TokenSent
+from isocast.checks.facts import Completed, Installed, Promised, ReceiptSent, Released, Replaced, Restarted, TokenSent
 from isocast.checks.law import Law, Report
+from isocast.checks.universe import Chain, Change, spans
 from isocast.checks.view import View, trim
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, describe, is_site
 from isocast.terms.timing import Gate
-from isocast.wire.packets import NewRing
+from isocast.wire.packets import ControlKind, NewRing
 
 __all__ = ["Promises"]
 
@@ -24,35 +25,56 @@ _EPOCHS_MAX = 64
 """Epochs whose holdings are remembered one by one; older ones leave only how far they were certified."""
 
 
+_CHANGES = (ControlKind.ADD_SITE, ControlKind.REMOVE_SITE)
 _DIGESTS_MAX = 64
 """Digests of an epoch's newest tokens: what its majority holds is never far behind."""
 
 
 class _Holdings:
-    """How far each site held the log while it took part in one epoch."""
+    """How far each site held the log while it took part in one epoch, and who must, for it to be certified there."""
 
-    __slots__ = ("certified", "digests", "held", "need", "universe")
+    __slots__ = ("chain", "digests", "held", "ring", "settled")
 
-    def __init__(self, universe: tuple[NodeId, ...]) -> None:
-        self.universe = universe
-        self.need = len(universe) // 2 + 1
+    def __init__(self, ring: NewRing, chain: Chain, settled: int) -> None:
+        self.ring = ring
+        self.settled = settled
+        """What earlier epochs certified: changes of U up to here need no certificate in this one."""
+        self.chain = (Change(0, ring.universe),) if ring.forced or not chain else chain
         self.held: dict[NodeId, int] = {}
         self.digests: dict[int, bytes] = {}
-        self.certified = 0
 
     def covers(self, token_number: int) -> bool:
-        """Whether a majority of U held everything up to a token."""
-        if self.certified >= token_number:
-            return True
-        if sum([self.held.get(site, 0) >= token_number for site in self.universe]) < self.need:
-            return False
-        self.certified = token_number
-        return True
+        """Whether a majority held everything up to a token."""
+        return self.level() >= token_number
 
     def level(self) -> int:
-        """The newest token that a majority of U held."""
-        held = sorted([self.held.get(site, 0) for site in self.universe], reverse=True)
-        return held[self.need - 1] if len(held) >= self.need else 0
+        """The newest token that a majority held: of U, a change of it counting once it is certified.
+
+        In a ring without a majority of U, a majority of the ring.
+        """
+        if self.ring.uncertified:
+            return self._held_by_most(self.ring.ring)
+        level = 0
+        governing = spans(self.chain, self.settled)
+        for place, (last, universe) in enumerate(governing):
+            level = max(level, min(self._held_by_most(universe), last))
+            if level < last and place + 1 < len(governing):
+                level = max(level, min(self._held_by_most(governing[place + 1][1]), last))
+            if level < last:
+                break
+        return level
+
+    def _held_by_most(self, universe: tuple[NodeId, ...]) -> int:
+        held = sorted([self.held.get(site, 0) for site in universe], reverse=True)
+        return held[len(universe) // 2] if held else 0
+
+    def lacking(self, token_number: int) -> str:
+        """Who held a token, and how many of whom had to."""
+        universe = self.ring.ring
+        if not self.ring.uncertified:
+            universe = next(u for last, u in spans(self.chain, self.settled) if token_number <= last)
+        holders = [site for site in universe if self.held.get(site, 0) >= token_number]
+        return f"only {', '.join(map(describe, holders)) or 'nobody'} held there, {len(universe) // 2 + 1} being needed"
 
 
 class Promises:
@@ -61,11 +83,13 @@ class Promises:
     def __init__(self, law: Law, view: View, report: Report) -> None:
         """Nobody promised anything."""
         self._by_majority = law.timing.gate is Gate.MAJORITY
+        self._may_diverge = law.may_diverge
         self._secondary = law.parents
         self._view = view
         self._report = report
         self._receipted: dict[NodeId, tuple[Epoch, int]] = {}
         self._holdings: dict[Epoch, _Holdings] = {}
+        self._changes: dict[tuple[Epoch, int], None] = {}
         self._certified = 0
         """By epochs that are no longer remembered."""
 
@@ -115,6 +139,17 @@ class Promises:
         elif ballot == site.accepted:
             self._report("S7", fact.at, f"{who} entered epoch {ballot} again, back to token {fact.ring.cut_token}")
 
+    def on_replaced(self, fact: Replaced) -> None:
+        """A log is taken over by those who may vote with it, ahead of what they held, in an epoch that they are in."""
+        site, who = self._view.site(fact.site), describe(fact.site)
+        what = f"{who} took over token {fact.token_number} of epoch {fact.epoch}"
+        if site.forgot:
+            self._report("S7", fact.at, f"{what}, but {_FORGOT}")
+        elif fact.epoch > site.accepted:
+            self._report("S7", fact.at, f"{what}, but is in epoch {site.accepted}")
+        elif site.promised > site.accepted:
+            self._report("S7", fact.at, f"{what} after it had promised {site.promised}")
+
     def on_restarted(self, fact: Restarted) -> None:
         """A disk that was kept has everything that anybody may rely on."""
         if not fact.disk_kept or not is_site(fact.node):
@@ -139,8 +174,11 @@ class Promises:
         """A site that entered an epoch holds the cut in it. The view knows of it already."""
         ring = fact.ring
         if ring.ballot not in self._holdings:
-            self._check_cut(fact)
-            self._holdings[ring.ballot] = _Holdings(ring.universe)
+            if not self._may_diverge:
+                self._check_cut(fact)
+            settled = max([known.level() for known in self._holdings.values()], default=0)
+            chain = self._view.chains.at(ring.cut_digest)
+            self._holdings[ring.ballot] = _Holdings(ring, chain, max(settled, self._certified))
             if len(self._holdings) > _EPOCHS_MAX:
                 oldest = self._holdings.pop(min(self._holdings))
                 self._certified = max(self._certified, oldest.level())
@@ -167,30 +205,61 @@ class Promises:
 
     def on_completed(self, fact: Completed) -> None:
         """A site that takes part in an epoch holds one token more. The view knows of it already."""
+        epoch = self._view.epochs.get(fact.epoch)
+        issued = epoch is not None and fact.token_number >= epoch.first_token
+        if issued and fact.control and (fact.epoch, fact.token_number) not in self._changes:
+            self._changes[fact.epoch, fact.token_number] = None
+            trim(self._changes, _EPOCHS_MAX)
+            self._check_change(fact)
         self._hold(fact.site, fact.epoch)
+
+    def _check_change(self, fact: Completed) -> None:
+        """U changes on top of what is certified, by one site at a time; whoever completes it first is who issued it."""
+        earlier = [change for change in self._view.site(fact.site).chain if change.token_number <= fact.token_number]
+        epoch = self._view.epochs.get(fact.epoch)
+        if earlier[-1:] and earlier[-1].token_number == fact.token_number and not earlier.pop().forced and epoch:
+            last = earlier[-1] if earlier else None
+            what = f"token {fact.token_number} of epoch {fact.epoch} changes U"
+            if len([entry for entry in fact.control if entry.kind in _CHANGES]) > 1:
+                self._report("S9", fact.at, f"{what} by more than one site")
+            elif epoch.ring.uncertified:
+                self._report("S9", fact.at, f"{what}, and no majority of U stands behind that epoch")
+            elif last is not None and last.token_number and not last.forced and not self._covered(last.token_number):
+                self._report("S9", fact.at, f"{what} before token {last.token_number}, which changed it, is certified")
+
+    def _covered(self, token_number: int) -> bool:
+        return token_number <= self._certified or any(
+            holdings.covers(token_number) for holdings in self._holdings.values()
+        )
+
+    def on_taken_over(self, fact: Replaced) -> None:
+        """Whoever took a checkpoint over holds it in its epoch. The view knows of it already."""
+        self._hold(fact.site, self._view.site(fact.site).accepted)
 
     def _hold(self, node: NodeId, epoch: Epoch) -> None:
         site, holdings = self._view.site(node), self._holdings.get(epoch)
         if holdings is not None and site.takes_part(epoch) and site.real > holdings.held.get(node, 0):
             holdings.held[node] = site.real
+            if len(site.chain) > len(holdings.chain) and not site.real < site.held:
+                holdings.chain = site.chain
             digest = site.digests.get(site.real)
             if digest is not None and site.real not in holdings.digests:
                 holdings.digests[site.real] = digest
                 trim(holdings.digests, _DIGESTS_MAX)
 
     def on_released(self, fact: Released) -> None:
-        """Nothing goes out that a later ring could forget."""
-        number = fact.token_number
-        if not self._by_majority or number <= self._certified:
+        """Nothing goes out that a later ring could forget; what could be forgotten says so."""
+        number, own = fact.token_number, self._holdings.get(fact.epoch)
+        if not self._by_majority:
+            return
+        if own is not None and own.ring.uncertified != fact.uncertified:
+            what = "as if no majority stood behind it" if fact.uncertified else "without a word that no majority does"
+            self._report("S9", fact.at, f"{describe(fact.site)} released token {number} in epoch {fact.epoch} {what}")
+        if number <= self._certified:
             return
         for epoch in reversed(self._holdings):
-            if epoch <= fact.epoch and self._holdings[epoch].covers(number):
+            holdings = self._holdings[epoch]
+            if epoch <= fact.epoch and fact.uncertified >= holdings.ring.uncertified and holdings.covers(number):
                 return
-        own = self._holdings.get(fact.epoch)
-        holders = [site for site in own.universe if own.held.get(site, 0) >= number] if own else []
-        who = ", ".join(map(describe, holders)) or "nobody"
-        text = (
-            f"{describe(fact.site)} released token {number} in epoch {fact.epoch},"
-            f" which only {who} held there, {own.need if own else 'a majority'} being needed"
-        )
-        self._report("S9", fact.at, text)
+        text = f"{describe(fact.site)} released token {number} in epoch {fact.epoch}"
+        self._report("S9", fact.at, f"{text}, which {own.lacking(number) if own else 'nobody held there'}")

@@ -1,18 +1,29 @@
-"""S10, and S6 and S8 below the ring: what is said about those who hold a token is true.
+"""S10, S6 and S8 below the ring, and L7: what is said about those who hold a token is true.
 
 S6   a secondary token v passed implies that its sender, and everybody below it, really holds everything up to v
 S8   a token's `stable` and `secstable` are really held by whom they speak of
 S10  what leaves one site's memory is held by every member of its ring, and by every secondary receiver below them
+L7   at the end every correct secondary receiver is counted by somebody on the ring, its own head or another
 
-A secondary receiver that its head has given up, and named, is not waited for.
+A secondary receiver that its head has given up, and named, is not waited for, unless another has adopted it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocast.checks.facts import Collected, Returned, SecondaryTokenPassed, StabilityClaimed, Stalled
-from isocast.checks.law import Report
+from isocast.checks.facts import (
+    Collected,
+    GroupHeaded,
+    HandedBack,
+    Installed,
+    Restarted,
+    Returned,
+    SecondaryTokenPassed,
+    StabilityClaimed,
+    Stalled,
+)
+from isocast.checks.law import EndOfRun, Report
 from isocast.checks.layers import Coverage
 from isocast.checks.view import SiteView, View
 from isocast.terms.ids import NodeId, describe
@@ -38,6 +49,23 @@ class Stability:
         """It waits for it again."""
         self._coverage.on_returned(fact)
 
+    def on_headed(self, fact: GroupHeaded) -> None:
+        """A group has a head in this epoch."""
+        self._coverage.on_headed(fact)
+
+    def on_handed_back(self, fact: HandedBack) -> None:
+        """A site waits no longer for a member of another's group."""
+        self._coverage.on_handed_back(fact)
+
+    def on_installed(self, fact: Installed) -> None:
+        """Adopted members stay where an epoch goes on. Before the view: it knows the epoch that the site leaves."""
+        if fact.ring.cut_epoch != self._view.site(fact.site).accepted:
+            self._coverage.forget_adopted(fact.site)
+
+    def on_restarted(self, fact: Restarted) -> None:
+        """A site that restarts has adopted nobody."""
+        self._coverage.forget_adopted(fact.node)
+
     def on_collected(self, fact: Collected) -> None:
         """Everybody whom the collecting site's ring waits for must really hold the token."""
         collector = self._view.site(fact.site)
@@ -59,7 +87,7 @@ class Stability:
         if epoch is None:
             return
         what = f"token {fact.token_number} of {describe(fact.site)} in epoch {fact.epoch}"
-        below = self._coverage.below(fact.site)
+        below = self._coverage.below(fact.site, fact.epoch)
         if fact.secstable == NO_LIMIT:
             if below:
                 text = f"{what} waits for nobody below, and {describe(below[0])} has not been given up"
@@ -80,8 +108,22 @@ class Stability:
         if fact.epoch != sender.accepted:
             self._report("S6", fact.at, f"{what}, but is in epoch {sender.accepted}")
             return
-        below = self._coverage.below(fact.site) if fact.group != fact.site else []
+        # A head speaks for itself in its own group.
+        heads = self._coverage.heads(fact.site, fact.group, fact.epoch)
+        below = [] if heads else self._coverage.below(fact.site, fact.epoch)
         self._check("S6", fact.at, what, [fact.site, *below], fact.token_number, sender)
+
+    def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
+        """Correct secondary receivers for which nobody of the newest ring waits."""
+        epochs = self._view.epochs
+        if not epochs:
+            return []
+        return [node for node in self._coverage.uncounted(epochs[max(epochs)]) if node in correct]
+
+    def finish(self, end: EndOfRun) -> None:
+        """L7."""
+        for node in self.uncounted(end.correct):
+            self._report("L7", end.now, f"nobody on the ring waits for {describe(node)}")
 
     def _check(self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView) -> None:
         lacking = self._lacking(sites, sender, number)

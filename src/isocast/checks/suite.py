@@ -18,18 +18,25 @@ from isocast.checks.facts import (
     Cut,
     Fact,
     Faulted,
+    Forced,
+    GroupHeaded,
+    HandedBack,
+    HeadChanged,
     Healed,
     Installed,
     Paused,
     Promised,
     ReceiptSent,
     Released,
+    Replaced,
     Restarted,
     Resumed,
     Returned,
     SecondaryTokenPassed,
+    Settled,
     StabilityClaimed,
     Stalled,
+    Strayed,
     Submitted,
     Suspected,
     TokenSent,
@@ -42,6 +49,7 @@ from isocast.checks.stability import Stability
 from isocast.checks.timing import Punctuality
 from isocast.checks.tokens import Tokens
 from isocast.checks.view import Deadlines, View
+from isocast.terms.ids import NodeId
 
 __all__ = ["EndOfRun", "Law", "Suite", "Violation"]
 
@@ -49,7 +57,7 @@ _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
 class Suite:
-    """S1 to S12, F1 to F3 and L1 to L4, watched from outside."""
+    """S1 to S12, F1 to F3, L1 to L4 and L7, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""
@@ -59,6 +67,7 @@ class Suite:
         self._agreement = Agreement(law, self._view, self._report)
         self._punctuality = Punctuality(law, self._view, self._deadlines, self._report)
         self._liveness = Liveness(law, self._view, self._deadlines, self._agreement, self._report)
+        self._stability = Stability(self._view, self._report, law.parents)
         self._handlers = self._table(law)
 
     def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
@@ -66,7 +75,7 @@ class Suite:
         view, agreement, punctuality, liveness = self._view, self._agreement, self._punctuality, self._liveness
         tokens = Tokens(view, self._report)
         promises = Promises(law, view, self._report)
-        stability = Stability(view, self._report, law.parents)
+        stability = self._stability
         return {
             Submitted: (agreement.on_submitted, liveness.on_submitted),
             TokenSent: (tokens.on_token, promises.on_token, punctuality.on_token),
@@ -75,6 +84,7 @@ class Suite:
             Released: (agreement.on_released, promises.on_released, punctuality.on_released, view.on_released),
             Promised: (promises.on_promised, view.on_promised, liveness.on_promised),
             Installed: (
+                stability.on_installed,
                 agreement.on_installed,
                 tokens.on_installed,
                 promises.on_installed,
@@ -83,16 +93,29 @@ class Suite:
                 punctuality.on_installed,
                 liveness.on_installed,
             ),
+            Replaced: (
+                tokens.on_replaced,
+                agreement.on_replaced,
+                promises.on_replaced,
+                view.on_replaced,
+                promises.on_taken_over,
+            ),
             Collected: (stability.on_collected,),
             Suspected: (punctuality.on_suspected, liveness.on_suspected),
             Faulted: (punctuality.on_faulted,),
+            Settled: (),
+            Forced: (),
+            Strayed: (agreement.on_strayed,),
             StabilityClaimed: (stability.on_claimed,),
             SecondaryTokenPassed: (stability.on_passed,),
             Stalled: (stability.on_stalled,),
             Returned: (stability.on_returned,),
+            GroupHeaded: (stability.on_headed,),
+            HandedBack: (stability.on_handed_back,),
+            HeadChanged: (),
             Unanswered: (),
             Crashed: (agreement.on_crashed, view.on_crashed, liveness.on_crashed),
-            Restarted: (agreement.on_restarted, promises.on_restarted, view.on_restarted),
+            Restarted: (stability.on_restarted, agreement.on_restarted, promises.on_restarted, view.on_restarted),
             ClockStepped: (view.on_clock_stepped,),
             Paused: (view.on_paused,),
             Resumed: (view.on_resumed,),
@@ -104,6 +127,11 @@ class Suite:
     def violations(self) -> list[Violation]:
         """What was broken so far: at most 100, and 10 of one property."""
         return self._report.violations
+
+    @property
+    def divergent(self) -> int:
+        """Sequences at which two sites released two messages, where rings without a majority are allowed."""
+        return self._agreement.divergent
 
     @property
     def max_skew_ns(self) -> int:
@@ -126,3 +154,8 @@ class Suite:
         """The run is over."""
         self._deadlines.run(end.now + 1)
         self._liveness.finish(end)
+        self._stability.finish(end)
+
+    def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
+        """Secondary receivers among some sites for which nobody of the newest ring waits at this moment."""
+        return self._stability.uncounted(correct)

@@ -8,7 +8,7 @@ S11  T_t is the scheduled instant, and increases across epochs
 
 from __future__ import annotations
 
-from isocast.checks.facts import Completed, Installed, TokenSent
+from isocast.checks.facts import Completed, Installed, Replaced, TokenSent
 from isocast.checks.law import Report
 from isocast.checks.view import WINDOW_TOKENS, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
@@ -78,6 +78,11 @@ class Tokens:
         elif fact.token_number == epoch.ring.cut_token and fact.digest != epoch.ring.cut_digest:
             who = f"{describe(fact.site)} entered epoch {fact.epoch}"
             self._report("S5", fact.at, f"{who} with another token {fact.token_number} than its cut's")
+
+    def on_replaced(self, fact: Replaced) -> None:
+        """What is taken over is what the owner of that token made."""
+        if fact.token_number:
+            self._content(fact.epoch, fact.token_number, fact.digest, fact.site, fact.at)
 
     def _content(self, epoch: Epoch, number: int, digest: bytes, site: NodeId, at: int) -> None:
         known = self._contents.get((epoch, number))

@@ -18,10 +18,12 @@ from isocast.checks.facts import (
     Paused,
     Promised,
     Released,
+    Replaced,
     Restarted,
     Resumed,
 )
 from isocast.checks.law import Law
+from isocast.checks.universe import Chain, Chains
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NewRing
@@ -74,6 +76,7 @@ class SiteView:
 
     __slots__ = (
         "accepted",
+        "chain",
         "clock_kept",
         "digests",
         "down_since",
@@ -108,6 +111,8 @@ class SiteView:
         self.grew_at = -NEVER
         """When it last completed a token."""
         self.digests: dict[int, bytes] = {}
+        self.chain: Chain = ()
+        """What its log says of U."""
         self.released = 0
         """The newest token of which it released something."""
         self.steady_since = -NEVER
@@ -145,6 +150,9 @@ class View:
         """The sites of the law, before anything happened."""
         self.sites = {site: SiteView(site) for site in (*law.universe, *law.parents)}
         self.epochs: dict[Epoch, EpochView] = {}
+        self.chains = Chains(law.universe)
+        for site in self.sites.values():
+            site.chain = self.chains.first
         self._period_ns = law.timing.token_period_ns
 
     def site(self, node: NodeId) -> SiteView:
@@ -166,6 +174,7 @@ class View:
             site.grew_at = fact.at
         site.digests[number] = fact.digest
         trim(site.digests, _DIGESTS_MAX)
+        site.chain = self.chains.grow(site.chain, number, fact.digest, fact.control)
 
     def on_released(self, fact: Released) -> None:
         """How far it has released."""
@@ -190,10 +199,19 @@ class View:
         for number in range(fact.keep + 1, site.held + 1):
             site.digests.pop(number, None)
         site.digests[ring.cut_token] = ring.cut_digest
+        site.chain = tuple([change for change in site.chain if change.token_number <= fact.keep])
         site.held = ring.cut_token
         site.accepted = ring.ballot
         site.promised = max(site.promised, ring.ballot)
         site.entered_at = fact.at
+
+    def on_replaced(self, fact: Replaced) -> None:
+        """The log is what another site's was at that token, whole, if `tokens` finds no fault with it."""
+        site = self.site(fact.site)
+        site.held, site.hollow, site.grew_at = fact.token_number, NEVER, fact.at
+        site.digests.clear()
+        site.digests[fact.token_number] = fact.digest
+        site.chain = self.chains.at(fact.digest)
 
     def _differs(self, site: SiteView, ring: NewRing, token_number: int) -> bool:
         """Whether what a site kept is not what a holder of the cut has under that number."""
@@ -215,6 +233,7 @@ class View:
         site = self.site(fact.node)
         site.up, site.steady_since, site.down_since = True, fact.at, NEVER
         site.promised, site.accepted, site.held = fact.promised, fact.accepted, fact.held
+        site.chain = tuple([change for change in site.chain if change.token_number <= fact.held])
         if site.hollow > site.held:
             site.hollow = NEVER
         if not fact.disk_kept:

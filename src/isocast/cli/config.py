@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import line, note, show_json, show_table
+from isocast.cli.render import line, note, show_json, show_table, showed_whole
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["app"]
@@ -130,11 +130,7 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
     from isocast.runtime.market_keys import SETTINGS
     from isocast.runtime.node_keys import NODE_TABLE
 
-    if json:
-        show_json(keys_as_json())
-        return 0
-    if markdown:
-        line(config_page().rstrip("\n"))
+    if showed_whole(keys_as_json if json else None, config_page if markdown else None):
         return 0
     for table in (*SETTINGS, NODE_TABLE):
         title = f"[{table.name}]" if table.name else "At the top of the file"

@@ -25,7 +25,7 @@ from isocast.runtime.showcase.summary import Summary
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 
-__all__ = ["COMMANDS", "DemoOptions", "run_demo"]
+__all__ = ["COMMANDS", "DemoOptions", "kept_directory", "run_demo"]
 
 COMMANDS = ("isocast.cli.main", "isocast.cli.node")
 """What nodes import of the command line."""
@@ -49,7 +49,7 @@ class DemoOptions:
 
 def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
-    with _directory(options.keep) as directory, own_place() as place:
+    with kept_directory(options.keep, "isocast-demo-") as directory, own_place() as place:
         market = set_stage(directory, place, loss=options.loss, seed=options.seed)
         summary = asyncio.run(_perform(market, options))
         if options.as_json:
@@ -61,9 +61,10 @@ def run_demo(options: DemoOptions) -> int:
 
 
 @contextmanager
-def _directory(keep: Path | None) -> Iterator[Path]:
+def kept_directory(keep: Path | None, prefix: str) -> Iterator[Path]:
+    """A new directory to stay, or one with this prefix that is gone at the end."""
     if keep is None:
-        with TemporaryDirectory(prefix="isocast-demo-") as name:
+        with TemporaryDirectory(prefix=prefix) as name:
             yield Path(name)
         return
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -65,10 +66,19 @@ def inspect(directory: Path, /, *, json: _Flag = False) -> int:
         headers = ("segment", "sequences", "tokens", "epochs", "released", "blocks", "messages", "events", "bytes")
         show_table(f"Journal {directory}", headers, [segment_row(segment) for segment in segments])
         for segment in segments:
+            if segment.fetched_messages:
+                line(
+                    f"{segment.path.name} has {figure(segment.fetched_messages)} messages fetched from another archive."
+                )
             if segment.damage is not None:
                 line(f"DAMAGED {segment.damage}")
             if segment.unfinished_bytes:
                 line(_unfinished(segment.path.name, segment.unfinished_bytes))
+        for before, after in pairwise(segments):
+            if (before.last_sequence or 0) + 1 < (after.first_sequence or 0):
+                line(
+                    f"GAP: sequences {(before.last_sequence or 0) + 1} to {(after.first_sequence or 0) - 1} are missing"
+                )
         totals = ", ".join(f"{figure(value)} {name}" for name, value in _totals(segments).items())
         line(f"{figure(len(segments))} segment{'s' * (len(segments) != 1)}: {totals}.")
     return 1 if any(segment.damage for segment in segments) else 0
@@ -157,6 +167,7 @@ def _report_as_json(report: VerifyReport) -> dict[str, object]:
         "bytes": report.bytes,
         "first_sequence": report.first_sequence,
         "next_sequence": report.next_sequence,
+        "fetched_messages": report.fetched_messages,
         "unfinished_bytes": report.unfinished_bytes,
         "labels_digest": report.labels_digest,
         "events_digest": report.events_digest,
@@ -172,6 +183,7 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         ("blocks", figure(report.blocks)),
         ("messages", figure(report.messages)),
         ("events", figure(report.events)),
+        ("fetched from others", figure(report.fetched_messages)),
         ("bytes", figure(report.bytes)),
         ("first sequence", figure(report.first_sequence)),
         ("last sequence", figure(last)),
@@ -190,6 +202,43 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         line(f"  {fault}")
     if report.counts.total() > _FAULTS_SHOWN:
         line(f"  … and {figure(report.counts.total() - _FAULTS_SHOWN)} more (--json lists a thousand)")
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast journal repair data/london/journal
+
+Nothing is thrown away: files that are set aside keep their bytes under another name. Start the node afterwards: it
+takes what is whole from them and what is damaged from other archives, and releases nothing before that.
+Exit code: 0 nothing is damaged any more, 2 there is no journal, or it is in use.
+"""
+)
+def repair(directory: Path, /, *, json: _Flag = False) -> int:
+    """Set damaged segments of a journal aside, so that its node fills it from other archives. Stop the node first.
+
+    Parameters
+    ----------
+    directory
+        A site's journal.
+    json
+        Print one JSON object instead of sentences.
+    """
+    from isocast.runtime.journal_damage import set_damage_aside
+
+    _insist_on_segments(directory)
+    done = set_damage_aside(directory)
+    files = [] if done is None else [str(path) for path in done.files]
+    if json:
+        show_json({"damage": None if done is None else str(done.damage), "set_aside": files})
+    elif done is None:
+        line("Nothing is damaged.")
+    else:
+        line(f"DAMAGED {done.damage}")
+        for file in files:
+            line(f"  set aside: {file}")
+        line("Start the node: it fills its journal from these and from other archives.")
+    return 0
 
 
 @app.command(

@@ -94,6 +94,7 @@ def segment_as_json(segment: SegmentSummary) -> dict[str, object]:
         "messages": segment.messages,
         "events": segment.events,
         "bytes": segment.bytes,
+        "fetched_messages": segment.fetched_messages,
         "unfinished_bytes": segment.unfinished_bytes,
         "damage": segment.damage,
     }

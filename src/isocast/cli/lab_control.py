@@ -220,56 +220,21 @@ def set_link(
 # ---- nodes
 
 
-@app.command(help_epilogue="Example:\n\n    isocast lab kill london\n")
-def kill(node: str, /, *, run: _Run = None) -> int:
-    """Kill a node by SIGKILL: it has no chance to tidy up.
+def _add_node_command(name: str, purpose: str) -> None:
+    """A command that asks the lab to do to a node what its name says."""
 
-    Parameters
-    ----------
-    node
-        Its name.
-    """
-    _ask(run, "kill", node=node)
-    return 0
+    def command(node: str, /, *, run: _Run = None) -> int:
+        _ask(run, name, node=node)
+        return 0
+
+    command.__doc__ = f"{purpose}\n\nParameters\n----------\nnode\n    Its name.\n"
+    app.command(command, name=name, help_epilogue=f"Example:\n\n    isocast lab {name} london\n")
 
 
-@app.command(help_epilogue="Example:\n\n    isocast lab start london\n")
-def start(node: str, /, *, run: _Run = None) -> int:
-    """Start a node again that was killed, or ended.
-
-    Parameters
-    ----------
-    node
-        Its name.
-    """
-    _ask(run, "start", node=node)
-    return 0
-
-
-@app.command(help_epilogue="Example:\n\n    isocast lab stop london\n")
-def stop(node: str, /, *, run: _Run = None) -> int:
-    """Stop a node by SIGSTOP: it is there, but nothing happens in it until `isocast lab continue`.
-
-    Parameters
-    ----------
-    node
-        Its name.
-    """
-    _ask(run, "stop", node=node)
-    return 0
-
-
-@app.command(name="continue", help_epilogue="Example:\n\n    isocast lab continue london\n")
-def resume(node: str, /, *, run: _Run = None) -> int:
-    """Let a stopped node go on.
-
-    Parameters
-    ----------
-    node
-        Its name.
-    """
-    _ask(run, "continue", node=node)
-    return 0
+_add_node_command("kill", "Kill a node by SIGKILL: it has no chance to tidy up.")
+_add_node_command("start", "Start a node again that was killed, or ended.")
+_add_node_command("stop", "Stop a node by SIGSTOP: nothing happens in it until `isocast lab continue`.")
+_add_node_command("continue", "Let a stopped node go on.")
 
 
 # ---- inside, and the end

@@ -17,7 +17,7 @@ from cyclopts.validators import Number
 from isocast.cli.render import line, note
 
 if TYPE_CHECKING:
-    from isocast.runtime.listener import Listener
+    from isocast.runtime.listener import Conflict, Listener
     from isocast.runtime.received import ReceivedBatch
 
 __all__ = ["listen"]
@@ -29,6 +29,9 @@ _EXAMPLES = """Examples:
     isocast listen --config market.toml --as desk --latest
 
     isocast listen --config market.toml --from beginning --count 1000 --json > events.jsonl
+
+Exit code 1 means that two lines carried different contents of one message: the first copy was shown, and each conflict
+was told on standard error and, with --json, as an object {"conflict": …}.
 """
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
@@ -36,6 +39,8 @@ _Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 _Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 _Rows: TypeAlias = "Iterator[Mapping[str, object]]"
 
+_CONFLICTS = 1
+"""The exit code when lines contradicted each other."""
 _PATIENCE_S = 2.0
 """Without a line for so long, something is wrong."""
 _COLUMNS = {
@@ -95,11 +100,19 @@ def _command(
     from isocast.runtime.listener import Listener
 
     start = int(from_) if from_ is not None and from_.isascii() and from_.isdigit() else from_
-    listener = Listener(config, name, latest=latest or None, start=start, told=lambda text: note(f"isocast: {text}"))
-    heard = _Heard()
-    asyncio.run(_listen(listener, heard, _Printer(as_json=json), count, seconds))
+    heard, printer = _Heard(), _Printer(as_json=json)
+
+    def conflict(found: Conflict) -> None:
+        heard.conflicts += 1
+        printer.warn(found)
+
+    def told(text: str) -> None:
+        note(f"isocast: {text}")
+
+    listener = Listener(config, name, latest=latest or None, start=start, told=told, conflict=conflict)
+    asyncio.run(_listen(listener, heard, printer, count, seconds))
     note(f"isocast: {heard}")
-    return 0
+    return _CONFLICTS if heard.conflicts else 0
 
 
 @dataclass(slots=True)
@@ -111,6 +124,7 @@ class _Heard:
     first: int = 0
     last: int = 0
     skipped: int = 0
+    conflicts: int = 0
 
     def take(self, batch: ReceivedBatch, events: int) -> None:
         """A batch, or its first events."""
@@ -127,7 +141,11 @@ class _Heard:
         if not self.events and not self.messages:
             return "nothing was heard"
         text = f"{self.events:,} events, sequences {self.first:,} to {self.last:,}"
-        return f"{text}; {self.skipped:,} messages were skipped" if self.skipped else text
+        if self.skipped:
+            text += f"; {self.skipped:,} messages were skipped"
+        if self.conflicts:
+            text += f"; {self.conflicts:,} CONFLICTS: lines carried different messages, the first copy was shown"
+        return text
 
 
 async def _listen(
@@ -205,6 +223,15 @@ class _Printer:
         """The names of the columns, where there are columns."""
         if self._header:
             line(_in_columns({name: name for name in _COLUMNS}))
+            sys.stdout.flush()
+
+    def warn(self, conflict: Conflict) -> None:
+        """Always on standard error, and as an object among the others for a program."""
+        note(f"isocast: {conflict}")
+        if not self._header:
+            from dataclasses import asdict
+
+            _write_json(iter([{"conflict": asdict(conflict)}]))
             sys.stdout.flush()
 
     def show(self, rows: _Rows) -> None:

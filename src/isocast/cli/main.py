@@ -49,15 +49,21 @@ for _name, _place in {
     "node": "node:node",
     "up": "up:up",
     "publish": "publish:publish",
+    "replay": "replay:replay",
     "listen": "listen:listen",
+    "gateway": "gateway:app",
+    "tape": "tape:tape",
     "sim": "sim:app",
     "plan": "plan:app",
+    "feed": "feed:app",
     "journal": "journal:app",
     "config": "config:app",
     "keys": "keys:app",
     "top": "top:top",
     "doctor": "doctor:doctor",
+    "ring": "ring:app",
     "lab": "lab:app",
+    "drill": "drill:drill",
 }.items():
     # By name: a process of a market, of which there are dozens on one machine, imports its own command alone.
     app.command(f"isocast.cli.{_place}", name=_name)

@@ -24,19 +24,22 @@ _EXAMPLES = """Examples:
 
     isocast node --config market.toml --name london --declare
 
-The first start of a node says --new, or follows --declare; later ones must not. Exit code 2 means that its input is
-bad, 3 that the machine refused something (a port, the disk) and that it may be started again.
+    isocast node --config market.toml --name dublin --join
+
+The first start of a node says --new or --join, or follows --declare; later ones must not. Exit code 2 means that its
+input is bad, 3 that the machine refused something (a port, the disk) and that it may be started again.
 """
 
 node = App(name="node", help_epilogue=_EXAMPLES)
 
 
 @node.default
-def _node(
+def _node(  # noqa: PLR0913  # how it begins, and how much it says
     *,
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
+    join: Annotated[bool, Parameter(name="--join", negative="")] = False,
     declare: Annotated[bool, Parameter(name="--declare", negative="")] = False,
     without_impairment: Annotated[bool, Parameter(negative="")] = False,
     log_json: Annotated[bool, Parameter(negative="")] = False,
@@ -55,6 +58,8 @@ def _node(
         Which of its nodes this process is.
     new
         This node has never run before: let it begin with an empty disk. Refused if it has.
+    join
+        This node has never run before, and the market has: let it take over what the others have.
     declare
         Say the same and end, for a node whose first start will be systemd's.
     without_impairment
@@ -66,18 +71,24 @@ def _node(
     verbose
         Log more.
     """
-    from isocast.runtime.founding import found_node, insist_on_past
+    from isocast.runtime.founding import found_node, insist_on_past, join_node
     from isocast.runtime.market import Impairment
     from isocast.runtime.market_file import load_market
 
     market = load_market(config)
     plan = node_of(market, name)
-    if new or declare:
+    if new and join:
+        raise ConfigurationError(
+            market.file, name, "--new founds a market, --join enters one that runs: say one of them"
+        )
+    if join:
+        join_node(market, name)
+    elif new or declare:
         found_node(market, name)
     if declare:
-        line(f"{name} is declared new, in {market.directory_of(name)}")
+        line(f"{name} is declared {'to join' if join else 'new'}, in {market.directory_of(name)}")
         return 0
-    if not new:
+    if not new and not join:
         insist_on_past(market, plan)
     if without_impairment:
         market = replace(market, impairment=Impairment())

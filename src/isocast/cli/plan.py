@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from isocast.cli.render import line, show_json, show_table
+from isocast.cli.coverage_options import EXAMPLE, CoverageOptions
+from isocast.cli.render import line, show_json, show_table, working
+from isocast.cli.stripe_options import StripeOptions
 from isocast.cli.timing_plan import TimingOptions, make_plan
 
 __all__ = ["app"]
 
 app = App(
     name="plan",
-    help="Plan a network: derived times with their formulas.",
-    help_epilogue="Start with:\n\n    isocast plan timing\n",
+    help="Plan a network: derived times with their formulas, scopes and addresses with their map, stripes.",
+    help_epilogue=(
+        "Start with:\n\n    isocast plan timing\n\n    isocast plan coverage --example\n\n    isocast plan stripes day.parquet\n"
+    ),
 )
 
 _DEFAULTS = TimingOptions()
+_COVERAGE_DEFAULTS = CoverageOptions()
+_STRIPE_DEFAULTS = StripeOptions()
 _EXAMPLES = """Examples:
 
 The paper's figures, τ_t = 2.775 s:
@@ -55,3 +62,82 @@ def timing(*, options: TimingOptions = _DEFAULTS, json: Annotated[bool, Paramete
     show_table(title, ("set", "from", "sites"), plan.set_rows())
     line("A derived time is the shortest that the protocol allows, unless it was given.")
     return 0
+
+
+_COVERAGE_EXAMPLES = """Examples:
+
+A world to start from, its plan, and a map of it:
+
+    isocast plan coverage --example > world.toml
+
+    isocast plan coverage world.toml --svg map.svg --out plan.json
+
+London fails; as little as possible changes, and no address is used again before it has drained:
+
+    isocast plan coverage world.toml --from plan.json --without London --out next.json
+
+10,000 receivers on the land of the earth, against the hexagonal grid:
+
+    isocast plan coverage worlds/land-10000.toml --png land.png --rows 10
+"""
+
+
+@app.command(help_epilogue=_COVERAGE_EXAMPLES)
+def coverage(world: Path | None = None, /, *, options: CoverageOptions = _COVERAGE_DEFAULTS) -> int:
+    """Choose scopes so that every customer hears two sources, and addresses so that no two overlap (§4.3).
+
+    Parameters
+    ----------
+    world
+        TOML file with receivers, customers, paths and rules.
+    """
+    if options.example:
+        line(EXAMPLE.rstrip())
+        return 0
+    from isocast.cli.coverage_plan import run_coverage, show, write_files
+
+    run = run_coverage(world, options)
+    with working("Drawing", quiet=options.json):
+        write_files(run, options)
+    show(run, options)
+    return 1 if options.strict and run.report.coverage.short else 0
+
+
+_STRIPE_EXAMPLES = """Examples:
+
+A synthetic day, and stripes of 56 kb/s for it:
+
+    isocast feed generate day.parquet
+
+    isocast plan stripes day.parquet --rate 56k --out stripes.toml
+
+Does the plan hold on another, busier day?
+
+    isocast feed generate --trades 150000 busy.parquet
+
+    isocast plan stripes --from stripes.toml --check busy.parquet
+
+The next version, with few moves; sectors from a table with the columns symbol and sector:
+
+    isocast plan stripes day.parquet busy.parquet --from stripes.toml --sectors sectors.csv --out next.toml
+"""
+
+
+@app.command(help_epilogue=_STRIPE_EXAMPLES)
+def stripes(*history: Path, options: StripeOptions = _STRIPE_DEFAULTS) -> int:
+    """Put related stocks together in narrow stripes, each under its bit-rate at its peak (§4.4).
+
+    Exit code: 0 the plan holds, 1 it does not hold on the day of --check, 2 bad input.
+
+    Parameters
+    ----------
+    history
+        Days to plan from: feeds of any format that `isocast feed show` reads, directories of journals, or tables of
+        text with the columns symbol, time and count.
+    """
+    from isocast.cli.stripe_plan import run_stripes, show_stripes, write_plan
+
+    run = run_stripes(history, options)
+    write_plan(run, options)
+    show_stripes(run, options)
+    return 0 if run.holds else 1

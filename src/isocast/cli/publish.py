@@ -108,6 +108,7 @@ def _command(
     except DoorError as reason:
         note(f"isocast: {reason}; {_counted(sent.events, 'event')} went out before")
         return _FAILED
+    sent.repeated = door.repeated
     _report(source, sent, monotonic() - began, json=json)
     return 0
 
@@ -127,15 +128,21 @@ def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
                 "source": source,
                 "events": sent.events,
                 "messages": sent.messages,
+                "repeated_messages": sent.repeated,
                 "seconds": round(seconds, 6),
                 "first_label": _label(sent.first),
                 "last_label": _label(sent.last),
             }
         )
         return
+    if sent.messages and sent.repeated == sent.messages:
+        held = _counted(sent.messages, "message")
+        line(f"Nothing new for {source}: it had all {held} already, under the same keys; none was published again.")
+        return
     rate = f", {sent.events / seconds:,.0f} a second" if seconds > 1 else ""
     amount = f"{_counted(sent.events, 'event')} in {_counted(sent.messages, 'message')}"
-    line(f"Published {amount} at {source} in {seconds:.2f} s{rate}: all of it is in its outbox.")
+    known = f"; {_counted(sent.repeated, 'message')} of them it had already" if sent.repeated else ""
+    line(f"Published {amount} at {source} in {seconds:.2f} s{rate}: all of it is in its outbox{known}.")
 
 
 def _counted(number: int, what: str) -> str:
@@ -161,6 +168,8 @@ class _Sent:
     per_message: int
     events: int = 0
     messages: int = 0
+    repeated: int = 0
+    """Messages that the source had before."""
     first: Label | None = None
     last: Label | None = None
     waiting: list[EventArray] = field(default_factory=list)

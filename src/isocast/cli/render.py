@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress", "figure", "line", "note", "show_json", "show_table", "working"]
+__all__ = ["Progress", "figure", "line", "note", "show_json", "show_table", "showed_whole", "working"]
 
 _PLAIN_EVERY_S = 10.0
 """Between two lines of progress where there is no terminal to redraw."""
@@ -33,6 +33,15 @@ def note(text: str) -> None:
 def show_json(value: object) -> None:
     """One JSON value, indented, in the order in which it was made."""
     line(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def showed_whole(as_json: Callable[[], object] | None, as_page: Callable[[], str] | None) -> bool:
+    """Print a reference as one JSON value or as its page, whichever is given; False if it is to be shown in tables."""
+    if as_json is not None:
+        show_json(as_json())
+    elif as_page is not None:
+        line(as_page().rstrip("\n"))
+    return as_json is not None or as_page is not None
 
 
 def figure(value: object) -> str:

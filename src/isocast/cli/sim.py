@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import Progress, figure, line, show_json, show_table, working
+from isocast.cli.render import Progress, figure, line, show_json, show_table, showed_whole, working
+from isocast.cli.sim_explore import EXPLORE_EXAMPLES, explore
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ app = App(
     help="Simulate: the protocol's own machines in virtual time, every run a function of one seed.",
     help_epilogue="Start with:\n\n    isocast sim run scenarios/quiet.toml\n",
 )
+
+app.command(explore, help_epilogue=EXPLORE_EXAMPLES)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
@@ -279,11 +282,7 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
     from isocast.simulation.fault_keys import FAULT_KEYS, FAULT_KINDS
     from isocast.simulation.scenario_keys import KEYS
 
-    if json:
-        show_json(keys_as_json())
-        return 0
-    if markdown:
-        line(keys_page().rstrip("\n"))
+    if showed_whole(keys_as_json if json else None, keys_page if markdown else None):
         return 0
     headers = ("key", "symbol", "value", "default", "meaning")
     for title, table in (("Keys of a scenario file; times in seconds", KEYS), ("Keys of [[faults]]", FAULT_KEYS)):

@@ -31,6 +31,8 @@ class _Column:
     spare: int = 0
     """Where there is no room, columns with the highest of these go first; those with 0 stay."""
     left: bool = False
+    optional: bool = False
+    """Left out where it says nothing of anybody."""
 
 
 # Figures ------------------------------------------------------------------------------------------
@@ -68,6 +70,8 @@ def _state(status: NodeStatus) -> Text:
     mode = status.gauges.mode or ""
     if not status.healthy:
         return Text("✖ stalled", style="bold red")
+    if status.gauges.waiting is not None:
+        return Text("◌ waiting", style="bold magenta")
     if status.ready:
         return Text("◆ token", style="bold yellow") if status.gauges.owns_token else Text("● ready", style="green")
     return Text(f"◌ {mode}" if mode in ("sealed", "catchup") else "◌ not ready", style="magenta")
@@ -90,6 +94,18 @@ def _ring(status: NodeStatus) -> Text:
     members, configured = len(gauges.ring), gauges.ring_configured
     short = configured is not None and members < configured
     return Text(f"{members}" if configured is None else f"{members}/{configured}", style="bold red" if short else "")
+
+
+def _head(status: NodeStatus) -> Text:
+    """Whom a receiver heads, or who heads it; what is not as the market's file has it stands out."""
+    gauges = status.gauges
+    if gauges.head is not None and gauges.head != gauges.head_configured:
+        return Text(f"{gauges.head} (adopted from {gauges.head_configured})", style="bold magenta")
+    if gauges.head is not None:
+        return Text(gauges.head)
+    others = [f"+ {name}" for name in (*(gauges.heads or ()), *(gauges.adopted or ())) if name != status.name]
+    own = ["own"] if status.name in (gauges.heads or ()) else []
+    return Text("heads " + " ".join([*own, *others]) if own or others else "", style="bold magenta" if others else "")
 
 
 def _gaps(status: NodeStatus) -> Text:
@@ -117,6 +133,7 @@ _SEQUENCE = _Column("sequence", lambda status: _figure(status.gauges.next_sequen
 _RECEIVERS = (
     _EPOCH,
     _Column("ring", _ring, spare=1),
+    _Column("head", _head, spare=1, left=True, optional=True),
     _Column("token", lambda status: _figure(status.gauges.held_token), spare=1),
     _Column("released", lambda status: _figure(status.gauges.released_token), spare=2),
     _SEQUENCE,
@@ -162,9 +179,11 @@ _ARCHIVES = (
 )
 _CUSTOMERS = (
     _Column("lines", _lines),
+    _Column("follows", lambda status: status.gauges.line_followed or _UNKNOWN, left=True),
     _SEQUENCE,
     _EVENTS,
     _Column("gaps", _gaps),
+    _Column("conflicts", _wrong("line_conflicts_total")),
     _Column("repaired", _total("gaps_repaired_total")),
     _Column("skipped", _total("messages_skipped_total")),
     _Column("copies", _total("line_duplicates_total"), spare=2),
@@ -249,6 +268,7 @@ def release_skew(statuses: Sequence[NodeStatus]) -> Spread | None:
 
 def _table(heading: str, columns: Sequence[_Column], answers: Sequence[Answer], width: int) -> RenderableType:
     drawn = [(column, [_cell(column, answer) for answer in answers]) for column in (_NODE, _CITY, _STATE, *columns)]
+    drawn = [(column, cells) for column, cells in drawn if not column.optional or any(map(len, cells))]
     while _width(drawn) > width:
         spare = max(column.spare for column, _ in drawn)
         if not spare:
@@ -289,6 +309,8 @@ def _troubles(answers: Sequence[Answer]) -> list[Text]:
             lines.append(_trouble(answer.target.title, answer.trouble, "", "bold red"))
             continue
         lines += [_trouble(status.name, reason, "", "magenta") for reason in status.reasons]
+        if status.gauges.waiting is not None:
+            lines.append(_trouble(status.name, f"waiting: {status.gauges.waiting}", "", "magenta"))
         for alarm in status.alarms:
             recent = status.at_ns - alarm.last_ns <= _RECENT_NS
             often = f"{alarm.count:,} times, last" if alarm.count > 1 else "once,"

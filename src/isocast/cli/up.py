@@ -30,6 +30,8 @@ _EXAMPLES = """Examples:
 
     isocast up --config market.toml --only london tokyo --new
 
+    isocast up --config market.toml --only dublin --join dublin
+
 SIGTERM or Ctrl-C stops all of them in order, a second one at once. Exit code 1 means that a node refused its input.
 """
 
@@ -44,6 +46,8 @@ _MODULES = (
         for role in ("receiver", "source", "reformation", "retransmit", "customer", "secondary_source")
     ),
 )
+_NAMED = 3
+"""Nodes that a sentence names before it counts."""
 _LOOK_S = 10.0
 """Between two lines about those that are not ready yet."""
 
@@ -56,6 +60,7 @@ def _up(
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
+    join: Annotated[list[str] | None, Parameter(name="--join", negative="", consume_multiple=True)] = None,
     seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0,
     logs: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -72,6 +77,8 @@ def _up(
         Start these nodes alone: on each of several machines its own.
     new
         These nodes have never run before: let them begin with empty disks. Refused if one has.
+    join
+        These nodes have never run before, and the market has: let them take over what the others have.
     seconds
         Stop by itself after so long; 0 never.
     logs
@@ -87,26 +94,56 @@ def _up(
     started = [plan for plan in market.nodes if plan.start]
     plans = started if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
     report = UpReport(market, config, [plan.name for plan in plans], as_json=json)
-    _prepare(market, plans, report, whole=only is None, new=new)
+    joining = [node_of(market, name).name for name in join or ()]
+    _prepare(market, plans, report, whole=only is None, new=new, joining=joining)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_run(config, plans, seconds, logs, report))
 
 
-def _prepare(market: Market, plans: list[NodePlan], report: UpReport, *, whole: bool, new: bool) -> None:
+def _prepare(
+    market: Market, plans: list[NodePlan], report: UpReport, *, whole: bool, new: bool, joining: list[str]
+) -> None:
     """What would stop every node is said once, before any is started."""
-    from isocast.runtime.founding import found_market, found_node, insist_on_past
+    from isocast.runtime.founding import found_market, found_node, insist_on_past, join_node
     from isocast.runtime.key_files import load_keys
 
+    _insist_on_nobody(market, plans)
     for plan in plans:
         load_keys(market, plan)
+    for name in joining:
+        join_node(market, name)
     if new:
         for plan in plans:
-            found_node(market, plan.name)
+            if plan.name not in joining:
+                found_node(market, plan.name)
     if new or (whole and found_market(market)):
         report.founded()
     for plan in plans:
         insist_on_past(market, plan)
+
+
+def _insist_on_nobody(market: Market, plans: list[NodePlan]) -> None:
+    """TransportError when nodes run already: each of them would only say that its ports are taken."""
+    import errno
+    import socket
+
+    from isocast.terms.errors import TransportError
+
+    taken: list[str] = []
+    for plan in plans:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+            try:
+                trial.bind((plan.address, plan.port))
+            except OSError as reason:
+                if reason.errno == errno.EADDRINUSE:
+                    taken.append(plan.name)
+    if taken:
+        who = "every node" if len(taken) == len(plans) else ", ".join(taken[:_NAMED])
+        more = f" and {len(taken) - _NAMED} more" if who != "every node" and len(taken) > _NAMED else ""
+        verb = "run" if who != "every node" and len(taken) > 1 else "runs"
+        rule = "or other programs have their ports: stop those first, or start the others with --only"
+        raise TransportError(f"{who}{more} of {market.name} {verb} already, {rule}")
 
 
 async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path | None, report: UpReport) -> int:

@@ -48,6 +48,9 @@ class AnswerLimits:
     """A request that waited so long was repeated or given up."""
     keeps_rest: bool = True
     """Whether what there was no room for stays queued; at a door the customer asks again."""
+    newest_counts: bool = False
+    """Whether a request takes the place of the one that waits: at a door, a customer that asks again has given up the
+    visit before, or was born anew, and must not pay for it."""
 
     @classmethod
     def at_door(cls) -> AnswerLimits:
@@ -62,6 +65,7 @@ class AnswerLimits:
             quantum=4_096,
             quiet_ns=0,
             keeps_rest=False,
+            newest_counts=True,
         )
 
     def __post_init__(self) -> None:
@@ -149,6 +153,8 @@ class Answers:
         """Messages that were not, because they had just been."""
         self.forgotten = 0
         """Accounts that had to go."""
+        self.lapsed: list[NodeId] = []
+        """Whose requests waited for too long since this was read last."""
         self._total = Bucket(limits.rate, limits.burst)
         self._turns: deque[NodeId] = deque()
         self._sent: dict[int, None] = {}
@@ -162,12 +168,21 @@ class Answers:
         account = self._account(customer)
         last = min(last, first + self.limits.range_max - 1)
         account.asked += last - first + 1
+        if self.limits.newest_counts:
+            self.withdraw(customer)
         if len(account.pending) >= self.limits.pending_max:
             return self.refuse(customer, now)
         if not account.pending:
             self._turns.append(customer)
         account.pending.append((first, last, now))
         return []
+
+    def withdraw(self, customer: NodeId) -> None:
+        """Nobody waits for what this customer asked for: it is not answered, and costs nothing."""
+        account = self.accounts.get(customer)
+        if account is not None and account.pending:
+            account.pending.clear()
+            self._turns.remove(customer)
 
     def refuse(self, customer: NodeId, now: int) -> list[CustomerThrottled]:
         """Count a request that is not answered."""
@@ -222,6 +237,7 @@ class Answers:
             if now - since > self.limits.stale_ns:
                 account.refused += 1
                 self.refused += 1
+                self.lapsed.append(customer)
                 continue
             wanted = self._not_sent(first, last, now)
             self.spared += last - first + 1 - sum([end - start + 1 for start, end in wanted])

@@ -20,6 +20,7 @@ __all__ = [
     "GiveSnapshot",
     "KeepSnapshot",
     "RangeAsked",
+    "RangeWithdrawn",
     "ReadArchive",
     "ServerEffect",
     "ServerInput",
@@ -38,6 +39,13 @@ class RangeAsked:
     customer: NodeId
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWithdrawn:
+    """Whoever asked for a range has left, or the door lost its patience: nobody waits for it any more."""
+
+    customer: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class ArchiveTrimmed:
     low_water: int
 
 
-ServerInput: TypeAlias = CustomerInput | RangeAsked | SnapshotAsked | ArchiveRead | ArchiveTrimmed
+ServerInput: TypeAlias = CustomerInput | RangeAsked | RangeWithdrawn | SnapshotAsked | ArchiveRead | ArchiveTrimmed
 
 
 # ---- effects

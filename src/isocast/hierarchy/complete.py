@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isocast.hierarchy.arbitration import Arbitration
-from isocast.hierarchy.edge import Deliver, FetchFailed, GapAbandoned, GapClosed, RangeArrived
+from isocast.hierarchy.edge import Deliver, FetchFailed, GapAbandoned, GapClosed, RangeArrived, RangeContinued
 from isocast.hierarchy.gaps import Gap, Gaps, missing_runs
 from isocast.hierarchy.lines import Line
 from isocast.hierarchy.repair import Repairs
@@ -221,6 +221,12 @@ class Complete:
         if floor > self.next:
             self._abandon(floor, now)
         self.poll(now)
+
+    def on_part(self, event: RangeContinued, now: int) -> None:
+        """A door is answering."""
+        before = self.next
+        self.take(event.packets, now, door=True)
+        self.repairs.on_part(event.server, advanced=self.next > before, now=now)
 
     def on_failed(self, event: FetchFailed, now: int) -> None:
         """A door did not answer."""

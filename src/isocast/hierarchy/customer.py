@@ -18,10 +18,13 @@ from isocast.hierarchy.edge import (
     CustomerSlow,
     FetchFailed,
     RangeArrived,
+    RangeContinued,
     Slowness,
     SnapshotArrived,
+    Waiting,
 )
 from isocast.hierarchy.joining import Joining
+from isocast.hierarchy.line_choice import LineChoice
 from isocast.hierarchy.lines import LineView
 from isocast.hierarchy.newest import Newest
 from isocast.ring.inputs import PacketsArrived, TimerFired
@@ -49,6 +52,13 @@ class CustomerSnapshot:
     slow: tuple[Slowness, ...]
     counters: Counters
     lines: tuple[LineView, ...]
+    followed: NodeId | None = None
+    """The line that it follows: the first of its list that speaks."""
+    switches: int = 0
+    """Times that this was another one than before."""
+    waiting: Waiting | None = None
+    """Why nothing can come now."""
+    waiting_since: int = 0
 
 
 class Customer:
@@ -59,6 +69,7 @@ class Customer:
         self.node = node
         self.settings = settings
         self._arbitration = Arbitration(node, settings)
+        self._choice = LineChoice(settings, self._arbitration.lines.main)
         self._complete = Complete(self._arbitration)
         self._newest = Newest(self._arbitration) if settings.grade is Grade.LATEST else None
         self._joining: Joining | None = None
@@ -86,6 +97,7 @@ class Customer:
         elif now - self._deadline > self.settings.slow_ns and self._last_now > -NEVER:
             self._name(Slowness.STOPPED, now - self._deadline)
             self._arbitration.lines.slept(now)
+            self._choice.slept(now)
         self._last_now = now
         # What it finds missing while it did not read in time, its own sockets have dropped.
         self._complete.alone = Slowness.STOPPED in self._slow or Slowness.LAGGING in self._slow
@@ -97,6 +109,8 @@ class Customer:
                 pass
             case RangeArrived() if isinstance(service, Complete):
                 service.on_range(event, now)
+            case RangeContinued() if isinstance(service, Complete):
+                service.on_part(event, now)
             case SnapshotArrived():
                 self._on_snapshot(event, now)
             case FetchFailed():
@@ -127,6 +141,10 @@ class Customer:
             tuple(self._slow),
             replace(self._arbitration.counters),
             self._arbitration.lines.views(),
+            self._choice.followed,
+            self._choice.switches,
+            self._choice.waiting,
+            self._choice.waiting_since,
         )
 
     def recall(self, first: int, last: int) -> tuple[Released, ...] | None:
@@ -179,6 +197,7 @@ class Customer:
         self._tick_at = now + self._tick_ns
         arbitration, slow_ns = self._arbitration, self.settings.slow_ns
         arbitration.out.extend(arbitration.lines.tick(now))
+        arbitration.out.extend(self._choice.tick(now))
         lag_ns = arbitration.lines.reader_lag_ns()
         lagging = Slowness.LAGGING in self._slow
         if lag_ns > (slow_ns // 2 if lagging else slow_ns):

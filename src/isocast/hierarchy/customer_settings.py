@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from isocast.hierarchy.latest import KEYS_MAX
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId
-from isocast.terms.instants import MILLISECOND
+from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import Timing
 
-__all__ = ["CustomerSettings", "CustomerState", "Grade", "JoinPoint"]
+__all__ = ["CustomerSettings", "CustomerState", "Grade", "JoinPoint", "quiet_ring_ns"]
 
 LEAST_HEARTBEAT_NS = 20 * MILLISECOND
 """Fifty small packets a second on an idle line; quicker than that a loaded machine is heard as a silent one."""
 SILENT_HEARTBEATS = 5
 """Heartbeats missed in a row before a line is called silent: at 5 % loss a false alarm every 3 million."""
+
+
+def quiet_ring_ns(timing: Timing, silent_ns: int) -> int:
+    """When a ring counts as being re-formed: two tokens are overdue, and not because heartbeats were lost."""
+    return 2 * timing.token_period_ns + timing.late_ns + silent_ns
 
 
 class Grade(StrEnum):
@@ -58,6 +63,9 @@ class CustomerSettings:
     A receiver with a door may be a line and a server."""
     grade: Grade = Grade.COMPLETE
     """Everything, or the newest only."""
+    last_resorts: tuple[NodeId, ...] = field(default=(), kw_only=True)
+    """Receivers at whose doors ranges are fetched when no server gave them in two rounds: one that is down, or stuck,
+    must not keep a customer from what others have. What is lost for good, the servers decide."""
     stripe: int = 0
     """Which stripe it follows."""
     join: JoinPoint = JoinPoint.NOW
@@ -78,6 +86,8 @@ class CustomerSettings:
     """When a line counts as silent."""
     late_ns: int = 50 * MILLISECOND
     """How far behind the first copy a line's copies may be."""
+    ring_ns: int = 10 * SECOND
+    """How long no line may speak of a new token before the ring counts as being re-formed."""
     slow_ns: int = 500 * MILLISECOND
     """How late a customer may read, or wake, before it names itself."""
     hold_max: int = 32_768
@@ -101,7 +111,7 @@ class CustomerSettings:
         """Refuse what cannot work."""
         if not self.lines:
             raise LocalProtocolError("a customer needs a line, better two")
-        if any(len(nodes) != len(dict.fromkeys(nodes)) for nodes in (self.lines, self.servers)):
+        if any(len(nodes) != len(dict.fromkeys(nodes)) for nodes in (self.lines, self.servers, self.last_resorts)):
             raise LocalProtocolError("a line or server is named twice")
         if not self.servers and (self.grade is Grade.COMPLETE or self.join is JoinPoint.SNAPSHOT):
             raise LocalProtocolError("grade complete, and a start from a snapshot, need a retransmit server")
@@ -109,7 +119,15 @@ class CustomerSettings:
             raise LocalProtocolError("grade latest never asks for the past: start it now or from a snapshot")
         if self.recent_max < 1 or self.recent_max & (self.recent_max - 1):
             raise LocalProtocolError("recent_max must be a power of two")
-        spans = (self.gap_ns, self.retry_ns, self.heartbeat_ns, self.silent_ns, self.late_ns, self.slow_ns)
+        spans = (
+            self.gap_ns,
+            self.retry_ns,
+            self.heartbeat_ns,
+            self.silent_ns,
+            self.late_ns,
+            self.ring_ns,
+            self.slow_ns,
+        )
         counts = (
             self.retries_max,
             self.hold_max,
@@ -156,5 +174,6 @@ class CustomerSettings:
             heartbeat_ns=heartbeat_ns,
             silent_ns=SILENT_HEARTBEATS * heartbeat_ns,
             late_ns=timing.late_ns,
+            ring_ns=quiet_ring_ns(timing, SILENT_HEARTBEATS * heartbeat_ns),
             slow_ns=SILENT_HEARTBEATS * heartbeat_ns,
         )

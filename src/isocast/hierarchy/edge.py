@@ -38,12 +38,17 @@ __all__ = [
     "LineBack",
     "LineLate",
     "LineSilent",
+    "LineSwitched",
+    "MarketGoesOn",
+    "MarketWaits",
     "MessagesReleased",
     "RangeArrived",
+    "RangeContinued",
     "RepairUnanswered",
     "SendLine",
     "Slowness",
     "SnapshotArrived",
+    "Waiting",
 ]
 
 
@@ -72,6 +77,14 @@ class RangeArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeContinued:
+    """A part of a door's answer to `FetchRange`: what came of it counts, whatever becomes of the rest."""
+
+    server: NodeId
+    packets: Sequence[Released]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotArrived:
     """A door's answer to `FetchSnapshot`."""
 
@@ -86,7 +99,7 @@ class FetchFailed:
     server: NodeId
 
 
-CustomerInput: TypeAlias = PacketsArrived | TimerFired | RangeArrived | SnapshotArrived | FetchFailed
+CustomerInput: TypeAlias = PacketsArrived | TimerFired | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed
 
 
 # ---- effects: what is handed on
@@ -218,6 +231,39 @@ class LineBack:
 
 
 @dataclass(frozen=True, slots=True)
+class LineSwitched:
+    """The customer follows another line than before, or its first one: the first of its list that speaks in time."""
+
+    line: NodeId
+    before: NodeId | None
+
+
+class Waiting(StrEnum):
+    """Why nothing can come, whatever is published."""
+
+    REFORMING = "reforming"
+    """Lines speak, and say that no token comes: the ring is being re-formed."""
+    SILENT = "silent"
+    """No line speaks: its receivers are down, or nothing arrives here."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarketWaits:
+    """Nothing can come since an instant; 0 if nothing ever came."""
+
+    reason: Waiting
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarketGoesOn:
+    """What the customer waited for has come, `after_ns` after it was seen last; 0 if it had never been."""
+
+    reason: Waiting
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConflictFound:
     """Two lines carry different content for one sequence: an alarm. The first copy stands."""
 
@@ -279,6 +325,9 @@ CustomerEffect: TypeAlias = (
     | LineLate
     | LineSilent
     | LineBack
+    | LineSwitched
+    | MarketWaits
+    | MarketGoesOn
     | ConflictFound
     | ClaimRefuted
     | CustomerSlow

@@ -67,6 +67,15 @@ class Follower(Receiver):
         self.unanswered += 1
         self.out.append(SupportSilent(number, suspect))
 
+    def asked(self) -> tuple[NodeId, ...]:
+        """Those above it."""
+        support = self.support
+        return (support.parent,) if support.backup is None else (support.parent, support.backup)
+
+    def givers(self) -> tuple[NodeId, ...]:
+        """Those above it, and as the last resort the ring."""
+        return tuple(dict.fromkeys((*self.asked(), *self.support.others)))
+
     # What it does differently -------------------------------------------------------------------
 
     def recovery_in(self, schedule: Schedule) -> Recovery:

@@ -1,8 +1,9 @@
 """The sending end of a line: released messages as REL, and heartbeats that tell where the line stands.
 
 A heartbeat is a REL that carries no message: `count` is 0, `sequence` and `number` are the *next* ones that the line
-will send, and `instant` is the sender's clock as it sends. It lets a customer see that the last message of all
-was lost on every line, that a line lives, and how long it leaves packets in its own sockets.
+will send, `instant` is the sender's clock as it sends, `epoch` and `token_number` are of the newest token that the
+receiver holds. It lets a customer see that the last message of all was lost on every line, that a line lives, that the
+ring behind it turns, and how long it leaves packets in its own sockets.
 
 The first heartbeat follows a burst quickly, each next one after twice the time, up to `heartbeat_ns`: the end of a
 burst is where a loss cannot be seen otherwise. However busy the line is, there is one every `heartbeat_ns`.
@@ -41,9 +42,13 @@ class Heartbeat:
 
     def busy(self, last: Released, now: int) -> None:
         """Messages went out, `last` at the end: heartbeats are quick again, and never rarer than the longest wait."""
-        self.epoch, self.token_number = last.epoch, last.token_number
+        self.hold(last.epoch, last.token_number)
         self._wait_ns = self._quick_ns
         self.due = min(now + self._quick_ns, self._beat_at + self._longest_ns)
+
+    def hold(self, epoch: Epoch, token_number: int) -> None:
+        """The newest token that is here: what was released is older."""
+        self.epoch, self.token_number = max((self.epoch, self.token_number), (epoch, token_number))
 
     def beat(self, next_sequence: int, now: int) -> Released:
         """The heartbeat that is due."""
@@ -109,6 +114,10 @@ class LineSender:
             case _:
                 return ()
 
+    def hold(self, epoch: Epoch, token_number: int) -> None:
+        """The newest token that the receiver holds: told with the next heartbeat."""
+        self._heartbeat.hold(epoch, token_number)
+
     def next_deadline(self) -> int:
         """When the next heartbeat is due."""
         return self._heartbeat.due
@@ -125,9 +134,10 @@ class LineSender:
             return ()
         token, first, stripe = release.entry.token, release.first_sequence, self._stripe
         epoch, number, instant, site = token.epoch, token.token_number, token.instant, self.site
+        marked = release.uncertified
         packets = tuple(
             [
-                Released(stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"")
+                Released(stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"", marked)
                 for sequence, payload in enumerate(payloads, first)
             ]
         )

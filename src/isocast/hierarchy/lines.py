@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from isocast.hierarchy.customer_settings import CustomerSettings
 from isocast.hierarchy.edge import ClaimRefuted, CustomerEffect, LineBack, LineLate, LineSilent
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.packets import Released
 
@@ -101,6 +101,8 @@ class Line:
     heard_at: int = -NEVER
     newest: int = 0
     """The last sequence that the line is known to have sent."""
+    held: tuple[Epoch, int] = (NO_EPOCH, 0)
+    """The newest token that its owner says it holds, and the epoch in which it does."""
     distrusted_until: int = -NEVER
     silent: bool = False
     late: bool = False
@@ -126,6 +128,7 @@ class Line:
         self.heartbeats += 1
         self.heard_at = now
         self.newest = max(self.newest, packet.sequence - 1)
+        self.held = max(self.held, (packet.epoch, packet.token_number))
         delay_ns = now - packet.instant
         if now - self._least_since >= _BASELINE_NS or now < self._least_since:
             self._least_before_ns, self._least_ns, self._least_since = self._least_ns, NEVER, now
@@ -163,7 +166,8 @@ class Lines:
         }
         self.door = Line(0, repairs=True)
         """What is fetched says nothing about anybody's line."""
-        self._main = [self.by_owner[owner] for owner in settings.lines]
+        self.main = [self.by_owner[owner] for owner in settings.lines]
+        """Those of receivers, in the customer's own order."""
         self._reach = settings.hold_max
         self._late_ns = settings.late_ns
         self._silent_ns = settings.silent_ns
@@ -175,7 +179,7 @@ class Lines:
         if self._since is None or now < self._since:
             self._since = now
         told: list[CustomerEffect] = []
-        for line in self._main:
+        for line in self.main:
             troubled = line.silent or line.late
             heard_at = max(min(line.heard_at, now), self._since)
             silent = now - heard_at > self._silent_ns
@@ -195,12 +199,12 @@ class Lines:
 
     def reader_lag_ns(self) -> int:
         """How long packets wait before they are read, on the line where they wait least."""
-        queued = [line.queued_ns for line in self._main if line.heartbeats and not line.silent]
+        queued = [line.queued_ns for line in self.main if line.heartbeats and not line.silent]
         return min(queued, default=0)
 
     def corroborated(self, sequence: int) -> bool:
         """Whether one line's word about a far sequence can be believed: another says so, or no other speaks."""
-        speaking = [line for line in self._main if line.heard_at > -NEVER and not line.silent]
+        speaking = [line for line in self.main if line.heard_at > -NEVER and not line.silent]
         near = [line for line in speaking if line.newest >= sequence - self._reach]
         return len(near) > 1 or len(speaking) <= 1
 

@@ -5,6 +5,9 @@ multicast, so whoever else lost the same is served too. Who lacks more than `ask
 ranges at a door, as does who was not answered, and who lacks what nobody else does: what was sent while it was
 away, or did not read.
 
+Servers that give nothing in two rounds are down, stuck or behind. Then receivers are asked, too, whose lines the
+customer hears, where they have doors.
+
 That a message is lost for good is believed only when every server's door says so. A datagram may say it too, but it
 only hurries the question along: whoever holds the edge key could have sent it.
 """
@@ -26,6 +29,8 @@ __all__ = ["Repairs"]
 
 _NEAR = 3
 """Runs with at most two messages between them are asked for as one: a request costs as much as a repair."""
+_PATIENT_ROUNDS = 2
+"""Rounds over all servers before the last resorts are asked, too."""
 _BACKOFF_MAX = 16
 """Rounds over all servers are at most this many retry intervals apart."""
 
@@ -38,6 +43,8 @@ class _Fetch:
     first: int
     last: int
     give_up_at: int
+    advanced: bool = False
+    """Whether a part of the answer brought something."""
 
 
 class Repairs:
@@ -55,6 +62,7 @@ class Repairs:
         self._missing = missing
         self._settings = settings
         self._exhausted = settings.retries_max * len(settings.servers) if settings.by_datagram else 0
+        self._doors = (*settings.servers, *[door for door in settings.last_resorts if door not in settings.servers])
         self._fetch: _Fetch | None = None
         self._turn = 0
         self._not_before = -NEVER
@@ -143,6 +151,8 @@ class Repairs:
         """Whether what delivery waits for must be fetched."""
         lowest = self._gaps.lowest
         self._wants_fetch = overflown > 0 or (lowest is not None and lowest.spent)
+        if not self._wants_fetch and self._turn >= len(self._settings.servers):
+            self._turn = 0
 
     def _go_on(self, following: int, overflown: int, now: int) -> None:
         """Fetch what delivery waits for, if it cannot be had by datagram."""
@@ -157,30 +167,37 @@ class Repairs:
                 if not gap.spent or gap.first > limit:
                     break
                 last = min(gap.last, limit)
-        server = settings.servers[self._turn]
+        server = self._doors[self._turn]
         self._fetch = _Fetch(server, first, last, now + settings.retries_max * settings.retry_ns)
         self._arbitration.counters.fetches += 1
         self._arbitration.out.append(FetchRange(server, first, last))
 
     def on_range(self, event: RangeArrived, following: int, *, advanced: bool, now: int) -> int:
         """A door answered; return the sequence below which nothing can be had anywhere, or 0."""
-        if event.server not in self._settings.servers:
-            return 0
-        self._low_water[event.server] = event.low_water
+        if event.server in self._settings.servers:
+            self._low_water[event.server] = event.low_water
         if self._fetch is None or self._fetch.server != event.server:
             return 0
         fetch, self._fetch = self._fetch, None
         self._not_before = now
-        if advanced:
+        if advanced or fetch.advanced:
             self.rounds = 0
             return 0
         if event.low_water > following:
-            floor = min(self._low_water.values())
+            floor = min(self._low_water.values(), default=0)
             if len(self._low_water) == len(self._settings.servers) and floor > following:
                 self.rounds = 0
                 return floor
         self._rotate(fetch, now)
         return 0
+
+    def on_part(self, server: NodeId, *, advanced: bool, now: int) -> None:
+        """A door is answering: it is given as long again for the rest."""
+        if self._fetch is not None and self._fetch.server == server:
+            self._fetch.give_up_at = now + self._settings.retries_max * self._settings.retry_ns
+            self._fetch.advanced |= advanced
+            if advanced:
+                self.rounds = 0
 
     def on_failed(self, server: NodeId, following: int, now: int) -> None:
         """A door did not answer: try the next; after all of them, wait."""
@@ -191,9 +208,11 @@ class Repairs:
         self._rotate(fetch, now)
 
     def _rotate(self, fetch: _Fetch, now: int) -> None:
-        self._turn = (self._turn + 1) % len(self._settings.servers)
+        asked = self._settings.servers if self.rounds < _PATIENT_ROUNDS else self._doors
+        self._turn += 1
         self._not_before = now
-        if self._turn == 0:
+        if self._turn >= len(asked):
+            self._turn = 0
             self.rounds += 1
             self._not_before = now + self._settings.retry_ns * min(1 << min(self.rounds, 16), _BACKOFF_MAX)
             self._arbitration.out.append(RepairUnanswered(fetch.first, fetch.last, self.rounds))

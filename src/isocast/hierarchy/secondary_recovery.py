@@ -1,8 +1,9 @@
 """Whom a secondary receiver asks for what it lacks, and when (§4.1; protocol §1, §7).
 
-Its parent, never the token site: a thousand secondary receivers must not add to the requests on the global tree. A
-parent that is silent is given up for the backup, and a silent backup for a member of the ring, for a while. None of
-this is a suspicion: rings are judged by those who are on them.
+Its parent, never the token site: a thousand secondary receivers must not add to the requests on the global tree. The
+parent is whoever heads the group now (`allegiance`). One that is silent is given up for the backup of the market's
+file, and a silent backup for a member of the ring, for a while. None of this is a suspicion: rings are judged by those
+who are on them.
 
 A parent may be asking itself. It says so (PENDING), and the count of attempts starts anew, until the instant by which
 it must have had an answer; after that parent and backup are asked in turn, in case only one of them is cut off.
@@ -33,6 +34,7 @@ class Support:
         """Ask the parent first."""
         self.parent = parent
         self.backup = backup
+        self._configured = backup
         self.others: tuple[NodeId, ...] = ()
         """The last resort: members of the ring, or holders of a ring's cut."""
         self._away_ns = AWAY_PERIODS * timing.token_period_ns
@@ -57,6 +59,13 @@ class Support:
     def last_resort(self) -> bool:
         """Whether parent and backup are both given up for now."""
         return self._place > (self.backup is not None)
+
+    def follow(self, parent: NodeId) -> None:
+        """Somebody else heads the group: ask that one first, and at once. A backup that heads it is not asked twice."""
+        self.parent = parent
+        self.backup = self._configured if parent != self._configured else None
+        self._place = 0
+        self._answered_at = -NEVER
 
     def heard(self, sender: NodeId, now: int) -> None:
         """An answer came: if it is from whoever is asked, that one is alive, whatever it lacks."""

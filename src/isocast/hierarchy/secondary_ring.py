@@ -1,9 +1,9 @@
 """A secondary ring (§4.1; protocol §7): a receiver and those below it pass a token that says what they hold.
 
-Secondary token v is due at T_v+Δ_A from members[v mod b], and says: this site, and everybody below it, holds
+Secondary token v is due at T_v+Δ_A from order[v mod b], and says: this site, and everybody below it, holds
 everything up to v. It passes when that is true: late if need be, and then the newest one that is true at once.
 
-    members    head a b        what the head knows after hearing v:
+    order      head a b        what the head knows after hearing v:
     v     12   13   14         of b 14, of a 13, of itself 12: all hold 12 = v-b+1
 
 Each token speaks for its sender alone, so a lost one delays the inference by one cycle and never stops it. What was
@@ -12,14 +12,21 @@ said in one epoch says nothing in the next.
 The head reports what it infers as `secstable` in its next primary token. A member whose token is overdue by G tokens
 no longer counts and is named. It counts again when its tokens come in time again, and is named as returned when it
 holds everything that may have been dropped meanwhile.
+
+The group re-forms on its own: every member skips in its order whoever has fallen silent, and the round is shorter by
+one. Orders that differ for a while do no harm, since nobody speaks for another. Neither ballot nor ring is touched.
+
+A head that entered an epoch from another than the one whose log it continues may have missed another head's time. It
+counts everybody anew, and says so; so does one that restarts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isocast.ring.effects import SecondaryReturned, SecondaryStalled, Unicast
+from isocast.hierarchy.tally import Tally
+from isocast.ring.effects import GroupHeaded, SecondaryReturned, SecondaryStalled, Unicast
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.schedule import Schedule
 from isocast.terms.ids import NO_EPOCH, NodeId
@@ -28,13 +35,18 @@ from isocast.wire.packets import NO_LIMIT, SecondaryToken
 
 __all__ = ["SecondaryRing", "SecondaryRingSnapshot"]
 
+HEAD_PATIENCE = 4
+"""Members wait G/4 tokens for a silent head: its own head gives it up after G, and should count them by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class SecondaryRingSnapshot:
     """A group's state, as one member sees it, for checkers and console."""
 
     group: NodeId
+    """The head that the market's file gives it."""
     members: tuple[NodeId, ...]
+    """The present head first."""
     floor: int
     """Everybody who counts holds everything up to here; NO_LIMIT when nobody below counts."""
     passed: tuple[tuple[NodeId, int], ...]
@@ -52,35 +64,28 @@ class SecondaryRing:
     def __init__(
         self,
         receiver: Receiver,
+        group: NodeId,
         members: tuple[NodeId, ...],
         stall_tokens: int,
         below: Callable[[], int] = _nobody_below,
     ) -> None:
         """`members` in the order of the group, its head first; `below` says what is held below this site."""
-        self.group = members[0]
+        self.group = group
         self.members = members
         self.floor = 0
         self.conflicts = 0
-        """Secondary tokens of somebody who does not own them."""
+        """Secondary tokens of strangers."""
+        self.tally = Tally(receiver)
+        self.adopter: NodeId | None = None
+        """Who hears this site's tokens besides the group, while its head is silent."""
         self._receiver = receiver
-        self._place = members.index(receiver.site)
-        self._heads = receiver.site == self.group
+        self._heads = receiver.site == members[0]
         self._below = below
-        timing = receiver.timing
-        self._delay_ns = timing.release_delay_ns
-        # Tokens between the newest and the one whose secondary token should have arrived.
-        self._lag = -(-(timing.release_delay_ns + timing.late_ns) // timing.token_period_ns)
+        self._delay_ns = receiver.timing.release_delay_ns
         # One lost token must not look like a stall, however large the group.
         self._stall_tokens = max(stall_tokens, 2 * len(members))
+        self._patience = max(stall_tokens // HEAD_PATIENCE, 2 * len(members))
         self._epoch = NO_EPOCH
-        self._since = 0
-        self._counted_from = 0
-        """Whoever is silent since this token is waited for from here on."""
-        self._passed: dict[NodeId, int] = {}
-        self._stalled: dict[NodeId, None] = {}
-        self._returning: dict[NodeId, None] = {}
-        self._claimed = 0
-        """What may have been dropped on this head's word, in this epoch."""
 
     # The contract -------------------------------------------------------------------------------
 
@@ -92,26 +97,39 @@ class SecondaryRing:
         if receiver.accepted != self._epoch:
             self._enter(schedule)
         self._pass(schedule, now)
-        if self._heads:
-            self._watch()
+        self._watch()
         self.floor = self.infer(schedule)
-        # Without a limit, this site's next token lets others drop what they will, up to that token.
-        self._claimed = max(self._claimed, receiver.held + 1 if self.floor == NO_LIMIT else self.floor)
+        self.tally.claim(self.floor)
 
     def next_deadline(self) -> int:
         """When this site's next secondary token is due; what is lacking for it wakes the site by arriving."""
         receiver, schedule = self._receiver, self._receiver.schedule
         if schedule is None or receiver.mode is Mode.SEALED or receiver.accepted != self._epoch:
             return NEVER
-        last = self._passed.get(receiver.site, self._since)
-        slot = last + 1 + (self._place - last - 1) % len(self.members)
+        last = self.tally.said(receiver.site)
+        order = self.order()
+        slot = last + 1 + (order.index(receiver.site) - last - 1) % len(order)
         return schedule.instant(slot) + self._delay_ns if slot <= min(receiver.held, self._below()) else NEVER
 
     def snapshot(self) -> SecondaryRingSnapshot:
         """For whoever watches."""
+        tally = self.tally
         return SecondaryRingSnapshot(
-            self.group, self.members, self.floor, tuple(sorted(self._passed.items())), tuple(self._stalled)
+            self.group, self.members, self.floor, tuple(sorted(tally.passed.items())), tuple(tally.stalled)
         )
+
+    # Heads --------------------------------------------------------------------------------------
+
+    def lead_by(self, head: NodeId) -> None:
+        """A new ring gives the group another head; what was said to the old one counts for nothing there."""
+        if head != self.members[0]:
+            self.members = (head, *self.members[1:])
+            self.tally.forgive(head)
+
+    @property
+    def head_silent(self) -> bool:
+        """Whether this member no longer hears its head."""
+        return self.members[0] in self.tally.stalled
 
     # Tokens -------------------------------------------------------------------------------------
 
@@ -125,25 +143,36 @@ class SecondaryRing:
             return
         if receiver.accepted != self._epoch:
             self._enter(receiver.schedule)
-        if self.members[number % len(self.members)] != sender:
+        if sender not in self.members:
             self.conflicts += 1
             return
-        if number <= self._passed.get(sender, self._since):
-            return
-        self._passed[sender] = number
-        if sender in self._stalled:
-            self._come_back(sender, number)
+        size = len(self.members)
+        returned = self.tally.hear(sender, number, size)
+        if returned and self._heads:
+            receiver.out.append(SecondaryReturned(self.group, sender, number))
+        elif not self._heads and self.tally.in_time(number, size):
+            # A member only wants to know who takes part in the round.
+            self.tally.forgive(sender)
+
+    def order(self) -> Sequence[NodeId]:
+        """Who takes part in the round, as far as this site knows."""
+        tally = self.tally
+        if not tally.stalled:
+            return self.members
+        site = self._receiver.site
+        return [member for member in self.members if member == site or tally.counts(member)]
 
     def _enter(self, schedule: Schedule) -> None:
-        """A new epoch, or a restart: nobody has said anything yet. Who had stalled must come back by itself."""
+        """A new epoch, or a restart: nobody has said anything yet."""
         receiver = self._receiver
+        continues = receiver.ring is not None and receiver.ring.cut_epoch == self._epoch != NO_EPOCH
         self._epoch = receiver.accepted
-        self._since = schedule.first_token - 1
-        self._passed.clear()
-        self._returning.clear()
-        self._claimed = 0
+        if not continues:
+            self.tally.stalled.clear()
+        self.tally.enter(schedule.first_token - 1)
         self.floor = 0
-        self._counted_from = max(self._since, receiver.held)
+        if self._heads:
+            receiver.out.append(GroupHeaded(receiver.accepted, self.group, anew=not continues))
 
     def due(self, schedule: Schedule, now: int) -> int:
         """The newest token that this site and all below it hold, and whose release is due."""
@@ -152,43 +181,33 @@ class SecondaryRing:
     def _pass(self, schedule: Schedule, now: int) -> None:
         receiver = self._receiver
         due = self.due(schedule, now)
-        slot = due - (due - self._place) % len(self.members)
-        if slot <= self._passed.get(receiver.site, self._since):
+        order = self.order()
+        slot = due - (due - order.index(receiver.site)) % len(order)
+        if slot <= self.tally.said(receiver.site):
             return
-        self._passed[receiver.site] = slot
+        self.tally.passed[receiver.site] = slot
         token = SecondaryToken(receiver.settings.stripe, receiver.accepted, receiver.site, self.group, slot)
+        # Those who are silent too: they may be coming back.
         receiver.out.extend([Unicast(member, token) for member in self.members if member != receiver.site])
+        if self.adopter is not None:
+            receiver.out.append(Unicast(self.adopter, token))
 
     # Inference ----------------------------------------------------------------------------------
 
     def infer(self, schedule: Schedule) -> int:
         """Everybody who counts holds everything up to here: v-b+1 after hearing v, if nothing was lost."""
-        counted = [member for member in self.members if member not in self._stalled or member in self._returning]
+        counted = [member for member in self.members if self.tally.counts(member)]
         if self._heads and len(counted) == 1:
             return NO_LIMIT
-        floor = min([self._passed.get(member, 0) for member in counted])
-        return floor if floor >= schedule.first_token else 0
+        return self.tally.floor(counted, schedule.first_token)
 
     def _watch(self) -> None:
-        """Name a member whose token is overdue by G tokens, and wait for it no longer."""
-        if self._receiver.mode is Mode.CATCHUP:
-            # This site was away itself, and heard nobody meanwhile.
-            self._counted_from = self._receiver.held
-        overdue = self._receiver.held - self._lag - len(self.members) - self._stall_tokens
-        for member in self.members[1:]:
-            last = max(self._passed.get(member, 0), self._counted_from)
-            if last > overdue:
+        """Name a member whose token is overdue by G tokens, and wait for it no longer; a member names nobody."""
+        receiver, tally, size = self._receiver, self.tally, len(self.members)
+        tally.look_away()
+        for member in self.members:
+            patience = self._patience if member == self.members[0] else self._stall_tokens
+            if member == receiver.site or not tally.overdue(member, size, patience):
                 continue
-            self._returning.pop(member, None)
-            if member not in self._stalled:
-                self._stalled[member] = None
-                self._receiver.out.append(SecondaryStalled(self.group, member, self._passed.get(member, 0)))
-
-    def _come_back(self, member: NodeId, number: int) -> None:
-        """Count a member whose tokens come in time again; it is back when nothing may be dropped that it lacks."""
-        if number >= self._claimed:
-            del self._stalled[member]
-            self._returning.pop(member, None)
-            self._receiver.out.append(SecondaryReturned(self.group, member, number))
-        elif number >= self._receiver.held - self._lag - 2 * len(self.members):
-            self._returning[member] = None
+            if tally.stall(member) and self._heads:
+                receiver.out.append(SecondaryStalled(self.group, member, tally.passed.get(member, 0)))

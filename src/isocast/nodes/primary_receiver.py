@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isocast.hierarchy.heads import NO_GROUPS, GroupPlan
+from isocast.hierarchy.headship import Headship
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.reformation.member import Member, MemberSnapshot
 from isocast.ring.effects import Effect, Multicast, RingSuspected
-from isocast.ring.inputs import ClockJudged, ControlRequested, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import (
+    CheckpointFetched,
+    ClockJudged,
+    ControlRequested,
+    DrainRequested,
+    JournalRead,
+    PacketsArrived,
+    TimerFired,
+)
 from isocast.ring.receiver import Receiver, ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -15,9 +25,11 @@ from isocast.terms.ids import NodeId
 from isocast.wire.packets import (
     Data,
     Invite,
+    Join,
     Nack,
     NewRing,
     Packet,
+    RangeReply,
     RangeRequest,
     Receipt,
     Repair,
@@ -32,12 +44,14 @@ __all__ = ["PrimaryReceiver", "PrimaryReceiverSnapshot"]
 
 @dataclass(frozen=True, slots=True)
 class PrimaryReceiverSnapshot:
-    """Both halves, and the group below."""
+    """Both halves, and what is below."""
 
     receiver: ReceiverSnapshot
     member: MemberSnapshot
-    group: SecondaryRingSnapshot | None = None
-    """None without secondary receivers."""
+    groups: tuple[SecondaryRingSnapshot, ...] = ()
+    """The secondary groups that it heads on this ring: its own, and those of sites that are off the ring."""
+    orphans: tuple[tuple[NodeId, NodeId], ...] = ()
+    """(member, group) of secondary receivers that count here because their head is silent."""
 
 
 class PrimaryReceiver:
@@ -46,6 +60,7 @@ class PrimaryReceiver:
     receiver_class = Receiver
     member_class = Member
     group_class = SecondaryRing
+    headship_class = Headship
 
     def __init__(
         self,
@@ -55,18 +70,17 @@ class PrimaryReceiver:
         state: SiteState,
         *,
         forgot: bool = False,
-        children: tuple[NodeId, ...] = (),
+        groups: GroupPlan = NO_GROUPS,
     ) -> None:
         """Start, or restart, from what the disk says; `forgot` says that the disk was lost.
 
-        `children` are the secondary receivers that ask this site, in the order that all of them know: it heads their
-        group.
+        `groups` are those of the whole market: whose head is off the ring may be this site's to head.
         """
         self.receiver = self.receiver_class(site, settings, secret, state)
         self.member = self.member_class(self.receiver, forgot=forgot)
-        self.group: SecondaryRing | None = None
-        if children:
-            self.group = self.group_class(self.receiver, (site, *children), settings.stall_tokens)
+        self.headship: Headship | None = None
+        if groups.groups:
+            self.headship = self.headship_class(self.receiver, groups, settings.stall_tokens, self.group_class)
         self._stripe = settings.stripe
         self._deadline = 0
 
@@ -89,22 +103,33 @@ class PrimaryReceiver:
                 receiver.out.extend(self.member.on_timer(now))
             case JournalRead():
                 receiver.on_journal(event)
+            case CheckpointFetched() if self.member.reconciling:
+                receiver.out.extend(self.member.on_checkpoint(event, now))
+            case CheckpointFetched():
+                receiver.on_checkpoint(event, now)
             case ClockJudged(trusted):
                 receiver.judge_clock(trusted=trusted)
+            case DrainRequested(leaving):
+                receiver.drain(leaving=leaving)
             case ControlRequested(entry):
                 receiver.request_control(entry)
             case _:
                 pass
-        group = self.group
-        if group is not None:
-            # Before this site's token goes out, which reports what the group is known to hold.
-            group.settle(now)
-            receiver.group_floor = group.floor
+        headship = self.headship
+        if headship is not None:
+            # Before this site's token goes out, which reports what the groups are known to hold.
+            headship.settle(now)
+            receiver.group_floor = headship.floor
         effects = receiver.take(now)
         self._deadline = min(receiver.next_deadline(), self.member.next_deadline())
-        if group is not None:
-            self._deadline = min(self._deadline, group.next_deadline())
+        if headship is not None:
+            self._deadline = min(self._deadline, headship.next_deadline())
         return self._told(effects)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether an operator wants this site off the ring."""
+        return self.receiver.membership.leaving
 
     def next_deadline(self) -> int:
         """When the site must be woken: at once after a start."""
@@ -112,13 +137,17 @@ class PrimaryReceiver:
 
     def snapshot(self) -> PrimaryReceiverSnapshot:
         """For whoever watches."""
-        group = self.group.snapshot() if self.group is not None else None
-        return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot(), group)
+        headship = self.headship
+        if headship is None:
+            return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot())
+        orphans = tuple([(member, headship.orphans.groups[member]) for member in headship.orphans.counted])
+        return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot(), headship.snapshot(), orphans)
 
     def _on_packet(self, packet: Packet, now: int) -> None:
         receiver, member = self.receiver, self.member
-        if packet.sender in receiver.ledger.universe:
-            # Votes name the members that are heard: secondary receivers would only fill them.
+        if packet.sender in receiver.ledger.universe or type(packet) is Join:
+            # Votes name the members that are heard: secondary receivers would only fill them. Whoever votes may be of U
+            # by now, though this site's log does not say so yet.
             member.heard(packet.sender, now)
         match packet:
             case Token():
@@ -135,12 +164,16 @@ class PrimaryReceiver:
                 receiver.on_part(packet, now)
             case RangeRequest():
                 receiver.on_range_request(packet, now)
+            case RangeReply() if member.reconciling:
+                receiver.out.extend(member.on_range_reply(packet, now))
+            case RangeReply():
+                receiver.on_range_reply(packet, now)
             case Invite():
                 receiver.out.extend(member.on_invite(packet, now))
             case NewRing():
                 receiver.out.extend(member.on_new_ring(packet, now))
-            case SecondaryToken() if self.group is not None and packet.group == self.group.group:
-                self.group.on_token(packet, now)
+            case SecondaryToken() if self.headship is not None:
+                self.headship.on_token(packet, now)
             case _:
                 pass
 

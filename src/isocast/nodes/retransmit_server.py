@@ -19,6 +19,7 @@ from isocast.hierarchy.archive_effects import (
     GiveSnapshot,
     KeepSnapshot,
     RangeAsked,
+    RangeWithdrawn,
     ReadArchive,
     ServerEffect,
     SnapshotAsked,
@@ -146,6 +147,8 @@ class RetransmitServer:
                 self._on_packets(packets, now)
             case RangeAsked():
                 self._on_range_asked(event, now)
+            case RangeWithdrawn(customer):
+                self.door.withdraw(customer)
             case SnapshotAsked(customer):
                 self._on_snapshot_asked(customer, now)
             case ArchiveRead():
@@ -298,6 +301,9 @@ class RetransmitServer:
                     self._out.append(ReadArchive(to, piece.first, piece.last))
                 else:
                     self._answer(to, packets)
+        self._out.extend([TurnAway(customer) for customer in self.door.lapsed])
+        self.door.lapsed.clear()
+        self.line.lapsed.clear()
 
     def _on_read(self, event: ArchiveRead) -> None:
         if event.to != _TABLE:

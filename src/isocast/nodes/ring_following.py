@@ -7,11 +7,13 @@ log with the cut by the chained digest, fetches what follows from its support, a
 from __future__ import annotations
 
 from isocast.hierarchy.follower import Follower
-from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, moved_on
+from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, lacking, moved_on
 from isocast.ring.answers import holdings
+from isocast.ring.inputs import CheckpointFetched
+from isocast.ring.rejoin import Rejoin
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Nack, NewRing, RangeRequest, Repair
+from isocast.wire.packets import Nack, NewRing, RangeReply, RangeRequest, Repair
 
 __all__ = ["RingFollowing"]
 
@@ -29,6 +31,7 @@ class RingFollowing:
         self._asked: WantedTokens | WantedMessages | None = None
         self._silences = 0
         self._next_at = 0
+        self._rejoin = Rejoin(receiver.timing)
 
     @property
     def target(self) -> Epoch | None:
@@ -49,6 +52,26 @@ class RingFollowing:
         receiver.support.others = ring.holders
         self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
         self._silences = 0
+        self._rejoin.reset()
+        self._reconcile(now)
+
+    def on_range_reply(self, reply: RangeReply, now: int) -> None:
+        """Whoever is asked has let go what lies between this site's log and the cut."""
+        reconciliation = self._reconciliation
+        if reconciliation is None:
+            return
+        if self._rejoin.gone(reply, lacking(self._asked), self._receiver.asked(), now) and self._rejoin.wanting:
+            reconciliation.refuse()
+            self._reconcile(now)
+
+    def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> None:
+        """A checkpoint instead of the common prefix, if it can be one; the chain will tell."""
+        if self._reconciliation is None:
+            return
+        if self._reconciliation.adopt(fetched.checkpoint):
+            self._rejoin.reset()
+        elif self._rejoin.wanting:
+            self._rejoin.refuse(now)
         self._reconcile(now)
 
     def on_repair(self, repair: Repair, now: int) -> None:
@@ -80,7 +103,10 @@ class RingFollowing:
         if reconciliation is None or result is None:
             return False
         self._reconciliation = None
-        self._receiver.install(reconciliation.target, result.keep, result.suffix, now)
+        self._rejoin.reset()
+        self._receiver.install(reconciliation.target, result.keep, result.suffix, now, result.checkpoint)
+        if result.proof is not None:
+            self._receiver.on_token(result.proof, now)
         return True
 
     def _reconcile(self, now: int) -> None:
@@ -89,6 +115,14 @@ class RingFollowing:
         if reconciliation is None or self._install(now):
             return
         self._next_at = now + self._retry_ns
+        if reconciliation.lost and not self._rejoin.active:
+            self._rejoin.want(now)
+        if self._rejoin.active:
+            givers = (*receiver.givers(), *reconciliation.target.holders)
+            wish = self._rejoin.due(tuple(dict.fromkeys(givers)), reconciliation.above, now)
+            if wish is not None:
+                receiver.out.append(wish)
+            return
         if self._silences == receiver.timing.retries_max:
             receiver.turn_to_another(now)
             self._silences = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isocast.hierarchy.allegiance import Allegiance
 from isocast.hierarchy.follower import Follower
+from isocast.hierarchy.heads import GroupPlan
 from isocast.hierarchy.secondary_recovery import Support
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.nodes.ring_following import RingFollowing
 from isocast.ring.effects import Effect
-from isocast.ring.inputs import ClockJudged, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import CheckpointFetched, ClockJudged, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -42,11 +44,13 @@ class SecondaryReceiverSnapshot:
     following: Epoch | None
     """The ring whose cut it is fetching."""
     asked: NodeId
-    """Whom it asks at present: its parent, unless that one is silent."""
+    """Whom it asks at present: its head, unless that one is silent."""
     unanswered: int
     """How often somebody stayed silent."""
+    head: NodeId
+    """Whom it belongs to: the head of its group on this ring, or an adopter while that one is silent."""
     group: SecondaryRingSnapshot
-    """Its parent's."""
+    """In which it is a member."""
     below: SecondaryRingSnapshot | None
     """Its own, with three layers."""
 
@@ -62,28 +66,25 @@ class SecondaryReceiver:
         site: NodeId,
         settings: RingSettings,
         *,
-        parent: NodeId,
-        siblings: tuple[NodeId, ...],
-        backup: NodeId | None,
+        groups: GroupPlan,
         state: SiteState,
         secret: bytes,
-        children: tuple[NodeId, ...] = (),
     ) -> None:
-        """Start, or restart, from what the disk says.
-
-        `siblings` are the parent's children, this site among them, in the order that all members of the group know.
-        """
-        if site not in siblings:
-            raise LocalProtocolError(f"site {site} must be among its parent's children {siblings}")
-        support = Support(parent, backup, settings.timing)
-        family = (parent, *siblings, *children) if backup is None else (parent, backup, *siblings, *children)
+        """Start, or restart, from what the disk says; `groups` are those of the whole market."""
+        group, below, backup = groups.group_of(site), groups.groups.get(site), groups.backup_of(site)
+        if group is None:
+            raise LocalProtocolError(f"site {site} must be a member of a secondary group")
+        support = Support(group.head, backup, settings.timing)
+        family = (group.head, *group.members, *groups.askers_of(site), *([] if backup is None else [backup]))
         self.receiver = self.receiver_class(site, settings, secret, state, support, family)
         self.following = RingFollowing(self.receiver)
         self.below: SecondaryRing | None = None
-        if children:
-            # Half of what its own parent waits: a leaf that stalls is named before everybody above it is.
-            self.below = self.group_class(self.receiver, (site, *children), settings.stall_tokens // 2)
-        self.group = self.group_class(self.receiver, (parent, *siblings), settings.stall_tokens, self.held_below)
+        if below is not None:
+            # Half of what its own head waits: a leaf that stalls is named before everybody above it is.
+            self.below = self.group_class(self.receiver, site, (site, *below.members), settings.stall_tokens // 2)
+        members = (group.head, *group.members)
+        self.group = self.group_class(self.receiver, group.head, members, settings.stall_tokens, self.held_below)
+        self.allegiance = Allegiance(self.receiver, group, groups, self.group)
         self._now = 0
         self._deadline = 0
 
@@ -111,6 +112,10 @@ class SecondaryReceiver:
                 self.following.on_timer(now)
             case JournalRead():
                 receiver.on_journal(event)
+            case CheckpointFetched() if self.following.target is not None:
+                self.following.on_checkpoint(event, now)
+            case CheckpointFetched():
+                receiver.on_checkpoint(event, now)
             case ClockJudged(trusted):
                 receiver.judge_clock(trusted=trusted)
             case _:
@@ -119,6 +124,7 @@ class SecondaryReceiver:
         if self.below is not None:
             self.below.settle(now)
         self.group.settle(now)
+        self.allegiance.settle()
         if receiver.out:
             effects += tuple(receiver.out)
             receiver.out.clear()
@@ -142,6 +148,7 @@ class SecondaryReceiver:
             self.following.target,
             receiver.support.asked(self._now),
             receiver.unanswered,
+            self.allegiance.head,
             self.group.snapshot(),
             self.below.snapshot() if self.below is not None else None,
         )
@@ -165,9 +172,16 @@ class SecondaryReceiver:
                 receiver.on_part(packet, now)
             case RangeRequest():
                 receiver.on_range_request(packet, now)
+            case RangeReply() if following.target is not None:
+                following.on_range_reply(packet, now)
+            case RangeReply():
+                receiver.on_range_reply(packet, now)
             case Pending():
                 receiver.on_pending(packet, now)
             case NewRing():
+                if packet.ballot > max(receiver.accepted, following.target or receiver.accepted):
+                    # Whoever heads the group on that ring is asked for what lies before it.
+                    self.allegiance.turn(packet.ring)
                 following.on_new_ring(packet, now)
             case SecondaryToken():
                 self._on_secondary_token(packet, now)

@@ -11,7 +11,7 @@ from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Join, NewRing
 
-__all__ = ["Ballot", "Excuse", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
+__all__ = ["Ballot", "Excuse", "Forcing", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
 
 
 class Stage(StrEnum):
@@ -50,6 +50,8 @@ class ServerSnapshot:
     ballot: Epoch
     ring: Epoch | None
     votes: int
+    forcing: bool = False
+    """Whether it holds ballots for a forced U."""
 
 
 @dataclass(slots=True)
@@ -71,10 +73,18 @@ class Excuse(NamedTuple):
 
 @dataclass(slots=True)
 class Planned:
-    """When a ballot may be held only to let healthy sites in."""
+    """When a ballot may be held only to let healthy sites in, or to let others go."""
 
     not_before: int = 0
     in_vain: int = 0
+
+
+@dataclass(slots=True)
+class Forcing:
+    """An operator's word that these sites are U; it does not hold for ever."""
+
+    universe: tuple[NodeId, ...]
+    until: int
 
 
 @dataclass(slots=True)
@@ -87,5 +97,7 @@ class Ballot:
     """Whether the first invitation went out a second time."""
     votes: dict[NodeId, Join] = field(default_factory=dict)
     decide_at: int = NEVER
+    forced: tuple[NodeId, ...] = ()
+    """The sites whose votes suffice, and are needed, on an operator's word."""
     patient: bool = False
     """Whether voters that not all others have heard were given another round of votes."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isocast.ring.certificate import majority
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Join
 
-__all__ = ["EXACT_MAX", "Formation", "cut_key", "enough", "form", "hearing_group", "spread"]
+__all__ = [
+    "EXACT_MAX",
+    "Formation",
+    "cut_key",
+    "enough",
+    "form",
+    "form_forced",
+    "form_uncertified",
+    "hearing_group",
+    "spread",
+]
 
 
 FAR_BEHIND = 64
@@ -29,6 +39,24 @@ class Formation:
     """In order; the first holds the cut."""
     holders: tuple[NodeId, ...]
     """Everybody who voted with exactly the cut's log."""
+    universe: tuple[NodeId, ...]
+    """U as of the cut; of a forced ring, U from its first token on."""
+    voters: tuple[NodeId, ...]
+    """Whose votes count: of U, and not ahead of the cut."""
+    wanted: tuple[NodeId, ...]
+    """The voters that want a place on the ring."""
+    uncertified: bool = False
+    forced: bool = False
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether everybody who voted for a place has one."""
+        return all(site in self.ring for site in self.wanted)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no other vote could make the ring any better."""
+        return self.unanimous and len(self.voters) == len(self.universe)
 
 
 def cut_key(vote: Join) -> tuple[Any, ...]:
@@ -53,45 +81,117 @@ def form(
 ) -> Formation | None:
     """A ring from the votes, or None while they do not suffice: voters and ring must each be a majority of U.
 
-    Sites in `barred` stay off the ring if it can do without them.
+    Sites in `barred`, and those that are leaving, stay off the ring if it can do without them.
     """
-    if not votes:
+    best = _best(votes, key)
+    if best is None:
         return None
-    best = max(votes.values(), key=key)
-    for candidates in _candidates(votes, best, barred):
-        found = _form_from(votes, candidates, best, suffices)
+    voters = _voters(votes, best, best.universe, key)
+    holders = _holders(votes, best)
+    for candidates in _candidates(votes, voters, best, barred):
+        found = _form_from(votes, candidates, best.universe, holders, suffices)
         if found is not None:
-            return Formation(best, spread(found, regions, _holders(votes, best)), _holders(votes, best))
+            return _formation(votes, best, found, best.universe, voters, regions)
     # Any majority of votes is a quorum of its own: whom the others do not hear need not hold them up.
-    group = hearing_group(votes, sorted(votes))
-    if not group:
+    group = hearing_group(votes, [site for site in sorted(votes) if site in votes[site].universe])
+    best = _best({site: votes[site] for site in group}, key)
+    if best is None:
         return None
-    best = max([votes[site] for site in group], key=key)
     group = [site for site in group if site in best.universe]
     if not suffices(len(group), best.universe) or best.sender not in group:
         return None
-    return Formation(best, spread(group, regions, _holders(votes, best)), _holders(votes, best))
+    return _formation(votes, best, group, best.universe, group, regions)
 
 
-def _candidates(votes: Mapping[NodeId, Join], best: Join, barred: Mapping[NodeId, int]) -> list[list[NodeId]]:
-    """Voters of U as of the cut, first without those barred, or so far behind that the ring would wait for them."""
-    voters = [site for site in best.universe if site in votes]
+def form_uncertified(
+    votes: Mapping[NodeId, Join],
+    regions: Mapping[NodeId, str],
+    key: Callable[[Join], tuple[Any, ...]] = cut_key,
+) -> Formation | None:
+    """A ring from whatever votes of U there are, as the policy `availability` allows: it may diverge from another."""
+    best = _best(votes, key)
+    if best is None:
+        return None
+    voters = _voters(votes, best, best.universe, key)
+    holders = _holders(votes, best)
+    for candidates in ([site for site in voters if not votes[site].leaving], voters):
+        group = hearing_group(votes, candidates, holders)
+        if group:
+            return replace(_formation(votes, best, group, best.universe, voters, regions), uncertified=True)
+    return None
+
+
+def form_forced(
+    votes: Mapping[NodeId, Join],
+    universe: tuple[NodeId, ...],
+    regions: Mapping[NodeId, str],
+    key: Callable[[Join], tuple[Any, ...]] = cut_key,
+) -> Formation | None:
+    """A ring from the votes of all those whom an operator names, and of nobody else: they are U from now on."""
+    if not universe or any(site not in votes for site in universe):
+        return None
+    best = max([votes[site] for site in universe], key=key)
+    group = _form_from(votes, list(universe), universe, _holders(votes, best), enough)
+    if group is None:
+        return None
+    return replace(_formation(votes, best, group, universe, universe, regions), forced=True)
+
+
+def _best(votes: Mapping[NodeId, Join], key: Callable[[Join], tuple[Any, ...]]) -> Join | None:
+    """The greatest vote of those that are in U as far as they know: whoever has left it, or joins, founds nothing."""
+    return max([vote for vote in votes.values() if vote.sender in vote.universe], key=key, default=None)
+
+
+def _voters(
+    votes: Mapping[NodeId, Join],
+    best: Join,
+    universe: tuple[NodeId, ...],
+    key: Callable[[Join], tuple[Any, ...]],
+) -> list[NodeId]:
+    """Of U as of the cut. Whoever knows of more, say that it was removed, is no witness that there is no more."""
+    return [site for site in universe if site in votes and key(votes[site]) <= key(best)]
+
+
+def _formation(
+    votes: Mapping[NodeId, Join],
+    best: Join,
+    group: list[NodeId],
+    universe: tuple[NodeId, ...],
+    voters: Sequence[NodeId],
+    regions: Mapping[NodeId, str],
+) -> Formation:
+    holders = _holders(votes, best)
+    wanted = [site for site in voters if not votes[site].leaving]
+    return Formation(best, spread(group, regions, holders), holders, universe, tuple(voters), tuple(wanted))
+
+
+def _candidates(
+    votes: Mapping[NodeId, Join], voters: list[NodeId], best: Join, barred: Mapping[NodeId, int]
+) -> list[list[NodeId]]:
+    """Who may be on the ring: first without those that leave, are barred, or so far behind that it would wait."""
     near = [site for site in voters if votes[site].held >= best.held - FAR_BEHIND]
-    return [[site for site in near if site not in barred], near, voters]
+    staying = [site for site in near if not votes[site].leaving]
+    return [
+        [site for site in staying if site not in barred],
+        staying,
+        [site for site in near if site not in barred],
+        near,
+        voters,
+    ]
 
 
 def _form_from(
     votes: Mapping[NodeId, Join],
     candidates: list[NodeId],
-    best: Join,
+    universe: tuple[NodeId, ...],
+    holders: tuple[NodeId, ...],
     suffices: Callable[[int, tuple[NodeId, ...]], bool],
 ) -> list[NodeId] | None:
     """A group that hears itself, is large enough and has a holder of the cut."""
-    if not suffices(len(candidates), best.universe):
+    if not suffices(len(candidates), universe):
         return None
-    holders = _holders(votes, best)
     group = hearing_group(votes, candidates, holders)
-    if not suffices(len(group), best.universe) or not any(site in holders for site in group):
+    if not suffices(len(group), universe) or not any(site in holders for site in group):
         return None
     return group
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, moved_on
+from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, lacking, moved_on
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
+from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.receiver import Receiver
+from isocast.ring.rejoin import Rejoin
 from isocast.terms.ids import Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import MAX_NEXT_NUMBERS
-from isocast.wire.packets import Invite, Join, Nack, NewRing, RangeRequest, Refuse, Repair, Suspicion
+from isocast.wire.packets import Invite, Join, Nack, NewRing, RangeReply, RangeRequest, Refuse, Repair, Suspicion
 
 __all__ = ["Member", "MemberSnapshot"]
 
 FAR_START = 8
 """Reformations ahead from which a ring's start is refused: an honest server is at most one ahead."""
+FETCH_PATIENCE = 8
+"""How much longer than for a range a site waits for a checkpoint before it complains: a journal comes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,11 @@ class Member:
         self._next_at = 0
         self._reconciliation: Reconciliation | None = None
         self._asked: WantedTokens | WantedMessages | None = None
+        self._asked_turn = 0
+        self._rejoin = Rejoin(receiver.timing)
         self._complained_at = -NEVER
+        self._refused: Epoch | None = None
+        """The newest ring that this site knew better than: to hear of it again does not make it a voter."""
         if receiver.ring is None or receiver.promised > receiver.accepted:
             self._joining = receiver.promised if receiver.promised > receiver.accepted else None
 
@@ -111,16 +119,27 @@ class Member:
             return []
         if ring.ballot > receiver.promised:
             receiver.seal(ring.ballot)
-        if ring.start > now + FAR_START * self._timing.reformation_ns:
-            return self._refuse_start(ring, now)
+        if ring.start > now + FAR_START * self._timing.reformation_ns or self._knows_better(ring):
+            return self._refuse(ring, now)
         self._joining = None
         self._silences = 0
         self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
+        self._rejoin.reset()
         return self._reconcile(now)
 
-    def _refuse_start(self, ring: NewRing, now: int) -> list[Effect]:
-        """A ring that starts far in the future would stop the market until then: its server's clock is wrong."""
-        self._joining = ring.ballot
+    def _knows_better(self, ring: NewRing) -> bool:
+        """Whether a ring without a majority of U began with less than this site holds, and without its vote."""
+        if not ring.uncertified or ring.ballot == self._joining != self._refused:
+            return False
+        return (self._receiver.lineage, self._receiver.held) > (ring.cut_epoch, ring.cut_token)
+
+    def _refuse(self, ring: NewRing, now: int) -> list[Effect]:
+        """Ask for another ballot instead.
+
+        A ring that starts far in the future would stop the market until then: its server's clock is wrong. One that
+        was started without a majority, and with less than is known here, would lose what is: both must vote.
+        """
+        self._joining = self._refused = ring.ballot
         if now < self._complained_at + self._timing.retry_ns:
             return []
         self._complained_at = now
@@ -138,6 +157,33 @@ class Member:
             if moved_on(self._asked, self._reconciliation.wanted()):
                 effects = self._reconcile(now)
         return effects
+
+    def on_range_reply(self, reply: RangeReply, now: int) -> list[Effect]:
+        """A holder has let go what lies between this site's log and the cut: when all have, a checkpoint helps."""
+        reconciliation = self._reconciliation
+        if reconciliation is None:
+            return []
+        if self._rejoin.gone(reply, lacking(self._asked), self._holders(reconciliation), now):
+            # An answer is no silence, though it does not help.
+            self._silences = 0
+            if self._rejoin.wanting:
+                reconciliation.refuse()
+                return self._reconcile(now)
+        return []
+
+    def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> list[Effect]:
+        """A checkpoint instead of the common prefix, if it can be one; the chain will tell."""
+        if self._reconciliation is None or self.forgot:
+            return []
+        if self._reconciliation.adopt(fetched.checkpoint):
+            self._rejoin.reset()
+            self._silences = 0
+        elif self._rejoin.wanting:
+            self._rejoin.refuse(now)
+        return self._reconcile(now)
+
+    def _holders(self, reconciliation: Reconciliation) -> list[NodeId]:
+        return [site for site in reconciliation.target.holders if site != self._receiver.site]
 
     @property
     def reconciling(self) -> bool:
@@ -184,7 +230,7 @@ class Member:
         heard = tuple([site for site in sorted(self._heard) if self._heard[site] >= since and is_site(site)])
         return Join(
             self._stripe,
-            receiver.accepted,
+            receiver.lineage,
             receiver.site,
             ballot,
             head.token_number,
@@ -195,6 +241,7 @@ class Member:
             receiver.issuer.commit_for(ballot),
             head.universe,
             receiver.ledger.unstable_next_numbers(MAX_NEXT_NUMBERS),
+            receiver.membership.leaving,
         )
 
     def _reconcile(self, now: int, *, ask: bool = True) -> list[Effect]:
@@ -205,22 +252,39 @@ class Member:
         result = reconciliation.result()
         if result is not None:
             self._reconciliation = None
-            receiver.install(reconciliation.target, result.keep, result.suffix, now)
+            self._rejoin.reset()
+            if result.checkpoint is not None:
+                receiver.stray(reconciliation.target, reconciliation.parted)
+            receiver.install(reconciliation.target, result.keep, result.suffix, now, result.checkpoint)
+            if result.proof is not None:
+                receiver.on_token(result.proof, now)
             return []
         if not ask:
             return []
         self._next_at = now + self._timing.retry_ns
         self._silences += 1
         ring = reconciliation.target
-        others = [site for site in ring.holders if site != receiver.site]
+        others = self._holders(reconciliation)
         effects: list[Effect] = []
-        if self._silences > self._timing.retries_max * max(len(others), 1):
+        if reconciliation.lost and not self._rejoin.active:
+            self._rejoin.want(now)
+        patience = FETCH_PATIENCE if self._rejoin.active else 1
+        if self._silences > patience * self._timing.retries_max * max(len(others), 1):
             self._silences = 0
             effects.append(RingSuspected(receiver.held, ring.ballot.server, Suspicion.STRANDED))
-        if others:
-            to = others[self._silences % len(others)]
-            effects.append(Unicast(to, self._request(reconciliation)))
+        if self._rejoin.active:
+            effects.extend(self._wish(reconciliation, now))
+        elif others:
+            self._asked_turn += 1
+            effects.append(Unicast(others[self._asked_turn % len(others)], self._request(reconciliation)))
         return effects
+
+    def _wish(self, reconciliation: Reconciliation, now: int) -> list[Effect]:
+        """For a checkpoint, from a holder or from whoever else is on the ring."""
+        ring, site = reconciliation.target, self._receiver.site
+        givers = [giver for giver in dict.fromkeys((*ring.holders, *ring.ring)) if giver != site]
+        wish = self._rejoin.due(givers, reconciliation.above, now)
+        return [] if wish is None else [wish]
 
     def _request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
         """Addressed to the ring that we are entering: holders are there already."""

@@ -7,19 +7,26 @@ others, so it must be as durable as the site promises. The effects are also the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Checkpoint
 from isocast.terms.ids import Epoch, Label, NodeId
-from isocast.wire.packets import Data, NewRing, Packet, Suspicion
+from isocast.wire.packets import ControlEntry, Data, NewRing, Packet, Suspicion
 
 __all__ = [
     "BallotChosen",
+    "CheckpointWanted",
     "Collect",
+    "ControlOutcome",
+    "ControlSettled",
+    "Diverged",
     "Effect",
     "EntryAppended",
     "EntryCompleted",
     "FairnessFaulted",
+    "LogReplaced",
     "Multicast",
     "OutboxAppended",
     "OutboxFreed",
@@ -33,10 +40,12 @@ __all__ = [
     "RingDecided",
     "RingInstalled",
     "RingSuspected",
+    "SecondaryHandedBack",
     "SecondaryReturned",
     "SecondaryStalled",
     "SupportSilent",
     "Unicast",
+    "UniverseForced",
 ]
 
 
@@ -61,6 +70,20 @@ class RingInstalled:
     ring: NewRing
     keep: int
     suffix: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogReplaced:
+    """The log begins anew behind a checkpoint of another site's, and goes on with `suffix`: one atomic record.
+
+    With `ring`, prom = e_acc = ring.ballot: the log is that of the ring's epoch, and nothing is left of the one before.
+    Without, the checkpoint lies in the epoch that the site is in, ahead of everything that it held there. Either way
+    (e_acc, h) is what the site holds, as if it had held everything and let the past go. Promises never go back.
+    """
+
+    checkpoint: Checkpoint
+    ring: NewRing | None = None
+    suffix: tuple[LogEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +117,14 @@ class RingDecided:
 
 
 Record: TypeAlias = (
-    PromiseMade | EntryAppended | RingInstalled | OutboxAppended | OutboxFreed | BallotChosen | RingDecided
+    PromiseMade
+    | EntryAppended
+    | RingInstalled
+    | LogReplaced
+    | OutboxAppended
+    | OutboxFreed
+    | BallotChosen
+    | RingDecided
 )
 
 
@@ -130,6 +160,18 @@ class ReadJournal:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """What this site lacks is gone where it asked: fetch a checkpoint from one of `ask`, in this order.
+
+    It must lie above token `above`. The driver answers with `CheckpointFetched`, after it has brought what was released
+    up to the checkpoint into its journal; while it is busy with that, the same wish may be repeated.
+    """
+
+    ask: tuple[NodeId, ...]
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
 class EntryCompleted:
     """h = token_number: the site holds this token, its messages and everything before."""
 
@@ -151,6 +193,8 @@ class Release:
     first_sequence: int
     messages: tuple[Data, ...]
     due: int
+    uncertified: bool = False
+    """Released in an epoch that no majority of U stands behind: another site may have released something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +209,51 @@ class Collect:
     """Everything up to token t may leave memory: every member holds it, and the journal has it."""
 
     token_number: int
+
+
+class ControlOutcome(StrEnum):
+    """What became of an operator's entry."""
+
+    DONE = "done"
+    """It is in the sequence, and certified."""
+    ALREADY = "already"
+    """U is so already: nothing was done."""
+    TOO_FEW = "too-few"
+    """U would fall below two sites: nothing was done."""
+    OFF_RING = "off-ring"
+    """This site has no token to put it into: another must be asked."""
+    NOT_HERE = "not-here"
+    """It is not for a site to put such an entry into the sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettled:
+    """An entry that an operator gave to this site waits no more."""
+
+    entry: ControlEntry
+    outcome: ControlOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class UniverseForced:
+    """U was replaced on an operator's word alone: loud, and recorded in the sequence at `token_number`."""
+
+    epoch: Epoch
+    token_number: int
+    universe: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """This site's log was cut back, for a ring's, below what it had released: an alarm.
+
+    Sequences `first_sequence` to `next_sequence`-1 went out here, and others may have other messages there. None of
+    them goes out twice. Only the policy `availability` can lead here.
+    """
+
+    epoch: Epoch
+    first_sequence: int
+    next_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +293,44 @@ class SecondaryReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondaryHandedBack:
+    """A secondary receiver that counted here while its own head was silent has that one again."""
+
+    group: NodeId
+    member: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHeaded:
+    """This site heads a secondary group in this epoch."""
+
+    epoch: Epoch
+    group: NodeId
+    """The head that the market's file gives it."""
+    anew: bool
+    """Whether it counts every member, those too that had stalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLeft:
+    """The ring of this epoch gives a group that this site headed to another, or back."""
+
+    epoch: Epoch
+    group: NodeId
+    head: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class HeadChanged:
+    """A secondary receiver belongs to another head now: by a new ring, or as its own is silent or heard again."""
+
+    group: NodeId
+    head: NodeId
+    silent: bool
+    """Whether the group's head is silent, and this is an adopter."""
+
+
+@dataclass(frozen=True, slots=True)
 class PublishAccepted:
     """The batch is in the outbox under this label."""
 
@@ -224,14 +351,22 @@ Effect: TypeAlias = (
     | Multicast
     | Unicast
     | ReadJournal
+    | CheckpointWanted
     | EntryCompleted
     | Release
     | FairnessFaulted
     | Collect
+    | ControlSettled
+    | UniverseForced
+    | Diverged
     | RingSuspected
     | SupportSilent
     | SecondaryStalled
     | SecondaryReturned
+    | SecondaryHandedBack
+    | GroupHeaded
+    | GroupLeft
+    | HeadChanged
     | PublishAccepted
     | PublishRejected
 )

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Checkpoint
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import ControlEntry, Packet
 
 __all__ = [
+    "CheckpointFetched",
     "ClockJudged",
     "ControlRequested",
+    "DrainRequested",
+    "ForceRequested",
     "Input",
     "JournalRead",
     "PacketsArrived",
@@ -49,11 +53,37 @@ class ControlRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """An operator wants this site off the ring, or back on it. A restarted site wants back."""
+
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForceRequested:
+    """An operator tells a server that these sites are U from now on: the others will never come back."""
+
+    universe: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRead:
     """The journal's answer to `ReadJournal`: old entries, for `to`."""
 
     to: NodeId
     entries: tuple[LogEntry, ...]
+    first: int = 0
+    """The first token that was to be read; if `entries` begin later, it is gone, and `to` is told."""
+    oldest: int = 0
+    """The oldest token that the log still has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFetched:
+    """The driver's answer to `CheckpointWanted`: `giver`'s log at a token that is stable, released and journalled."""
+
+    checkpoint: Checkpoint
+    giver: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +93,14 @@ class ClockJudged:
     trusted: bool
 
 
-Input: TypeAlias = PacketsArrived | TimerFired | PublishRequested | ControlRequested | JournalRead | ClockJudged
+Input: TypeAlias = (
+    PacketsArrived
+    | TimerFired
+    | PublishRequested
+    | ControlRequested
+    | DrainRequested
+    | ForceRequested
+    | JournalRead
+    | CheckpointFetched
+    | ClockJudged
+)

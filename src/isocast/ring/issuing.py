@@ -12,15 +12,12 @@ from isocast.ring.stability import groups_floor, possession_floor
 from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.limits import MAX_CONTROL_ENTRIES
-from isocast.wire.packets import ControlEntry, ControlKind, Data, NewRing, Suspicion, Token, digest_of
+from isocast.wire.packets import Data, NewRing, Suspicion, Token, digest_of
 
 if TYPE_CHECKING:
     from isocast.ring.receiver import Receiver
 
 __all__ = ["Issuer"]
-
-_U_CHANGES = (ControlKind.ADD_SITE, ControlKind.REMOVE_SITE)
 
 
 class Issuer:
@@ -31,8 +28,6 @@ class Issuer:
         self.site = site
         self.slot: int | None = None
         """This site's next token."""
-        self.control: list[ControlEntry] = []
-        """Entries of the network's own that wait for this site's token."""
         self._settings = settings
         self._timing = settings.timing
         self._secret = secret
@@ -56,10 +51,18 @@ class Issuer:
             self.slot = self._schedule.next_slot(self.site, token.token_number + 1)
 
     def honest(self, token: Token) -> bool:
-        """Whether the owner reveals the nonce that it committed to one cycle before."""
+        """Whether the owner reveals the nonce that it committed to one cycle before.
+
+        A site that took a checkpoint over knows no commits of the cycle before it; everybody else has looked.
+        """
         if self._settings.order is not OrderRule.SHUFFLE:
             return True
-        return self._commits.get(token.sender) == digest_of(token.reveal)
+        commit = self._commits.get(token.sender)
+        return commit is None or commit == digest_of(token.reveal)
+
+    def unknown(self, owner: NodeId) -> None:
+        """This site does not have the token in which an owner committed to its next nonce."""
+        self._commits.pop(owner, None)
 
     def next_deadline(self, held: int, now: int) -> int:
         """T_t of our slot, and while we lack something T_t+P, when we give it up."""
@@ -76,8 +79,9 @@ class Issuer:
         if slot is None or schedule is None or now < schedule.instant(slot):
             return None
         late = now > schedule.instant(slot) + self._timing.process_ns
-        if self.may_issue(receiver, slot, late=late):
-            return self._entry(receiver, slot, schedule, now)
+        ring = receiver.ring
+        if ring is not None and self.may_issue(receiver, slot, late=late):
+            return self._entry(receiver, ring, slot, schedule, now)
         if not late:
             return None
         # A site that was away has missed more slots than this one: say so once.
@@ -97,7 +101,7 @@ class Issuer:
         """Everything that waits and may be acknowledged, in order of arrival."""
         return choose(receiver.ledger.waiting, receiver.ledger.next_number, self._settings.batch_max)
 
-    def _entry(self, receiver: Receiver, slot: int, schedule: Schedule, now: int) -> LogEntry:
+    def _entry(self, receiver: Receiver, ring: NewRing, slot: int, schedule: Schedule, now: int) -> LogEntry:
         ledger = receiver.ledger
         chosen = self.batch(receiver)
         runs, interleave = runs_of(chosen)
@@ -121,27 +125,12 @@ class Issuer:
             ledger.head.next_sequence,
             runs,
             interleave,
-            self._control(receiver, schedule),
+            receiver.membership.entries(receiver, ring, slot),
             digest_of(nonce(self._secret, receiver.accepted, place + 1)),
             nonce(self._secret, receiver.accepted, place),
-            max(everywhere, ledger.collected),
+            ledger.collected if ring.uncertified else max(everywhere, ledger.collected),
             secstable,
             grants(demand, self._settings.batch_max),
             ledger.digest,
         )
         return ledger.entry(token, ledger.waiting, ledger.head.reveal)
-
-    def _control(self, receiver: Receiver, schedule: Schedule) -> tuple[ControlEntry, ...]:
-        """Waiting entries; U changes by one site at a time, and only on top of a certified token of this epoch."""
-        certified = receiver.certificates.certified
-        settled = certified >= schedule.first_token and not receiver.ledger.uncertified_change(certified)[0]
-        chosen: list[ControlEntry] = []
-        for entry in self.control[:MAX_CONTROL_ENTRIES]:
-            if entry.kind in _U_CHANGES:
-                if not settled:
-                    continue
-                settled = False
-            chosen.append(entry)
-        for entry in chosen:
-            self.control.remove(entry)
-        return tuple(chosen)

@@ -13,12 +13,13 @@ from enum import Enum
 from isocast.ring.entries import LogEntry
 from isocast.ring.settings import OrderRule
 from isocast.ring.token import label_order, run_digest, shuffle_key
+from isocast.ring.universe import forced_universe, universe_after
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
-from isocast.wire.packets import NO_DIGEST, NO_NONCE, ControlKind, Data, NextNumber, Token
+from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, NextNumber, Token
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Checkpoint", "Ledger", "Stored", "universe_after"]
+__all__ = ["Checkpoint", "Ledger", "Stored"]
 
 
 class Stored(Enum):
@@ -71,16 +72,6 @@ class Checkpoint:
         )
 
 
-def universe_after(universe: tuple[NodeId, ...], token: Token) -> tuple[NodeId, ...]:
-    """U after the token's control entries."""
-    for entry in token.control:
-        if entry.kind is ControlKind.ADD_SITE and entry.subject not in universe:
-            universe = tuple(sorted([*universe, entry.subject]))
-        elif entry.kind is ControlKind.REMOVE_SITE:
-            universe = tuple([site for site in universe if site != entry.subject])
-    return universe
-
-
 class Ledger:
     """Messages that wait, tokens that are complete, and everything that follows from them."""
 
@@ -95,6 +86,10 @@ class Ledger:
         self._floor = checkpoint.copy()
         self._head = checkpoint.copy()
         self.next_number = self._head.next_number
+        self._changes: dict[int, tuple[NodeId, ...]] = {}
+        """Tokens in memory that changed U, in order, and U before each."""
+        self._forced = 0
+        """The newest of them that forced U."""
 
     # What the log says --------------------------------------------------------------------------
 
@@ -107,6 +102,11 @@ class Ledger:
     def head(self) -> Checkpoint:
         """The state at h; read only."""
         return self._head
+
+    @property
+    def floor(self) -> Checkpoint:
+        """The state at `collected`: what another site may take over; read only."""
+        return self._floor
 
     @property
     def digest(self) -> bytes:
@@ -137,17 +137,29 @@ class Ledger:
         return self.entries[token_number].token.reveal
 
     def uncertified_change(self, certified: int) -> tuple[int, tuple[NodeId, ...]]:
-        """The first change of U above `certified`, and U before it; (0, U) when there is none."""
-        universe = self._head.universe
-        if universe == self._floor.universe:
-            return 0, universe
-        universe = self._floor.universe
-        for number in range(self.collected + 1, self.held + 1):
-            after = universe_after(universe, self.entries[number].token)
-            if after != universe and number > certified:
-                return number, universe
-            universe = after
-        return 0, universe
+        """The newest change of U, if it lies above `certified`, and U before it; else (0, U).
+
+        A forced change needs no certificate of the U before, and settles every change before it.
+        """
+        number = next(reversed(self._changes), 0)
+        if number > max(certified, self._forced):
+            return number, self._changes[number]
+        return 0, self._head.universe
+
+    @property
+    def settled_change(self) -> int:
+        """The newest change of U that another one follows: it was certified before that one was issued."""
+        numbers = list(self._changes)[-2:]
+        return numbers[0] if len(numbers) > 1 and numbers[1] > self._forced else 0
+
+    def _advance(self, entry: LogEntry) -> None:
+        """Move the head on, and note whether U changed."""
+        number, before = entry.token.token_number, self._head.universe
+        self._head.advance(entry)
+        if self._head.universe != before:
+            self._changes[number] = before
+        if entry.token.control and forced_universe(entry.token) is not None:
+            self._forced = number
 
     def unstable_next_numbers(self, limit: int) -> tuple[NextNumber, ...]:
         """NextM of the sources that appear in the log's memory: what a roll-back could concern."""
@@ -227,7 +239,7 @@ class Ledger:
         for message in entry.messages:
             waiting.pop((message.sender, message.number), None)
         self.entries[entry.token.token_number] = entry
-        self._head.advance(entry)
+        self._advance(entry)
 
     def truncate(self, keep: int) -> None:
         """Cut the log back to token `keep`; its messages wait again, and next numbers roll back."""
@@ -237,17 +249,34 @@ class Ledger:
             raise LocalProtocolError(f"cannot cut back to {keep}: everything up to {self.collected} is stable")
         cut = [self.entries.pop(number) for number in range(keep + 1, self.held + 1)]
         self._head = self._floor.copy()
+        self._changes, self._forced = {}, 0
         for number in range(self.collected + 1, keep + 1):
-            self._head.advance(self.entries[number])
+            self._advance(self.entries[number])
         self.next_number = self._head.next_number
         for entry in cut:
             for message in entry.messages:
                 self.waiting[message.sender, message.number] = message
 
+    def replace(self, checkpoint: Checkpoint) -> None:
+        """Begin anew behind another site's checkpoint; messages that it does not acknowledge wait again."""
+        for entry in self.entries.values():
+            for message in entry.messages:
+                self.waiting.setdefault((message.sender, message.number), message)
+        self.entries.clear()
+        self._floor, self._head = checkpoint.copy(), checkpoint.copy()
+        self._changes, self._forced = {}, 0
+        self.next_number = self._head.next_number
+        self.waiting = {
+            (source, number): message
+            for (source, number), message in self.waiting.items()
+            if 0 <= number - self.next_number.get(source, 1) < self.window
+        }
+
     def collect(self, token_number: int) -> None:
         """Let everything up to a token leave memory."""
         for number in range(self.collected + 1, min(token_number, self.held) + 1):
             self._floor.advance(self.entries.pop(number))
+            self._changes.pop(number, None)
 
     def acknowledging(self, source: NodeId, number: int) -> Token | None:
         """The token in memory that acknowledged a message, newest first."""

@@ -23,16 +23,19 @@ from isocast.ring.effects import (
     Persist,
     RingSuspected,
     Unicast,
+    UniverseForced,
 )
 from isocast.ring.entries import LogEntry
 from isocast.ring.issuing import Issuer
 from isocast.ring.ledger import Ledger, Stored
+from isocast.ring.membership import Membership, forced_rightly
 from isocast.ring.parts import PartStore
 from isocast.ring.recovery import Recovery
 from isocast.ring.schedule import Schedule
 from isocast.ring.settings import RingSettings
-from isocast.ring.stability import groups_floor
+from isocast.ring.stability import groups_floor, possession_floor
 from isocast.ring.storage import SiteState
+from isocast.ring.universe import forced_universe
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NO_LIMIT, Data, Nack, NewRing, Packet, Receipt, Standing, Suspicion, Token, TokenPart
@@ -58,6 +61,7 @@ class Ordering:
 
     issuer_class = Issuer
     ledger_class = Ledger
+    membership_class = Membership
 
     def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
         """Start, or restart, from what the disk says; `secret` makes this site's nonces."""
@@ -75,6 +79,7 @@ class Ordering:
         # What was released had passed its gate: nobody needs to certify it again.
         self.certificates.certified = state.released
         self.issuer = self.issuer_class(site, settings, secret)
+        self.membership = self.membership_class(site)
         self.out: list[Effect] = []
         self.conflicts = 0
         """Receipts and tokens that contradict this site's log: an alarm."""
@@ -101,6 +106,19 @@ class Ordering:
         if self.promised != self.accepted or self._recovery is None:
             return Mode.SEALED
         return Mode.CATCHUP if self._recovery.catching_up else Mode.NORMAL
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether this epoch's log may lose to another's: nothing of it is stable, and releases are marked."""
+        return self.ring is not None and self.ring.uncertified
+
+    @property
+    def lineage(self) -> Epoch:
+        """The epoch that a vote names: e_acc; in a ring without a majority of U, the last one before it that had one.
+
+        So a log that a majority stands behind is never cut back for one that grew elsewhere without.
+        """
+        return self.ring.cut_epoch if self.ring is not None and self.ring.uncertified else self.accepted
 
     @property
     def held(self) -> int:
@@ -166,7 +184,7 @@ class Ordering:
             return
         if number > self.held + TOKENS_AHEAD or number in self._tokens:
             return
-        if token.sender != schedule.owner(number) or not self._scheduled(token, schedule):
+        if token.sender != schedule.owner(number) or not self._scheduled(token, schedule) or not self._forces(token):
             self.conflicts += 1
             return
         if now < token.instant - 2 * self.timing.clock_error_ns:
@@ -191,6 +209,10 @@ class Ordering:
     def _scheduled(self, token: Token, schedule: Schedule) -> bool:
         """T_t is the scheduled instant, never the actual one."""
         return token.instant == schedule.instant(token.token_number)
+
+    def _forces(self, token: Token) -> bool:
+        """U is forced by the first token of a forced ring, as the ring says, and by no other."""
+        return self.ring is not None and forced_rightly(token, self.ring)
 
     def _doubt_clock(self, token: Token) -> None:
         """A token before its instant proves that a clock is out of its bound: release nothing for a cycle."""
@@ -238,6 +260,8 @@ class Ordering:
         if self.schedule is not None and not self._secstable == token.secstable == NO_LIMIT:
             self._secstable = groups_floor(self.reports, self.schedule)
         self.out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
+        if token.control and (universe := forced_universe(token)) is not None:
+            self.out.append(UniverseForced(self.accepted, token.token_number, universe))
 
     def persist(self, entry: LogEntry) -> None:
         """A receipt may go out only for what the disk has."""
@@ -294,13 +318,30 @@ class Ordering:
         return self._answered.admits(site, (kind, first, last), now)
 
     def _certify(self) -> None:
-        """Raise `certified`: each change of U counts for what follows it, once the U before has certified it."""
-        certificates = self.certificates
-        while True:
-            changed_at, universe = self.ledger.uncertified_change(certificates.certified)
-            certificates.certify(universe, changed_at or self.held)
-            if not changed_at or certificates.certified < changed_at:
-                return
+        """Raise `certified`: a change of U counts for what follows, once the U before it or after it has certified it.
+
+        Any two majorities of the two share a site, so either will do; and a site that comes later may find no majority
+        of the one before. Of several changes in its log, all but the newest were certified before the next was issued.
+
+        In a ring that was started without a majority of U, a majority of the ring stands for it, and releases say so.
+        """
+        certificates, ring = self.certificates, self.ring
+        if not self.settings.sends_receipts and self.schedule is not None:
+            # No receipts: what this token proves that every member holds, every member has as good as receipted.
+            floor = possession_floor(self.held, self.schedule)
+            for site in self.schedule.ring:
+                certificates.receive(site, floor)
+        if ring is not None and ring.uncertified:
+            certificates.certify(ring.ring, self.held)
+            return
+        certificates.certified = max(certificates.certified, self.ledger.settled_change)
+        changed_at, before = self.ledger.uncertified_change(certificates.certified)
+        if changed_at:
+            certificates.certify(before, changed_at)
+            certificates.certify(self.ledger.universe, changed_at)
+        if certificates.certified >= changed_at:
+            certificates.certify(self.ledger.universe, self.held)
+        self.membership.certified(self)
 
     def give_up(self, number: int, suspect: NodeId) -> None:
         """k_r requests for a token were in vain (§5.1)."""

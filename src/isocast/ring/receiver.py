@@ -14,23 +14,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.ring.answers import ANSWERS_MAX, answers_to, as_packets, holdings
+from isocast.ring.answers import as_packets, holdings
 from isocast.ring.effects import (
     Collect,
+    Diverged,
     Effect,
     EntryCompleted,
+    LogReplaced,
     Multicast,
     Persist,
     PromiseMade,
-    ReadJournal,
     RingInstalled,
     RingSuspected,
 )
 from isocast.ring.entries import LogEntry
-from isocast.ring.inputs import JournalRead
-from isocast.ring.ordering import Mode, Ordering
+from isocast.ring.ledger import Checkpoint
+from isocast.ring.ordering import Mode
 from isocast.ring.recovery import AskForRange, AskForToken, GiveUp, Recovery
-from isocast.ring.release import Releaser
+from isocast.ring.rejoining import Rejoining
 from isocast.ring.schedule import Schedule
 from isocast.ring.settings import RingSettings
 from isocast.ring.stability import possession_floor
@@ -43,12 +44,9 @@ from isocast.wire.packets import (
     Data,
     Nack,
     NewRing,
-    Pending,
     Range,
-    RangeReply,
     RangeRequest,
     Repair,
-    Repairable,
     Suspicion,
     Token,
     TokenPart,
@@ -76,18 +74,14 @@ class ReceiverSnapshot:
     next_slot: int | None
 
 
-class Receiver(Ordering):
+class Receiver(Rejoining):
     """One trusted receiver of the primary ring; `take` hands over its effects."""
 
     recovery_class = Recovery
-    releaser_class = Releaser
 
     def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
         """Start, or restart, from what the disk says."""
         super().__init__(site, settings, secret, state)
-        self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
-        self.releaser.restore(state.released, state.offset)
-        self._audited = 0
         self._deadline = NEVER
         self._last_now = -NEVER
         if state.ring is not None:
@@ -151,7 +145,7 @@ class Receiver(Ordering):
 
     def stability_floor(self) -> int:
         """Every member holds everything up to here, as far as this site knows (protocol §6)."""
-        if self.schedule is None or self.held < self.schedule.first_token:
+        if self.schedule is None or self.held < self.schedule.first_token or self.may_lose:
             return 0
         return possession_floor(self.held, self.schedule)
 
@@ -182,32 +176,6 @@ class Receiver(Ordering):
         )
         self._send(to, nack)
 
-    def on_nack(self, nack: Nack, now: int) -> None:
-        """Answer from the present epoch's log; a stale epoch gets the ring; what is lacking is pending."""
-        if nack.epoch != self.accepted:
-            self.on_other_epoch(nack.epoch, nack.sender, now)
-            return
-        number = nack.token_number
-        if not self.owes(nack.sender, 0, number, number, now):
-            return
-        entry = self.ledger.entries.get(number)
-        if entry is not None:
-            for item in answers_to(nack, entry):
-                self.repair(nack.sender, item)
-        elif number <= self.held:
-            self.out.append(ReadJournal(nack.sender, number, number))
-        else:
-            self._send(nack.sender, Pending(self.settings.stripe, self.accepted, self.site, number))
-
-    def repair(self, to: NodeId, item: Repairable) -> None:
-        """Send a packet again: to one site, or to all when primary receivers take turns in asking (§5.2)."""
-        self._answered.count(to, 1)
-        packet = Repair(self.settings.stripe, self.accepted, self.site, item)
-        if self.timing.nack_sets > 1 and to in self.ledger.universe:
-            self.out.append(Multicast(packet))
-        else:
-            self._send(to, packet)
-
     def on_repair(self, repair: Repair, now: int) -> None:
         """What was asked for."""
         match repair.item:
@@ -218,43 +186,6 @@ class Receiver(Ordering):
             case TokenPart():
                 self.on_part(repair.item, now)
 
-    def on_range_request(self, request: RangeRequest, now: int) -> None:
-        """Send tokens of a range with their messages; what left memory comes from the journal."""
-        if not self.owes(request.sender, request.kind, request.first, request.last, now):
-            return
-        last = min(request.last, self.held)
-        if request.kind is Range.SEQUENCES or request.first > last:
-            low = self.ledger.collected + 1
-            self._send(
-                request.sender,
-                RangeReply(self.settings.stripe, self.accepted, self.site, request.kind, request.first, self.held, low),
-            )
-            return
-        old = min(last, self.ledger.collected)
-        if request.first <= old:
-            self.out.append(ReadJournal(request.sender, request.first, old))
-        entries = [self.ledger.entries[number] for number in range(max(request.first, old + 1), last + 1)]
-        self._send_entries(request.sender, entries, heads_only=request.kind is Range.HEADS)
-
-    def on_journal(self, read: JournalRead) -> None:
-        """The journal's part of a range."""
-        self._send_entries(read.to, read.entries)
-
-    def _send_entries(
-        self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...], *, heads_only: bool = False
-    ) -> None:
-        sent = 0
-        for entry in entries:
-            items: list[Repairable] = list(as_packets(entry.token))
-            if not heads_only:
-                items.extend(entry.messages)
-            sent += len(items)
-            if sent > ANSWERS_MAX and sent > len(items):
-                return
-            self._answered.count(to, len(items))
-            for item in items:
-                self._send(to, Repair(self.settings.stripe, self.accepted, self.site, item))
-
     # Orders from the reformation ----------------------------------------------------------------
 
     def seal(self, ballot: Epoch) -> None:
@@ -262,15 +193,32 @@ class Receiver(Ordering):
         self.promised = ballot
         self.out.append(Persist(PromiseMade(ballot)))
 
-    def install(self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int) -> None:
-        """Enter a new epoch: the log cut back to `keep`, continued by `suffix`, in one record."""
-        self.out.append(Persist(RingInstalled(ring, keep, suffix)))
+    def install(
+        self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int, checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Enter a new epoch: the log cut back to `keep`, continued by `suffix`, in one record.
+
+        With `checkpoint`, nothing of the log is kept: it begins anew there, at token `keep`.
+        """
+        diverged = checkpoint is None and (keep, 0) < (self.releaser.released, self.releaser.offset)
+        if checkpoint is not None:
+            self.out.append(Persist(LogReplaced(checkpoint, ring, suffix)))
+            self._take_over(checkpoint)
+        elif not diverged:
+            self.out.append(Persist(RingInstalled(ring, keep, suffix)))
         for number in range(keep + 1, self.held + 1):
-            # What an operator asked for must not be lost with a token of ours that is.
             token = self.ledger.entries[number].token
             if token.sender == self.site:
-                self.issuer.control.extend(token.control)
+                self.membership.cut_back(token)
+        if self.may_lose:
+            # A majority of that ring vouched for it, not one of U: what is not out yet needs a certificate.
+            self.certificates.certified = min(self.certificates.certified, self.releaser.released)
+        if diverged:
+            self._diverge(ring, keep)
         self.ledger.truncate(keep)
+        if diverged:
+            # The disk may have let go of what is cut off here: its log begins anew at the cut, as after a checkpoint.
+            self.out.append(Persist(LogReplaced(self.ledger.head.copy(), ring, suffix)))
         for entry in suffix:
             self.ledger.append(entry)
         self.promised = ring.ballot
@@ -278,6 +226,23 @@ class Receiver(Ordering):
         for entry in suffix:
             self.out.append(EntryCompleted(self.accepted, entry, token_digest(entry.token)))
         self._receipt(now)
+
+    def _diverge(self, ring: NewRing, keep: int) -> None:
+        """What was released here is not what the ring's log says: go on behind it, and say so."""
+        first = self.ledger.entries[keep + 1].token.first_sequence
+        self.out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
+        self.releaser.take_over(keep, first)
+        self.certificates.certified = min(self.certificates.certified, keep)
+
+    def stray(self, ring: NewRing, parted: int) -> None:
+        """A checkpoint takes the place of a log that parted from the ring's behind token `parted`."""
+        if self.releaser.released <= parted:
+            return
+        following, mine = self.ledger.entries.get(parted + 1), self.ring
+        first = self.ledger.floor.next_sequence if following is None else following.token.first_sequence
+        if following is None and mine is not None and mine.uncertified:
+            first = min(first, mine.first_sequence)
+        self.out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
 
     def _enter(self, ring: NewRing) -> None:
         """Begin the epoch of a ring: schedule, receipts, requests and nonces start anew."""
@@ -293,15 +258,18 @@ class Receiver(Ordering):
         self._clock_doubt = 0
         self._audited = max(self.held, ring.first_token)
         self._recovery = self.recovery_in(self.schedule)
+        self.rejoin.reset()
         self.reports = {}
         self._secstable = 0
         self.releaser.enter(ring.first_token)
         self.issuer.enter(ring, self.schedule, self.held)
+        self.membership.enter(self, ring)
         for number in range(ring.first_token, self.held + 1):
             if number in self.ledger.entries:
                 token = self.ledger.entries[number].token
                 self.issuer.saw(token)
                 self.reports[token.sender] = token.secstable
+        self._forget_commits(self.schedule)
 
     def recovery_in(self, schedule: Schedule) -> Recovery:
         """The request timers of an epoch."""
@@ -309,7 +277,13 @@ class Receiver(Ordering):
 
     def request_control(self, entry: ControlEntry) -> None:
         """Put an entry of the network's own into this site's next token."""
-        self.issuer.control.append(entry)
+        self.membership.request(self, entry)
+
+    def drain(self, *, leaving: bool) -> None:
+        """Ask for a ring without this site, or to come back; repeated at every audit."""
+        self.membership.leaving = leaving
+        if self.schedule is not None and self.mode is not Mode.SEALED:
+            self.out.extend(self.membership.complaints(self, self.schedule, self.held))
 
     # Time ---------------------------------------------------------------------------------------
 
@@ -325,18 +299,22 @@ class Receiver(Ordering):
         normal = self.mode is not Mode.SEALED
         if normal:
             self._settle_slot(now)
-            self._settle_recovery(now)
+            self.rejoin.progressed(self.held)
+            if self.rejoin.active:
+                self._settle_rejoin(now)
+            else:
+                self._settle_recovery(now)
             self._settle_audit(schedule, now)
             if now >= self._receipt_at:
                 self._receipt(now)
-        self.out.extend(self.releaser.poll(schedule, self.accepted, now))
+        self.out.extend(self.releaser.poll(schedule, self.accepted, now, uncertified=self.may_lose))
         self._collect()
         deadline = self.releaser.next_deadline(schedule)
         if normal:
             deadline = min(
                 deadline,
                 self.issuer.next_deadline(self.held, now),
-                self._recovery.next_deadline(self.held),
+                self.rejoin.next_at if self.rejoin.active else self._recovery.next_deadline(self.held),
                 self._receipt_at,
                 self._audit_at(schedule),
             )
@@ -381,14 +359,13 @@ class Receiver(Ordering):
         return schedule.instant(self._audited + 1) + self.timing.completion_ns
 
     def _settle_audit(self, schedule: Schedule, now: int) -> None:
-        """Two tokens without a member's receipt raise suspicion; a healthy site off the ring asks to come in."""
+        """Two tokens without a member's receipt raise suspicion; a healthy site asks to come in, or to leave."""
         if now < self._audit_at(schedule):
             return
         number = self._audited = max(self._audited + 1, schedule.last_due(now - self.timing.completion_ns))
         if self.held < number:
             return
-        if self.site not in schedule.ring and self.site in self.ledger.universe:
-            self.out.append(RingSuspected(number, self.site, Suspicion.OUTSIDE))
+        self.out.extend(self.membership.complaints(self, schedule, number))
         if self.settings.sends_receipts and number - 1 >= schedule.first_token:
             receipts = self.certificates.receipts
             for site in schedule.ring:

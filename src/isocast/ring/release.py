@@ -25,18 +25,29 @@ class Releaser:
         """Everything up to this token is out."""
         self.offset = 0
         """Messages of the next token that are out."""
+        self.next_sequence = 1
+        """The first sequence that is not out."""
+        self._skip_below = 0
+        """Sequences that are out already, whatever token of a log taken over has them."""
         self._rate = settings.release_rate
         self._delay_ns = settings.timing.release_delay_ns
         self._process_ns = settings.timing.process_ns
         self._entries = entries
         self._gate = gate
         self._faulted = 0
+        self._uncertified = False
         self._not_before = 0
         """While the site is late, the next step's instant."""
 
-    def restore(self, released: int, offset: int) -> None:
-        """Go on where a restart left off, or where another site's log begins."""
+    def restore(self, released: int, offset: int, next_sequence: int = 1, skip_below: int = 0) -> None:
+        """Go on where a restart left off."""
         self.released, self.offset, self._faulted = released, offset, released
+        self.next_sequence, self._skip_below = next_sequence, skip_below
+
+    def take_over(self, token_number: int, next_sequence: int) -> None:
+        """Go on behind another site's checkpoint. What is out stays out: no sequence goes out twice."""
+        self.next_sequence = max(self.next_sequence, next_sequence)
+        self.restore(token_number, 0, self.next_sequence, self.next_sequence)
 
     def enter(self, first_token: int) -> None:
         """A new ring issues its tokens anew: a fault of an old token of that number was another's."""
@@ -65,8 +76,9 @@ class Releaser:
         due = self.due(entry, self.offset, schedule)
         return due if self._faulted < number else max(due, self._not_before)
 
-    def poll(self, schedule: Schedule, epoch: Epoch, now: int) -> list[Effect]:
-        """Everything that may go out at `now`, and the faults of what may not."""
+    def poll(self, schedule: Schedule, epoch: Epoch, now: int, *, uncertified: bool = False) -> list[Effect]:
+        """Everything that may go out at `now`, marked if no majority stands behind it; the faults of what may not."""
+        self._uncertified = uncertified
         effects: list[Effect] = []
         while True:
             number = self.released + 1
@@ -94,6 +106,8 @@ class Releaser:
     def _release(self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]) -> bool:
         """Release what is due of one token; whether all of it is out."""
         total = len(entry.messages)
+        if entry.token.first_sequence + self.offset < self._skip_below:
+            self.offset = min(self._skip_below - entry.token.first_sequence, total)
         while self.offset < total:
             due = self.due(entry, self.offset, schedule)
             if now < max(due, self._not_before):
@@ -101,8 +115,9 @@ class Releaser:
             step = min(self._rate or total, total - self.offset)
             first = entry.token.first_sequence + self.offset
             messages = entry.messages[self.offset : self.offset + step]
-            effects.append(Release(epoch, entry, first, messages, due))
+            effects.append(Release(epoch, entry, first, messages, due, self._uncertified))
             self.offset += step
+            self.next_sequence = first + step
             # What is owed, from an earlier ring or by a site that is late, goes out step after step from now on.
             owed = now > due + self._process_ns or entry.token.token_number < schedule.first_token
             self._not_before = now + MILLISECOND if owed and self._rate else 0

@@ -8,7 +8,7 @@ from enum import StrEnum
 from isocast.terms.timing import Gate, Timing
 from isocast.wire.limits import STANDARD_PAYLOAD
 
-__all__ = ["OrderRule", "RingSettings"]
+__all__ = ["OrderRule", "RingSettings", "StartPolicy"]
 
 
 class OrderRule(StrEnum):
@@ -18,6 +18,15 @@ class OrderRule(StrEnum):
     """As the token's owner received them: the nearer trader wins."""
     SHUFFLE = "shuffle"
     """By a key that no single site chooses: location is worth almost nothing."""
+
+
+class StartPolicy(StrEnum):
+    """Whose votes suffice to start a ring (protocol §5)."""
+
+    MAJORITY = "majority"
+    """A majority of U: two rings never order different messages, and without a majority nothing is ordered."""
+    AVAILABILITY = "availability"
+    """Any votes, once a majority has been missing for `start_wait_ns`: the ring is marked, and may diverge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,17 @@ class RingSettings:
     """Bytes of one message, its seal included: what the network's MTU carries."""
     stall_tokens: int = 64
     """G: tokens after which a secondary receiver whose secondary token is overdue no longer holds memory up."""
+    policy: StartPolicy = StartPolicy.MAJORITY
+    """Whose votes suffice to start a ring."""
+    start_wait_ns: int = 0
+    """Under `availability`: how long a majority may be missing; 0: two reformations."""
     receipts: bool | None = None
     """Whether receivers send receipts; by default only under the gate that counts them."""
+
+    @property
+    def patience_ns(self) -> int:
+        """How long a server that may do without a majority waits for one."""
+        return self.start_wait_ns or 2 * self.timing.reformation_ns
 
     @property
     def sends_receipts(self) -> bool:

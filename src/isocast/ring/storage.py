@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isocast.ring.effects import EntryAppended, PromiseMade, Record, Release, RingInstalled
+from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, Release, RingInstalled
 from isocast.ring.entries import LogEntry
 from isocast.ring.ledger import Checkpoint
 from isocast.terms.ids import NO_EPOCH, Epoch
@@ -26,6 +26,10 @@ class SiteState:
     entries: dict[int, LogEntry] = field(default_factory=dict)
     released: int = 0
     offset: int = 0
+    next_sequence: int = 1
+    """The first sequence that is not released."""
+    skip_below: int = 0
+    """After the log was replaced: sequences below it are out, whatever token has them now."""
 
     @property
     def held(self) -> int:
@@ -40,17 +44,39 @@ class SiteState:
             case EntryAppended(entry):
                 self._append(entry)
             case RingInstalled(ring, keep, suffix):
-                for number in range(keep + 1, self.held + 1):
-                    del self.entries[number]
+                self._cut_back(keep)
                 for entry in suffix:
                     self._append(entry)
                 self.ring = ring
                 self.promised = ring.ballot
+            case LogReplaced():
+                self._replace(record)
             case _:
                 pass
 
+    def _cut_back(self, keep: int) -> None:
+        """Let go of everything behind a token; what was released of it stays released."""
+        if keep < self.released or (keep == self.released and self.offset):
+            self.released, self.offset = keep, 0
+            self.skip_below = self.next_sequence
+        for number in range(keep + 1, self.held + 1):
+            del self.entries[number]
+
+    def _replace(self, record: LogReplaced) -> None:
+        """Begin anew behind a checkpoint; what was released stays released."""
+        self.checkpoint = record.checkpoint.copy()
+        self.entries.clear()
+        self.released, self.offset = self.checkpoint.token_number, 0
+        self.next_sequence = self.skip_below = max(self.next_sequence, self.checkpoint.next_sequence)
+        for entry in record.suffix:
+            self._append(entry)
+        if record.ring is not None:
+            self.ring = record.ring
+            self.promised = record.ring.ballot
+
     def release(self, effect: Release) -> None:
         """Note what went out: the journal of releases."""
+        self.next_sequence = effect.first_sequence + len(effect.messages)
         done = effect.first_sequence + len(effect.messages) - effect.entry.token.first_sequence
         if done == len(effect.entry.messages):
             self.released, self.offset = effect.entry.token.token_number, 0

@@ -151,9 +151,14 @@ class NodeCounters:
     early_releases: int = 0
     """Messages that went out before their instant: a mistake of this program."""
     fairness_faults: int = 0
+    divergences: int = 0
+    """How often this site found that it had released what the ring's log does not say: policy `availability` only."""
+    sequences_diverged: int = 0
     suspicions: dict[Suspicion, int] = field(default_factory=lambda: dict.fromkeys(Suspicion, 0))
     reformations: int = 0
     """Rings that this node installed or, as a server, decided."""
+    head_changes: int = 0
+    """Secondary groups that this node took over or handed on; of a secondary receiver, changes of its head."""
     publishes_accepted: int = 0
     publishes_rejected: int = 0
     events_published: int = 0
@@ -172,6 +177,10 @@ class NodeCounters:
     """Copies from a second line that came after the first."""
     gaps_seen: int = 0
     gaps_repaired: int = 0
+    conflicts: int = 0
+    """Copies with other content than the first."""
+    line_switches: int = 0
+    """Times that a customer followed another line than before."""
     messages_skipped: int = 0
     """That a customer of the grade "latest only" passed over."""
     http_requests: int = 0
@@ -225,8 +234,14 @@ class NodeGauges:
     """A receiver's: normal, sealed or catchup; a reformation server's stage."""
     ring: tuple[str, ...] | None = None
     """The members by name, in the order of the token."""
+    universe: tuple[str, ...] | None = None
+    """U by name: whose majority counts."""
     ring_configured: int | None = None
     """How many receivers the market has: |U|."""
+    uncertified: bool | None = None
+    """Whether the ring was started without a majority of U."""
+    leaving: bool | None = None
+    """Whether an operator asked this receiver to leave the ring."""
     ring_first_token: int | None = None
     """t0: with `ring` it says whose token is whose."""
     ring_start_ns: int | None = None
@@ -256,7 +271,15 @@ class NodeGauges:
     ballot_number: int | None = None
     ballot_votes: int | None = None
     secondary_stable_token: int | None = None
-    """What a head's secondary group is known to hold."""
+    """What a head's secondary groups are known to hold."""
+    heads: tuple[str, ...] | None = None
+    """The secondary groups that a receiver heads, by the names of their own heads."""
+    adopted: tuple[str, ...] | None = None
+    """Secondary receivers of other groups that count here while their head is silent to them."""
+    head: str | None = None
+    """To whom a secondary receiver belongs."""
+    head_configured: str | None = None
+    """To whom it would, by the market's file."""
     archive_first_sequence: int | None = None
     archive_next_sequence: int | None = None
     clients: int | None = None
@@ -266,6 +289,10 @@ class NodeGauges:
     lines_heard: int | None = None
     """A customer's lines that carried something lately."""
     lines_configured: int | None = None
+    line_followed: str | None = None
+    """By name: the first of a customer's lines that speaks in time."""
+    waiting: str | None = None
+    """Why nothing can come to a customer now: "ring is reforming since …", "no line is heard since …"."""
 
 
 def gauges_from(snapshot: object) -> NodeGauges:

@@ -200,7 +200,7 @@ async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
 async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: bytes) -> Visit:
     hello = await _read_plain(reader)
     if not isinstance(hello, Hello):
-        raise DoorError("no HELLO: this is not a door")
+        raise DoorError("the connection ended" if hello is None else "no HELLO: this is not a door")
     ours = token_bytes(NONCE_BYTES)
     nonces = (hello.nonce, ours)
     _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))

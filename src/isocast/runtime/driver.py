@@ -107,6 +107,12 @@ class Driver:
         """Look at the clock: about once a second, besides whenever it jumps."""
         self._guarded(lambda: self._run(self._judged()))
 
+    def step_clock(self, span_ns: int) -> None:
+        """Set this process's clock forward, or back, as somebody might set the machine's: for drills."""
+        self.clock.offset_ns += span_ns
+        self._alarm.follow(self.clock.offset_ns)
+        self._clock_set()
+
     def rearm(self) -> None:
         """The role's own deadline has changed."""
         self._guarded(self._arm)

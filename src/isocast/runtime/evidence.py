@@ -23,6 +23,7 @@ from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
 from isocast.terms.ids import Label
 from isocast.wire.journal import BlockHeader
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.packets import DIGEST_BYTES, payload_digest
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "late_releases",
     "lateness_ns",
     "read_record",
+    "record_of",
     "releases_by_site",
     "skew_ns",
     "weigh",
@@ -122,9 +124,14 @@ def journal_of(market: Market, name: str) -> Path:
 
 def read_record(name: str, where: Path) -> Record:
     """A node's journal; an empty record where there is none."""
+    return record_of(name, read_blocks(where) if where.exists() else ())
+
+
+def record_of(name: str, blocks: Iterable[BlockView]) -> Record:
+    """The record of some blocks of a node's journal."""
     headers: list[BlockHeader] = []
     contents: list[npt.NDArray[np.void]] = [np.zeros(0, _CONTENT)]
-    for block in read_blocks(where) if where.exists() else ():
+    for block in blocks:
         rows = block.directory
         part = np.zeros(len(rows), _CONTENT)
         part["source"], part["number"] = rows["source"], rows["number"]

@@ -8,7 +8,7 @@ strangers, and frames too short to name anybody, share one lane without delay, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from heapq import heappop, heappush
 from math import log1p
@@ -121,6 +121,8 @@ class Impairment:
         self.lanes: dict[NodeId, Lane] = {}
         """By sender, in its first incarnation; 0 stands for all strangers."""
         self._spelled: dict[bytes, Lane] = {}
+        self._cut: frozenset[NodeId] = frozenset()
+        self._deaf = Lane(0, 1.0, self._stream(_STRANGERS, "cut"), self._stream(_STRANGERS, "cut"))
         self._waiting: list[tuple[int, int, Sequence[bytes], int]] = []
         self._admitted = 0
         self._now = -NEVER
@@ -128,12 +130,17 @@ class Impairment:
     @property
     def lost(self) -> int:
         """Frames dropped on purpose, over all senders."""
-        return sum([lane.lost for lane in self.lanes.values()])
+        return self._deaf.lost + sum([lane.lost for lane in self.lanes.values()])
 
     @property
     def losses(self) -> dict[NodeId, int]:
         """The same for each sender."""
         return {sender: lane.lost for sender, lane in self.lanes.items()}
+
+    def cut(self, senders: Collection[NodeId]) -> None:
+        """Hear nothing more of these senders, and again of all others; what is under way arrives."""
+        self._cut = frozenset(map(lane_id, senders))
+        self._spelled.clear()
 
     def admit(self, frames: Sequence[bytes], now: int) -> None:
         """Frames that the socket gave just now, in its order."""
@@ -193,6 +200,8 @@ class Impairment:
         """The lane of a sender as it stands in a frame; remembered by its spelling, for the next frame."""
         whole = len(spelled) == _SENDER.stop - _SENDER.start
         sender = lane_id(int.from_bytes(spelled, "little")) if whole else _STRANGERS
+        if sender in self._cut:
+            return self._deaf
         delay_ns = self._delays(sender) if sender != _STRANGERS else None
         if delay_ns is None or (sender not in self.lanes and len(self.lanes) >= _LANES_MAX):
             sender, delay_ns = _STRANGERS, 0

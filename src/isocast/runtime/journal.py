@@ -75,6 +75,8 @@ class Position(NamedTuple):
     epoch: Epoch = NO_EPOCH
     instant: int = 0
     released_at: int = 0
+    fetched: bool = False
+    """Whether the last block came from another archive: it says nothing of this site's log."""
 
     @classmethod
     def after(cls, header: BlockHeader) -> Self:
@@ -89,6 +91,7 @@ class Position(NamedTuple):
             header.epoch,
             header.instant,
             header.released_at,
+            header.fetched,
         )
 
 
@@ -133,6 +136,7 @@ def released_block(
             (message.sender, message.number, message.digest, payload)
             for message, payload in zip(messages, opened, strict=True)
         ],
+        uncertified=release.uncertified,
     )
 
 
@@ -211,6 +215,19 @@ class Journal:
         self._count(header)
         self.position = Position.after(header)
 
+    def skip_to(self, next_sequence: int) -> None:
+        """Leave a gap: what lies before this sequence is nowhere any more. The next block begins a new segment.
+
+        Nothing is written now. Whoever opens the journal before that block has come finds its old end.
+        """
+        if next_sequence <= self.position.next_sequence:
+            raise LocalProtocolError(f"sequence {next_sequence} is no gap behind {self.position.next_sequence - 1}")
+        self.position = self.position._replace(next_sequence=next_sequence)
+        self.counters.gaps += 1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
     def prune(self, now: int) -> list[Path]:
         """Apply retention now; `append` does it whenever a segment begins. Says which segments went."""
         settings = self._settings
@@ -259,6 +276,9 @@ class Journal:
         """Exactly once: what is in the journal is not released again."""
         position = self.position
         released = (header.token_number, header.place)
+        if position.epoch < header.epoch and position.next_sequence <= header.first_sequence:
+            # A history that was given up for another may have had more tokens, never the same sequence.
+            return
         if released < (position.released + 1, position.offset):
             raise LocalProtocolError(
                 f"message {header.place} of token {header.token_number} has been released: the journal is at"

@@ -81,4 +81,7 @@ def _is_half_written(segment: Segment, offset: int, header: BlockHeader) -> bool
 
 
 def _advice(path: Path, end: int) -> str:
-    return f"to give up everything from there on, keep a copy and run: truncate -s {end} {path}"
+    return (
+        f"everything before byte {end} is whole. To set the damage aside and have it filled from other archives, run:"
+        f" isocast journal repair {path.parent}"
+    )

@@ -23,6 +23,8 @@ class SegmentSummary:
     blocks: int = 0
     messages: int = 0
     events: int = 0
+    fetched_messages: int = 0
+    """Those that the site did not release, but fetched from another's archive."""
     first_sequence: int | None = None
     last_sequence: int | None = None
     first_token: int | None = None
@@ -64,6 +66,7 @@ def _walk(segment: Segment, summary: SegmentSummary) -> None:
         summary.blocks += 1
         summary.messages += header.messages
         summary.events += header.events
+        summary.fetched_messages += header.messages * header.fetched
         summary.last_sequence = header.next_sequence - 1
         summary.last_token = header.token_number
         summary.last_epoch = header.epoch

@@ -70,6 +70,8 @@ class VerifyReport:
     bytes: int = 0
     first_sequence: int | None = None
     next_sequence: int | None = None
+    fetched_messages: int = 0
+    """Of all messages: those that the site did not release, but fetched from another's archive."""
     unfinished_bytes: int = 0
     """At the end of the newest segment: a writer is at work there, or was killed. No fault."""
     labels_digest: str = ""
@@ -168,6 +170,7 @@ class _Verifier:
         self._before = header
         report = self.report
         report.messages += header.messages
+        report.fetched_messages += header.messages * header.fetched
         report.events += header.events
         report.next_sequence = header.next_sequence
         table = np.frombuffer(block.raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
@@ -196,22 +199,26 @@ class _Verifier:
         before = self._before
         if before is None:
             return
+        foreign = header.fetched or before.fetched
         if header.token_number < before.token_number:
             self._fault(FaultKind.ORDER, f"token {header.token_number} follows {before.token_number}")
         elif header.token_number == before.token_number:
             same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
-            if same != (header.epoch, header.instant, header.token_count, header.shuffle_key):
+            if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
                 self._fault(FaultKind.ORDER, f"token {header.token_number} contradicts itself")
         elif header.instant <= before.instant:
             self._fault(FaultKind.ORDER, f"the instant of token {header.token_number} is not after the one before")
         if header.epoch < before.epoch:
             self._fault(FaultKind.ORDER, f"epoch {header.epoch} follows {before.epoch}")
-        if header.released_at < before.released_at:
+        if header.released_at < before.released_at and not foreign:
             self._fault(FaultKind.ORDER, f"the clock went back by {before.released_at - header.released_at} ns")
 
     def _sources(self, block: BlockView) -> None:
-        """Each source's numbers follow one another (S2, S3)."""
+        """Each source's numbers follow one another (S2, S3); a retransmit server's blocks do not name the sources."""
         rows = block.directory
+        if block.header.fetched and not rows["source"].all():
+            self._expected.clear()
+            return
         order = np.argsort(rows["source"], kind="stable")
         sources, numbers = rows["source"][order], rows["number"][order]
         begins = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))

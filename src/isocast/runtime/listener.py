@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -22,6 +22,7 @@ from typing import Self, TypeAlias
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from isocast.hierarchy.edge import ConflictFound
 from isocast.nodes.customer import CustomerSnapshot, Grade, JoinPoint
 from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters
@@ -37,7 +38,7 @@ from isocast.terms.errors import ConfigurationError, IsocastError, TransportErro
 from isocast.terms.suggestion import suggestion
 from isocast.wire.limits import MAX_NUMBER
 
-__all__ = ["INBOX_MESSAGES", "Listener", "Start", "listen"]
+__all__ = ["INBOX_MESSAGES", "Conflict", "Listener", "Start", "listen"]
 
 Start: TypeAlias = str | int
 """now, beginning, snapshot, or the first sequence that is wanted."""
@@ -47,6 +48,24 @@ INBOX_MESSAGES = 16_384
 _TICK_S = 1.0
 _LEAVING_S = 0.5
 _POINTS = {"now": JoinPoint.NOW, "beginning": JoinPoint.SEQUENCE, "snapshot": JoinPoint.SNAPSHOT}
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two lines carry different contents of one message. The first that came was handed on, and stands."""
+
+    sequence: int
+    first_line: str
+    other_line: str
+    first_digest: str
+    other_digest: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"CONFLICT at sequence {self.sequence}: {self.first_line} and {self.other_line} carry different messages"
+            f" ({self.first_digest[:16]} and {self.other_digest[:16]}); that of {self.first_line} came first and stands"
+        )
 
 
 def listen(
@@ -84,8 +103,13 @@ class Listener:
         start: Start | None = None,
         inbox_messages: int = INBOX_MESSAGES,
         told: Callable[[str], None] | None = None,
+        conflict: Callable[[Conflict], None] | None = None,
     ) -> None:
-        """`told` hears of what goes wrong, a line each; left out, the logger `isocast` does."""
+        """`told` hears of what goes wrong, a line each; left out, the logger `isocast` does.
+
+        `conflict` hears of every message of which two lines carry different contents; of the first of two lines,
+        `told` hears too.
+        """
         self.market = market if isinstance(market, Market) else load_market(Path(market))
         self.counters = NodeCounters()
         self.alarms = Alarms()
@@ -95,6 +119,7 @@ class Listener:
         self._candidates = self._suitable(_candidates(self.market, customer))
         self._inbox = Inbox(inbox_messages, self.market.timing.release_delay_ns)
         self._told = told or logging.getLogger("isocast").warning
+        self._conflict = conflict or (lambda _: None)
         self._host: CustomerHost | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -136,6 +161,7 @@ class Listener:
         """Take a customer's place and begin to hear."""
         host = self._host = await self._take_place()
         host.driver.failed = self._fail
+        host.on_conflict(self._conflict_found)
         await host.start()
         self._ticking = asyncio.create_task(self._tick(host), name=f"listen as {host.plan.name}")
 
@@ -223,6 +249,10 @@ class Listener:
         if self._host is not None and self.alarms.raise_alarm(code, text, remedy, self._host.driver.clock.now()):
             self._told(f"{text} ({remedy})")
 
+    def _conflict_found(self, found: ConflictFound) -> None:
+        first, other = self.market.name_of(found.first_line), self.market.name_of(found.other_line)
+        self._conflict(Conflict(found.sequence, first, other, found.first_digest.hex(), found.other_digest.hex()))
+
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._inbox.news.set()
@@ -287,6 +317,8 @@ def _log(told: Callable[[str], None]) -> FilteringBoundLogger:
 
 def _in_words(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     name = str(event.pop("event", ""))
+    if "what" in event:
+        name = f"{name}: {event.pop('what')}"
     return " ".join([name, *_pairs(event.items())])
 
 

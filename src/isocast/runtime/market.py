@@ -13,7 +13,7 @@ from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from isocast.ring.settings import OrderRule, RingSettings
+from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.terms.ids import NodeId, is_source
 from isocast.terms.timing import Timing
 from isocast.terms.topology import City, delay_ns
@@ -245,9 +245,14 @@ class Market:
     batch_max: int = 16_384
     release_rate: int = 0
     """Packets per millisecond; 0: a token at one instant."""
+    policy: StartPolicy = StartPolicy.MAJORITY
+    """Whose votes start a ring."""
+    start_wait_ns: int = 0
+    """How long `availability` waits for a majority; 0: twice a reformation."""
     network: NetworkSettings = field(default_factory=NetworkSettings)
     clock: ClockSettings = field(default_factory=lambda: ClockSettings(0))
     journal: JournalSettings = field(default_factory=JournalSettings)
+    log: JournalSettings = JournalSettings(keep_bytes=512 << 20)
     impairment: Impairment = field(default_factory=Impairment)
 
     # ---- nodes
@@ -323,6 +328,8 @@ class Market:
             batch_max=self.batch_max,
             release_rate=self.release_rate,
             payload_max=self.payload_bytes,
+            policy=self.policy,
+            start_wait_ns=self.start_wait_ns,
         )
 
     @property

@@ -95,7 +95,12 @@ def _profile(places: Iterable[City]) -> str:
 def _derived(timing: Timing) -> Mapping[str, object]:
     """What keys without a default come to, as the file would say it."""
     times = {name: duration_text(getattr(timing, f"{name}_ns")) for name in _TIMES}
-    return {**times, "retries_max": timing.retries_max, "bound": duration_text(timing.clock_error_ns)}
+    return {
+        **times,
+        "retries_max": timing.retries_max,
+        "bound": duration_text(timing.clock_error_ns),
+        "start_wait": duration_text(2 * timing.reformation_ns),
+    }
 
 
 def _settings(table: Table, given: Mapping[str, object], derived: Mapping[str, object]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocast.ring.settings import OrderRule
+from isocast.ring.settings import OrderRule, StartPolicy
 from isocast.runtime.market import (
     ClockSettings,
     ClockSource,
@@ -31,7 +31,7 @@ from isocast.runtime.market_values import Faults, Values, shown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.suggestion import suggestion
-from isocast.terms.timing import Timing
+from isocast.terms.timing import Gate, Timing
 
 __all__ = ["Reading", "load_market", "market_from_mapping", "read_market"]
 
@@ -98,6 +98,7 @@ def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -
     bound = clock_bound_ns(tables["timing"], tables["clock"])
     known_bound = not faults.touch("clock.") and not faults.touch("timing.")
     stripes = tables["ring"].counts("stripes")
+    _check_policy(tables, faults)
     nodes = read_nodes(
         mapping.get("nodes", {}),
         () if faults.touch("ring.stripes") else stripes,
@@ -116,6 +117,14 @@ def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -
     if faults:
         return Reading(None, tuple(faults))
     return Reading(market, (), _warnings(market, nodes))
+
+
+def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
+    """Rules of starting without a majority."""
+    ring = tables["ring"]
+    if ring.text("policy") == StartPolicy.AVAILABILITY and tables["timing"].text("gate") != Gate.MAJORITY:
+        rule = 'goes with gate = "majority" only: any other releases without knowing whether a majority holds a message'
+        faults.add("ring.policy", f'"availability" {rule}')
 
 
 def _ring_size(nodes: Nodes) -> int:
@@ -158,8 +167,13 @@ def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns
         window=ring.count("window"),
         batch_max=ring.count("batch_max"),
         release_rate=ring.count("release_rate"),
+        policy=StartPolicy(ring.text("policy")),
+        start_wait_ns=ring.count("start_wait", 2 * timing.reformation_ns),
         network=_network(tables["network"]),
         clock=ClockSettings(bound_ns, ClockSource(clock.text("source")), clock.flag("realtime")),
+        log=JournalSettings(
+            segment_bytes=tables["log"].count("segment_bytes"), keep_bytes=tables["log"].count("keep_bytes")
+        ),
         journal=JournalSettings(
             segment_bytes=journal.count("segment_bytes"),
             keep_bytes=journal.count("keep_bytes"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from isocast.ring.settings import OrderRule
+from isocast.ring.settings import OrderRule, StartPolicy
 from isocast.runtime.market import ClockSource, DelayModel, Durability, NetworkMode, NodeRole
 from isocast.terms.profiles import PROFILES
 from isocast.terms.timing import Gate
@@ -203,6 +203,20 @@ _RING = Table(
             0,
             maximum=1_000_000,
         ),
+        Key(
+            "policy",
+            Kind.CHOICE,
+            "Whose votes start a ring: a majority of the primary receivers, or any once a majority has been missing for"
+            " `start_wait`. Without a majority, `majority` orders nothing; `availability` goes on, marks what it releases"
+            " as uncertified, and can release two messages under one number on two sides of a partition (§4.3).",
+            "majority",
+            choices=tuple(StartPolicy),
+        ),
+        _time(
+            "start_wait",
+            "How long `availability` waits for a majority before it starts a ring without one.",
+            "twice a reformation, 2·(4δ_N+grace+τ_t+2ε)",
+        ),
     ),
 )
 
@@ -316,6 +330,30 @@ _JOURNAL = Table(
     ),
 )
 
+_LOG = Table(
+    "log",
+    "The protocol's own log of a receiver: what it must not forget, and what others that were away may ask it for.",
+    (
+        Key(
+            "segment_bytes",
+            Kind.SIZE,
+            "A new segment begins when one has this size.",
+            "64MiB",
+            minimum=4 << 10,
+            maximum=1 << 40,
+        ),
+        Key(
+            "keep_bytes",
+            Kind.SIZE,
+            "The oldest segments go when all together are larger and nothing in them is needed here. A site that was"
+            " away for longer takes a checkpoint over and fills its journal from other archives.",
+            "512MiB",
+            minimum=4 << 10,
+            maximum=1 << 60,
+        ),
+    ),
+)
+
 _IMPAIRMENT = Table(
     "impairment",
     "Loss and delay that the transport injects, so that one machine looks like a world. Refused unless every address is"
@@ -335,5 +373,5 @@ _IMPAIRMENT = Table(
     ),
 )
 
-SETTINGS: tuple[Table, ...] = (_TOP, _TIMING, _RING, _NETWORK, _CLOCK, _JOURNAL, _IMPAIRMENT)
+SETTINGS: tuple[Table, ...] = (_TOP, _TIMING, _RING, _NETWORK, _CLOCK, _JOURNAL, _LOG, _IMPAIRMENT)
 """Every table but those of the nodes (`node_keys`), in the order of the reference page."""

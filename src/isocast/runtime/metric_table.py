@@ -140,8 +140,24 @@ def _members(reading: Reading) -> float | None:
     return None if reading.gauges.ring is None else len(reading.gauges.ring)
 
 
+def _headed(reading: Reading) -> float | None:
+    return None if reading.gauges.heads is None else len(reading.gauges.heads)
+
+
+def _adopted(reading: Reading) -> float | None:
+    return None if reading.gauges.adopted is None else len(reading.gauges.adopted)
+
+
+def _head_replaced(reading: Reading) -> float | None:
+    return None if reading.gauges.head is None else reading.gauges.head != reading.gauges.head_configured
+
+
 def _mode(reading: Reading) -> float | None:
     return MODES.get(reading.gauges.mode or "")
+
+
+def _waiting(reading: Reading) -> float:
+    return reading.gauges.waiting is not None
 
 
 def _unreleased(reading: Reading) -> float | None:
@@ -177,9 +193,12 @@ def _by_reason(reading: Reading) -> Mapping[tuple[str, ...], float]:
 _ALL = tuple(NodeRole)
 _RECEIVERS = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
 _SOURCES = (NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
+_PRIMARIES = (NodeRole.PRIMARY_RECEIVER,)
+_SECONDARIES = (NodeRole.SECONDARY_RECEIVER,)
 _SERVERS = (NodeRole.REFORMATION_SERVER,)
 _ARCHIVES = (NodeRole.RETRANSMIT_SERVER,)
 _CUSTOMERS = (NodeRole.CUSTOMER,)
+_EDGE = (*_CUSTOMERS, *_ARCHIVES)
 _RING = (*_RECEIVERS, *_SERVERS)
 _DURABLE = (*_RECEIVERS, *_SOURCES, *_SERVERS, *_ARCHIVES)
 
@@ -226,6 +245,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("ring_epoch", _RING, "number of the newest ring's ballot", _state("epoch_number")),
     _gauge("ring_members", _RING, "receivers on the ring", _members),
     _gauge("ring_members_configured", _RING, "receivers that the market has: |U|", _state("ring_configured")),
+    _gauge("ring_uncertified", _RECEIVERS, "1 if the ring began without a majority of U", _state("uncertified")),
+    _gauge("leaving", _PRIMARIES, "1 if an operator wants the node off the ring", _state("leaving")),
     _gauge("ring_mode", _RECEIVERS, "0 sealed, 1 normal, 2 catching up", _mode),
     _counter("reformations_total", _RING, "rings installed or decided", _count("reformations")),
     _counter("suspicions_total", _RECEIVERS, "suspicions raised", lambda r: sum(r.counters.suspicions.values())),
@@ -239,6 +260,12 @@ METRICS: tuple[Metric, ...] = (
     _gauge("released_token", _RECEIVERS, "newest token released in full", _state("released_token")),
     _gauge("collected_token", _RECEIVERS, "newest token that left memory", _state("collected_token")),
     _gauge("secondary_stable_token", _RECEIVERS, "the secondary group holds it", _state("secondary_stable_token")),
+    _gauge("groups_headed", _RECEIVERS, "secondary groups that this node heads", _headed),
+    _gauge("members_adopted", _RECEIVERS, "of other groups, counted while their head is silent", _adopted),
+    _gauge("head_replaced", _SECONDARIES, "1 while another than the file's heads it", _head_replaced),
+    _counter(
+        "head_changes_total", _RECEIVERS, "groups taken or handed on; changes of its head", _count("head_changes")
+    ),
     _gauge("acknowledged_unreleased", _RECEIVERS, "tokens held and not released yet", _unreleased),
     _gauge("waiting_messages", _RECEIVERS, "messages that no token has named yet", _state("waiting_messages")),
     _counter("window_drops_total", _RECEIVERS, "messages outside their source's window", _state("dropped_messages")),
@@ -259,6 +286,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("late_releases_total", _RECEIVERS, "messages released too late; 0 is right", _count("late_releases")),
     _counter("early_releases_total", _RECEIVERS, "messages released too early; 0 is right", _count("early_releases")),
     _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
+    _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),
+    _counter("sequences_diverged_total", _RECEIVERS, "sequences of them; 0 is right", _count("sequences_diverged")),
     _counter("unopened_payloads_total", _RECEIVERS, "payloads whose seal did not fit", _count("unopened_payloads")),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
@@ -295,6 +324,9 @@ METRICS: tuple[Metric, ...] = (
     _counter("messages_received_total", _CUSTOMERS, "messages in sequence, once each", _count("messages_received")),
     _counter("events_received_total", _CUSTOMERS, "market events in sequence, once each", _count("events_received")),
     _counter("line_duplicates_total", _CUSTOMERS, "later copies from other lines", _count("duplicates")),
+    _counter("line_switches_total", _EDGE, "times that another line was followed than before", _count("line_switches")),
+    _counter("line_conflicts_total", _EDGE, "copies with other content: an alarm; 0 is right", _count("conflicts")),
+    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms, or no line is heard", _waiting),
     _gauge("sequence_gaps", _CUSTOMERS, "gaps that are open now; 0 is right", _state("sequence_gaps")),
     _counter("gaps_seen_total", _CUSTOMERS, "gaps that outlived the lines' skew", _count("gaps_seen")),
     _counter("gaps_repaired_total", _CUSTOMERS, "gaps closed by a retransmit server", _count("gaps_repaired")),

@@ -16,6 +16,7 @@ from time import monotonic_ns
 
 from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters, NodeGauges
+from isocast.runtime.faults import fault_operations
 from isocast.runtime.http import StatusServer, monitor_pages
 from isocast.runtime.key_files import load_keys
 from isocast.runtime.logs import get_log
@@ -83,6 +84,7 @@ class NodeProcess:
             self.host.driver.failed = self._failed
             await self.host.start()
             context.operations.update(status=self._tell_status, restart=self._restart)
+            context.operations.update(fault_operations(market, self.host.driver))
             door = OperatorDoor(context.directory, context.operations)
             await door.open()
             opened.push_async_callback(door.close)

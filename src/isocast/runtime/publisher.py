@@ -25,6 +25,7 @@ from isocast.runtime.market_file import load_market
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label
+from isocast.terms.suggestion import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
@@ -63,6 +64,8 @@ class Publisher:
         self._visit: Visit | None = None
         self._prefix = token_bytes(_KEY_BYTES - 8)
         self._count = 0
+        self.repeated = 0
+        """Messages that the source had already, under the same keys."""
         self._turn = asyncio.Lock()
 
     @property
@@ -127,12 +130,17 @@ class Publisher:
 
     async def _deliver(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
         """Until the source has answered; a connection that broke is made again, and the same said again."""
+        said = 0
 
         async def once() -> tuple[Label, ...]:
+            nonlocal said
             here = self._visit or await self._connect()
+            said += 1
             await here.send(Publish(tuple(messages)))
             match await here.receive():
-                case Accepted(labels) if len(labels) == len(messages):
+                case Accepted(labels, repeated) if len(labels) == len(messages):
+                    # What we had to say twice ourselves may well have been taken the first time.
+                    self.repeated += repeated if said == 1 else 0
                     return labels
                 case Refused(text):
                     raise PublishRefusedError(f"{self._plan.name}: {text}")
@@ -193,8 +201,9 @@ def as_bytes(batch: Batch) -> bytes:
 def _source_plan(market: Market, name: str) -> NodePlan:
     plan = market.by_name.get(name)
     if plan is None or not plan.role.is_source:
-        sources = ", ".join(node.name for node in market.nodes if node.role.is_source)
-        raise ConfigurationError(market.file, f"nodes.{name}", f"is not a source; there are {sources or 'none'}")
+        sources = [node.name for node in market.nodes if node.role.is_source]
+        rule = f"is not a source{suggestion(name, sources)}; there are {', '.join(sources) or 'none'}"
+        raise ConfigurationError(market.file, f"nodes.{name}", rule)
     if not plan.tcp_port:
         raise ConfigurationError(market.file, f"nodes.{name}.tcp_port", "is 0: this source has no door")
     return plan

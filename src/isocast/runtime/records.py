@@ -8,6 +8,7 @@ receiver compares before it takes an entry into its log, and which `read_entry` 
 
 A ring that is installed is several frames: one for each entry of its suffix, and at last the ring itself, without
 which the others mean nothing. So it is one record, whole or not there, and an entry lies on the disk in one way only.
+A checkpoint that is taken over is the same, with or without a ring.
 
 Readers raise ValueError for bytes that no writer of this module made.
 """
@@ -24,6 +25,7 @@ from struct import unpack_from as unpack_values
 from isocast.ring.effects import (
     BallotChosen,
     EntryAppended,
+    LogReplaced,
     OutboxAppended,
     OutboxFreed,
     PromiseMade,
@@ -32,7 +34,9 @@ from isocast.ring.effects import (
     RingInstalled,
 )
 from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Checkpoint
 from isocast.ring.token import run_digest
+from isocast.runtime.checkpoint_bytes import checkpoint_bytes, read_checkpoint
 from isocast.runtime.store_segments import Frame
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
@@ -51,6 +55,7 @@ __all__ = [
     "read_installed",
     "read_outgoing",
     "read_promise",
+    "read_replaced",
     "read_ring",
     "record_frames",
     "ring_bytes",
@@ -68,6 +73,8 @@ class Kind(IntEnum):
     RING = 4
     SITE = 5
     """A snapshot of a site."""
+    REPLACED = 6
+    """A checkpoint that was taken over, behind the entries that follow it."""
     OUTGOING = 16
     FREED = 17
     OUTBOX = 18
@@ -84,6 +91,8 @@ _MIXED = 1
 """Flag: messages of other stripes or epochs than the first; two columns more say which."""
 _EPOCH = Struct("<II")
 _RING = Struct("<QI")
+_REPLACED = Struct("<II")
+"""Entries of the suffix, length of the checkpoint."""
 _OUTGOING = Struct("<QI")
 """The first number, and how many messages."""
 _NUMBER = Struct("<Q")
@@ -104,6 +113,11 @@ def _frames(record: Record) -> list[Frame]:
         case RingInstalled(ring, keep, suffix):
             frames = [_entry_frame(entry, Kind.SUFFIX) for entry in suffix]
             return [*frames, Frame(Kind.RING, _RING.pack(keep, len(suffix)) + ring_bytes(ring))]
+        case LogReplaced(point, ring, suffix):
+            frames = [_entry_frame(entry, Kind.SUFFIX) for entry in suffix]
+            packed = checkpoint_bytes(point)
+            tail = b"" if ring is None else ring_bytes(ring)
+            return [*frames, Frame(Kind.REPLACED, _REPLACED.pack(len(suffix), len(packed)) + packed + tail)]
         case PromiseMade(ballot):
             return [Frame(Kind.PROMISE, _EPOCH.pack(*ballot))]
         case OutboxAppended():
@@ -231,6 +245,16 @@ def read_installed(checked: bytes) -> tuple[NewRing, int, int]:
     """Ring, the token to cut back to, and how many entries of the suffix stand before it."""
     keep, entries = _fixed(_RING, checked)
     return read_ring(checked[_RING.size :]), keep, entries
+
+
+def read_replaced(checked: bytes) -> tuple[Checkpoint, NewRing | None, int]:
+    """A checkpoint taken over, the ring that was entered with it, and how many entries of the suffix stand before."""
+    entries, length = _fixed(_REPLACED, checked)
+    at = _REPLACED.size + length
+    if at > len(checked):
+        raise ValueError("a checkpoint whose end is missing")
+    ring = read_ring(checked[at:]) if at < len(checked) else None
+    return read_checkpoint(checked[_REPLACED.size : at]), ring, entries
 
 
 def read_promise(checked: bytes) -> PromiseMade:

@@ -32,7 +32,7 @@ _NO_KEY = bytes(DIGEST_BYTES)
 _SLICE = 512
 """Messages of one block at a door: 512 of 8,824 bytes are 4.5 MB, and a message there has at most 16."""
 
-_token_of = attrgetter("epoch", "token_number", "instant")
+_token_of = attrgetter("epoch", "token_number", "instant", "uncertified")
 
 
 def blocks_of(
@@ -40,7 +40,7 @@ def blocks_of(
 ) -> Iterator[ReleasedBlock]:
     """Consecutive messages as blocks, one for each token, to be appended to a journal that stands at `position`."""
     token_number, place = position.token_number, position.offset
-    for (epoch, number, instant), group in groupby(packets, key=_token_of):
+    for (epoch, number, instant, uncertified), group in groupby(packets, key=_token_of):
         if number != token_number:
             token_number, place = number, 0
         released = list(group)
@@ -56,6 +56,7 @@ def blocks_of(
             clock_bound_ns=clock_bound_ns,
             shuffle_key=_NO_KEY,
             messages=[_message(packet) for packet in released],
+            uncertified=uncertified,
         )
         place += len(released)
 
@@ -70,10 +71,10 @@ def packets_of(
     """The messages of a range, both ends included, as `sender` would have sent them on its line."""
     for block in blocks:
         header = block.header
-        epoch, token_number, instant = header.epoch, header.token_number, header.instant
+        epoch, token, instant, marked = header.epoch, header.token_number, header.instant, header.uncertified
         sequence = max(first, header.first_sequence)
         for _, _, _, payload in block.messages(first, last):
-            yield Released(stripe, epoch, sender, token_number, sequence, instant, stripe, sequence, 1, payload, b"")
+            yield Released(stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked)
             sequence += 1
 
 

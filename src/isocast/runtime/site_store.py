@@ -9,46 +9,36 @@ How far the site has released is not here: its journal of releases knows.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from isocast.ring.answers import ANSWERS_MAX
-from isocast.ring.effects import EntryAppended, PromiseMade, Record, RingInstalled
+from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, RingInstalled
 from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import Checkpoint
 from isocast.ring.storage import SiteState
 from isocast.runtime.node_store import NodeStore
-from isocast.runtime.records import (
-    Kind,
-    entry_number,
-    read_entry,
-    read_installed,
-    read_promise,
-    record_frames,
-    verify_entry,
-)
-from isocast.runtime.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
+from isocast.runtime.records import record_frames
+from isocast.runtime.site_log import SiteLog
+from isocast.runtime.snapshots import SiteSnapshot, site_snapshot
 from isocast.runtime.store import Store
 from isocast.runtime.store_marker import Past, Role, StoreIdentity, boot_id
-from isocast.runtime.store_segments import Frame, Location, Stored
+from isocast.runtime.store_segments import Frame, Location
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
-from isocast.terms.ids import NO_EPOCH, Epoch
-from isocast.wire.packets import NewRing, Token
-from isocast.wire.token_body import token_digest
+from isocast.wire.packets import Token
 
 __all__ = ["SiteStore", "open_site_store"]
 
-_OFFSET_BITS = 40
-"""A location in eight bytes: offsets up to 1 TiB, and 16 million segments."""
 _SNAPSHOT_TOKENS = 256
 """Stable tokens after which a snapshot is written: what a restart reads beyond what it needs."""
+_KEPT_TOKENS = 16
+"""Tokens that stay however large they are: whoever takes a checkpoint over needs what came after it."""
 _SNAPSHOT_SHARE = 8
 """Or this part of a segment's bytes, for tokens that are large."""
 
 
-def open_site_store(
+def open_site_store(  # noqa: PLR0913  # what the disk must agree with
     directory: Path,
     identity: StoreIdentity,
     blank: Callable[[], SiteState],
@@ -57,36 +47,51 @@ def open_site_store(
     fresh: bool = False,
     votes: bool = True,
     next_sequence: int | None = None,
+    released_token: int = 0,
     boot: str | None = None,
 ) -> SiteStore:
     """Open a receiver's store, or make it.
 
     `fresh` says that the site may be new: without it an empty directory is a lost one, and the site has forgotten.
     `votes`: whether it makes promises; a secondary receiver makes none, and goes on from whatever is left.
-    `next_sequence` is the first that its journal does not have: the log will begin at or before it. (Not a token: the
-    journal knows nothing of tokens without messages.) What was released is the caller's to put into `state`.
+    `next_sequence` is the first that its journal does not have: the log will begin at or before it, unless the log does
+    not reach back so far. Then `refill` says what the journal lacks. (Not a token: the journal knows nothing of tokens
+    without messages.) What was released is the caller's to put into `state`.
+    `released_token` is the newest that the journal says this site released, where only what a majority holds is: a log
+    that does not reach it was cut back, or is an older copy, and its promises are as old.
     """
     settings = settings or StoreSettings()
     store = Store(directory, Role.SITE, identity, settings, boot_id() if boot is None else boot)
     try:
-        return _opened(store, blank, fresh=fresh, votes=votes, next_sequence=next_sequence)
+        return _opened(
+            store, blank, fresh=fresh, votes=votes, next_sequence=next_sequence, released_token=released_token
+        )
     except BaseException:
         store.abandon()
         raise
 
 
 def _opened(
-    store: Store, blank: Callable[[], SiteState], *, fresh: bool, votes: bool, next_sequence: int | None
+    store: Store,
+    blank: Callable[[], SiteState],
+    *,
+    fresh: bool,
+    votes: bool,
+    next_sequence: int | None,
+    released_token: int,
 ) -> SiteStore:
     marker, past = store.marker, store.past
     lost = past is Past.NONE and not fresh
     if votes and (lost or past is Past.DOUBTFUL or (marker is not None and marker.forgot)):
         store.mark(forgot=True)
-        return SiteStore(store, blank(), Log(), forgot=True)
+        return SiteStore(store, blank(), SiteLog(), forgot=True)
     if marker is not None and marker.begun:
         try:
-            log, state = Log(), blank()
+            log, state = SiteLog(), blank()
             log.replay(store, lenient=past is Past.DOUBTFUL)
+            if votes and released_token > log.held:
+                store.mark(forgot=True)
+                return SiteStore(store, blank(), SiteLog(), forgot=True)
             log.restore(store, state, next_sequence)
         except StoreError:
             if past is not Past.DOUBTFUL:
@@ -95,133 +100,17 @@ def _opened(
             opened = SiteStore(store, state, log)
             store.resume(opened.snapshot)
             return opened
-    log, state = Log(), blank()
+    log, state = SiteLog(), blank()
     log.held = state.held
     opened = SiteStore(store, state, log)
     store.begin(opened.snapshot)
     return opened
 
 
-class Log:
-    """Where each entry lies, and what else the records say."""
-
-    def __init__(self) -> None:
-        """Nothing."""
-        self.promised: Epoch = NO_EPOCH
-        self.ring: NewRing | None = None
-        self.held = 0
-        self.places = array("Q")
-        """The location of each entry that is kept, up to `held`."""
-        self.snapshots: list[tuple[int, Location]] = []
-        """While opening: the next sequence at each snapshot's checkpoint, and where it lies."""
-
-    @property
-    def first(self) -> int:
-        """The oldest entry that is kept."""
-        return self.held - len(self.places) + 1
-
-    def add(self, place: Location) -> None:
-        """The next entry lies there."""
-        self.places.append(place.segment << _OFFSET_BITS | place.offset)
-        self.held += 1
-
-    def cut(self, keep: int) -> None:
-        """Forget everything above a token."""
-        del self.places[max(keep + 1 - self.first, 0) :]
-        self.held = keep
-
-    def place(self, number: int) -> Location:
-        """Where an entry lies that is kept."""
-        packed = self.places[number - self.first]
-        return Location(packed >> _OFFSET_BITS, packed & ((1 << _OFFSET_BITS) - 1))
-
-    def last_in(self, segment: int) -> int:
-        """The newest entry that lies in this segment or an older one. Places rise with the numbers."""
-        return self.first - 1 + bisect_left(self.places, (segment + 1) << _OFFSET_BITS)
-
-    def forget_before(self, segment: int) -> None:
-        """Older segments are gone."""
-        del self.places[: bisect_left(self.places, segment << _OFFSET_BITS)]
-
-    # What the disk says -------------------------------------------------------------------------
-
-    def replay(self, store: Store, *, lenient: bool) -> None:
-        """Read everything but the payloads."""
-        for segment, record in store.replay(verify_entry, lenient=lenient):
-            place = Location(segment, record[-1].offset)
-            try:
-                self._take(segment, record)
-            except ValueError as reason:
-                store.fail_at(place, str(reason))
-
-    def _take(self, segment: int, record: tuple[Stored, ...]) -> None:
-        kind, offset, checked, _ = record[-1]
-        match kind:
-            case Kind.ENTRY:
-                self._follow(segment, record)
-            case Kind.PROMISE:
-                self.promised = read_promise(checked).ballot
-            case Kind.RING:
-                ring, keep, entries = read_installed(checked)
-                if entries != len(record) - 1 or keep > self.held:
-                    raise ValueError(f"a ring with {len(record) - 1} entries of {entries} on top of token {keep}")
-                self.cut(keep)
-                self._follow(segment, record[:-1])
-                self.ring, self.promised = ring, ring.ballot
-            case Kind.SITE:
-                point, promised, ring_now, held = read_site_snapshot(checked)
-                if self.snapshots and held != self.held:
-                    raise ValueError(f"a snapshot of a log up to token {held}, and the log ends at {self.held}")
-                self.held, self.promised, self.ring = held, promised, ring_now
-                self.snapshots.append((point.next_sequence, Location(segment, offset)))
-            case _:
-                raise ValueError(f"a record of kind {kind}, which is no site's")
-
-    def _follow(self, segment: int, entries: tuple[Stored, ...]) -> None:
-        for stored in entries:
-            number = entry_number(stored.checked)
-            if number != self.held + 1:
-                raise ValueError(f"token {number} follows token {self.held}")
-            self.add(Location(segment, stored.offset))
-
-    def restore(self, store: Store, state: SiteState, next_sequence: int | None) -> None:
-        """Fill a blank state: from the newest checkpoint that the journal has reached, entry after entry."""
-        fitting = [place for sequence, place in self.snapshots if next_sequence is None or sequence <= next_sequence]
-        if not fitting:
-            rule = (
-                f"the journal ends before sequence {next_sequence} and this log begins with {self.snapshots[0][0]}: "
-                "put the journal back that belongs to it"
-            )
-            raise StoreError(str(store.directory), rule)
-        state.checkpoint = read_site_snapshot(store.read(fitting[-1])[1]).checkpoint
-        state.promised, state.ring = self.promised, self.ring
-        digest, floor = state.checkpoint.digest, state.checkpoint.token_number
-        if floor + 1 < self.first:
-            store.fail_at(fitting[-1], f"the tokens from {floor + 1} to {self.first - 1} are missing")
-        for number in range(floor + 1, self.held + 1):
-            entry = self.read(store, number)
-            if entry.token.prev_digest != digest:
-                store.fail_at(self.place(number), f"token {number} does not continue the chain")
-            digest = token_digest(entry.token)
-            state.entries[number] = entry
-
-    def read(self, store: Store, number: int) -> LogEntry:
-        """One entry, from the disk."""
-        place = self.place(number)
-        _, checked, loose = store.read(place)
-        try:
-            entry = read_entry(checked, loose)
-        except ValueError as reason:
-            store.fail_at(place, str(reason))
-        if entry.token.token_number != number:
-            store.fail_at(place, f"token {entry.token.token_number} stands where token {number} belongs")
-        return entry
-
-
 class SiteStore(NodeStore):
     """A receiver's state on disk; made by `open_site_store`."""
 
-    def __init__(self, store: Store, state: SiteState, log: Log, *, forgot: bool = False) -> None:
+    def __init__(self, store: Store, state: SiteState, log: SiteLog, *, forgot: bool = False) -> None:
         """On top of an open directory, from what was read of it."""
         self.forgot = forgot
         """The disk was lost, or may have lost its end: this site must never vote again under its id."""
@@ -244,6 +133,19 @@ class SiteStore(NodeStore):
     def held(self) -> int:
         """The newest token on disk."""
         return self._log.held
+
+    @property
+    def refill(self) -> int:
+        """The sequence before which the journal must be filled up from elsewhere, before anything is released; 0: none.
+
+        It was cut back, or lost, and what it lacks has left this log.
+        """
+        return self._log.refill
+
+    @property
+    def floor(self) -> Checkpoint:
+        """The log at a stable token: what another site may take over."""
+        return self._floor.copy()
 
     @property
     def first(self) -> int:
@@ -276,6 +178,13 @@ class SiteStore(NodeStore):
                         self._add(entry, next(places))
                     next(places)
                     self._log.ring, self._log.promised = ring, ring.ballot
+                case LogReplaced(point, entered, suffix):
+                    self._begin_at(point)
+                    for entry in suffix:
+                        self._add(entry, next(places))
+                    next(places)
+                    if entered is not None:
+                        self._log.ring, self._log.promised = entered, entered.ballot
                 case PromiseMade(ballot):
                     next(places)
                     self._log.promised = ballot
@@ -291,6 +200,10 @@ class SiteStore(NodeStore):
                 if not self._floor.token_number <= keep <= held:
                     rule = f"the log from {self._floor.token_number} to {held} cannot be cut back to {keep}"
                     raise LocalProtocolError(rule)
+            case LogReplaced(point, ring, entries):
+                keep = point.token_number
+                if ring is None and keep <= held:
+                    raise LocalProtocolError(f"a checkpoint at token {keep}, and the log goes up to {held}")
             case PromiseMade():
                 return held
             case _:
@@ -299,6 +212,13 @@ class SiteStore(NodeStore):
             if entry.token.token_number != number:
                 raise LocalProtocolError(f"token {entry.token.token_number} does not follow {number - 1}")
         return keep + len(entries)
+
+    def _begin_at(self, point: Checkpoint) -> None:
+        """The record is as good as a snapshot: a restart begins with it."""
+        self._log.begin_at(point.token_number)
+        self._tokens.clear()
+        self._floor = point.copy()
+        self._noted, self._noted_at = point.token_number, self.counters.bytes
 
     def _add(self, entry: LogEntry, place: Location) -> None:
         self._log.add(place)
@@ -326,7 +246,8 @@ class SiteStore(NodeStore):
         """Remove segments beyond those to be kept in which a restart would not need anything."""
         store = self._store
         oldest = store.oldest
-        while store.newest - oldest >= store.settings.keep_segments and self._log.last_in(oldest) <= self._noted:
+        last = min(self._noted, self._log.held - _KEPT_TOKENS)
+        while store.newest - oldest >= store.settings.keep_segments and self._log.last_in(oldest) <= last:
             oldest += 1
         if oldest > store.oldest:
             store.remove_before(oldest)

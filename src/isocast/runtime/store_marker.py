@@ -60,7 +60,13 @@ class Role(StrEnum):
         """What to do about a store that cannot be read."""
         if self is Role.OUTBOX:
             return "move the directory away: the source starts a new incarnation, and what is in it stays in doubt"
-        return "what it promised is not known any more: move the directory away and bring it back under a new id"
+        again = "move the directory away and bring it back under a new id"
+        if self is Role.SITE:
+            again += (
+                ": another name and number in the market's file, isocast node --join, then isocast ring remove OLD and"
+                " isocast ring add NEW (how-to 'operate')"
+            )
+        return f"what it promised is not known any more: {again}"
 
 
 class Past(Enum):

@@ -179,6 +179,12 @@ class Supervisor:
         """Send a signal to one child, as a drill does; one that it ends by is started again."""
         _send(self.children[name].pid, number)
 
+    def start_again(self, name: str) -> None:
+        """Start a child that refused its input, now that somebody has seen to it."""
+        if self._tasks[name].done():
+            child = self.children[name]
+            self._tasks[name] = asyncio.create_task(self._live(child), name=f"supervise {name}")
+
     def kill_all(self) -> None:
         """End everything at once, and start nothing again."""
         for child in self.children.values():

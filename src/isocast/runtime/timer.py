@@ -70,6 +70,11 @@ class Alarm:
         """When it will ring, or NEVER."""
         return self._instant
 
+    def follow(self, offset_ns: int) -> None:
+        """Instants are of a clock that is so far ahead of the system's from now on."""
+        self._offset_ns = offset_ns
+        self._arm()
+
     def set(self, instant_ns: int) -> None:
         """Ring at this instant instead of any other; at once, from the event loop, if it is past."""
         self._instant = min(instant_ns, NEVER)

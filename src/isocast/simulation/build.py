@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isocast.hierarchy.heads import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.reformation_server import ReformationServer
@@ -14,12 +15,13 @@ __all__ = ["PRODUCT", "Build"]
 
 @dataclass(frozen=True)
 class Build:
-    """The classes of the four roles."""
+    """The classes of the four roles, and who heads which group."""
 
     receiver: type[PrimaryReceiver] = PrimaryReceiver
     source: type[PrimarySource] = PrimarySource
     server: type[ReformationServer] = ReformationServer
     secondary: type[SecondaryReceiver] = SecondaryReceiver
+    groups: type[GroupPlan] = GroupPlan
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
 

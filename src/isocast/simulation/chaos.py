@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
+from isocast.simulation.chaos_changes import with_changes
 from isocast.simulation.chaos_layers import with_layers
+from isocast.simulation.chaos_retention import with_retention
 from isocast.simulation.randomness import stream
 
 __all__ = ["chaos"]
@@ -67,7 +69,10 @@ def chaos(seed: int) -> dict[str, object]:
         world["faults"] = [{"kind": "loss", "at": 0.01, "until": end, "loss": heavy}, *_faults(world)]
     period = float(str(world.get("token_period", _period(world))))
     begin = 0.3 + 2 * period
-    return with_layers(seed, world, begin, begin + tokens * period, period)
+    end = begin + tokens * period
+    world = with_layers(seed, world, begin, end, period)
+    world = with_retention(seed, world, begin, end, period)
+    return with_changes(seed, world, begin, end, period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

@@ -1,6 +1,7 @@
 """Secondary receivers for some of the random worlds, and faults that hit them, their parents and their links.
 
-Drawn from a stream of its own: a world without them is what it was before there were any.
+Drawn from a stream of its own: a world without them is what it was before there were any. Faults of heads come from
+another: heads and their backups, heads below the ring, and the links between a head and its group.
 """
 
 from __future__ import annotations
@@ -47,7 +48,39 @@ def with_layers(seed: int, world: dict[str, object], begin: float, end: float, p
         at = round(random.uniform(begin, end), 6)
         until = round(at + random.choice([0.3, 1, 3, 6, 12, 20]) * period, 6)
         faults.append({"at": at, "until": until} | _fault(random, tree))
+    _lose_heads(stream(seed, "chaos heads"), faults, tree, (begin, end), period)
     return world
+
+
+def _lose_heads(
+    random: Random, faults: list[dict[str, object]], tree: Layers, span: tuple[float, float], period: float
+) -> None:
+    """One or two faults, long enough for others to take the groups over, and not always to the end."""
+    for _ in range(random.choice([0, 1, 1, 2])):
+        at = round(random.uniform(*span), 6)
+        until = round(at + random.choice([4, 10, 16, 24]) * period, 6)
+        faults.extend([{"at": at, "until": until} | fault for fault in _head_fault(random, tree)])
+
+
+def _head_fault(random: Random, tree: Layers) -> list[dict[str, object]]:
+    one = random.choice(list(tree.secondary_sites))
+    head = tree.parent(one)
+    group = list(tree.children(head))
+    match random.choice(["head", "both", "between", "between", "deaf group", "whole group but one", "successor"]):
+        case "head":
+            return [{"kind": "crash", "sites": [head]}]
+        case "both":
+            return [{"kind": "crash", "sites": sorted({head, tree.backup(one)})}]
+        case "between":
+            # Up and on the ring, or heard by its own head: and silent to those below it.
+            return [{"kind": "partition", "groups": [[head], group]}]
+        case "deaf group":
+            return [{"kind": "one-way", "groups": [[head], group]}]
+        case "whole group but one":
+            return [{"kind": "crash", "sites": [head, *group[1:]]}]
+        case _:
+            # Whoever takes the group over is cut off from it.
+            return [{"kind": "crash", "sites": [head]}, {"kind": "partition", "groups": [[tree.backup(one)], group]}]
 
 
 def _take_sides(random: Random, groups: list[list[object]], tree: Layers) -> None:

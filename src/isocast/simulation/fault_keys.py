@@ -16,6 +16,10 @@ FAULT_KINDS: dict[str, str] = {
     "clock-step": "The clocks of the sites jump by `step`, beyond their bound if it is large enough; they jump back"
     " at the end.",
     "loss": "All links lose `loss` instead of what the scenario says.",
+    "drain": "An operator wants the sites off the ring; at the end they come back.",
+    "add": "Sites with numbers that nobody has come to life, find the ring and are added to U, one after the other.",
+    "remove": "The sites are taken out of U, one after the other, be they up or not.",
+    "force": "An operator makes the sites U, whoever else there was: for a majority that never comes back.",
 }
 """What a fault does, by its kind."""
 
@@ -28,7 +32,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         "",
         Kind.NODES,
-        "required by crash, restart, pause, isolate and clock-step",
+        "required by crash, restart, pause, isolate, clock-step, drain, add, remove and force",
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
         " server1, source2.",
     ),

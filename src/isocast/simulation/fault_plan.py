@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from isocast.ring.universe import UNIVERSE_MIN
 from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.ids import NodeId, is_source, server_id, source_id
+from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, is_source, server_id, source_id
 from isocast.terms.instants import NEVER
 from isocast.terms.topology import City, city
 
@@ -24,6 +25,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "isolate": ("sites",),
     "clock-step": ("sites", "step"),
     "loss": ("loss",),
+    "drain": ("sites",),
+    "add": ("sites",),
+    "remove": ("sites",),
+    "force": ("sites",),
 }
 """Keys that a kind cannot do without."""
 
@@ -36,8 +41,16 @@ _MAY: dict[str, tuple[str, ...]] = {
     "isolate": ("duration", "until"),
     "clock-step": ("duration", "until"),
     "loss": ("duration", "until"),
+    "drain": ("duration", "until"),
+    "add": (),
+    "remove": (),
+    "force": (),
 }
 """Keys that a kind may have besides; any other would say something that nobody hears."""
+
+
+_CHANGES = ("drain", "add", "remove", "force")
+"""What an operator does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,8 @@ class Roster:
     tree: Layers
     servers: int
     sources: int
+    added: tuple[int, ...] = ()
+    """Numbers of sites that come later."""
 
     @property
     def sites(self) -> int:
@@ -74,9 +89,7 @@ class Roster:
     def node(self, values: Values, key: str, item: object) -> NodeId:
         """A number from 1 on, a city of the ring, its secondaries as city/1, or a name such as site3, server1."""
         if isinstance(item, int) and not isinstance(item, bool):
-            if not 1 <= item <= self.sites:
-                raise values.error(key, f"unknown site {item}: sites are 1 to {self.sites}")
-            return item
+            return self._numbered(values, key, "site", item)
         if not isinstance(item, str):
             raise values.error(key, f"a node is a number or a name, not {item}")
         name, slash, child = item.rpartition("/")
@@ -98,6 +111,8 @@ class Roster:
 
     def _numbered(self, values: Values, key: str, role: str, number: int) -> NodeId:
         many = {"site": self.sites, "server": self.servers, "source": self.sources}[role]
+        if role == "site" and number in self.added:
+            return number
         if not 1 <= number <= many:
             rule = f"{role}s are 1 to {many}" if many else f"this scenario has no lasting {role}s"
             raise values.error(key, f"unknown {role} {number}: {rule}")
@@ -110,7 +125,15 @@ def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
         raise ConfigurationError(roster.file, "faults", "each fault is a table of its own, headed [[faults]]")
     if tables and roster.sites == 1:
         raise ConfigurationError(roster.file, "faults", "a central exchange has no sites for faults to hit")
-    return tuple(_read(table, place, roster) for place, table in enumerate(tables, 1))
+    later = replace(roster, added=_added(tables, roster))
+    return tuple(_read(table, place, later) for place, table in enumerate(tables, 1))
+
+
+def _added(tables: list[dict[str, object]], roster: Roster) -> tuple[int, ...]:
+    """The numbers of all sites that come later."""
+    named = [table.get("sites") for table in tables if table.get("kind") == "add"]
+    added = [item for items in named if isinstance(items, list) for item in items if isinstance(item, int)]
+    return tuple([number for number in added if roster.sites < number < FIRST_SERVER])
 
 
 def _read(table: dict[str, object], place: int, roster: Roster) -> Fault:
@@ -157,6 +180,7 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
         raise values.error("sites", "must name at least one")
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
+    _check_changes(values, nodes, roster)
     if values.text("disk", "kept") == "lost":
         if any(is_source(node) for node in nodes):
             rule = "a source's outbox is its promise to its clients: it can crash, not lose its disk"
@@ -165,6 +189,19 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
             rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
             raise values.error("disk", rule)
     return nodes
+
+
+def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:
+    """Planned changes are of primary receivers; whoever is added has a number that nobody had."""
+    kind = values.text("kind", "")
+    if kind not in _CHANGES:
+        return
+    if any(not is_site(node) or node in roster.tree.secondary_sites for node in nodes):
+        raise values.error("sites", f'kind = "{kind}" is for primary receivers')
+    if kind == "add" and any(node not in roster.added for node in nodes):
+        raise values.error("sites", f"a site that is added has a number that nobody had: {roster.sites + 1} or more")
+    if kind == "force" and len(nodes) < UNIVERSE_MIN:
+        raise values.error("sites", f"must name at least {UNIVERSE_MIN}: they are U from then on")
 
 
 def _groups(values: Values, kind: str, roster: Roster) -> tuple[tuple[NodeId, ...], ...]:

@@ -1,4 +1,4 @@
-"""Carries out a scenario's faults on a world: crashes, cuts, pauses, clocks, losses."""
+"""Carries out a scenario's faults on a world: crashes, cuts, pauses, clocks, losses; and its planned changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.ring.storage import SiteState
+from isocast.simulation.operator import Operator
 from isocast.terms.ids import NO_EPOCH, NodeId, is_server
 from isocast.terms.instants import NEVER
 
@@ -28,6 +29,7 @@ class FaultPlan:
         self.world = world
         self.lost_disks: dict[NodeId, None] = {}
         """Sites that came back without their disk: they may never vote again under their id."""
+        self.operator = Operator(world)
         self._down: dict[NodeId, int] = {}
         for fault in world.scenario.faults:
             world.agenda.put(fault.at_ns, self._start, fault)
@@ -42,7 +44,7 @@ class FaultPlan:
 
     def is_up(self, node: NodeId) -> bool:
         """Whether a node runs."""
-        return self.world.hosts[node].machine is not None
+        return node in self.world.hosts and self.world.hosts[node].machine is not None
 
     def _start(self, fault: Fault) -> None:
         world = self.world
@@ -67,8 +69,23 @@ class FaultPlan:
                     if self.is_up(node):
                         world.hosts[node].pause()
                         world.fact(Paused(world.agenda.now, node))
+            case "force":
+                self.operator.force(fault.sites)
+            case "drain" | "add" | "remove":
+                for node in fault.sites:
+                    self._change(fault.kind, node)
             case _:
                 raise AssertionError(fault.kind)
+
+    def _change(self, kind: str, node: NodeId) -> None:
+        """A planned change of one site."""
+        match kind:
+            case "drain":
+                self.operator.drain(node, leaving=True)
+            case "add":
+                self.operator.add(node)
+            case _:
+                self.operator.remove(node)
 
     def _end(self, fault: Fault) -> None:
         world = self.world
@@ -83,6 +100,9 @@ class FaultPlan:
                 self._step_clocks(fault, -fault.step_ns)
             case "loss":
                 world.network.set_loss(world.scenario.loss)
+            case "drain":
+                for node in fault.sites:
+                    self.operator.drain(node, leaving=False)
             case "pause":
                 for node in fault.sites:
                     world.fact(Resumed(world.agenda.now, node))
@@ -141,5 +161,7 @@ class FaultPlan:
 
 
 def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:
-    """Sites, primary and secondary, that are up and remember everything."""
-    return tuple([site for site in world.all_sites if plan.is_up(site) and site not in plan.lost_disks])
+    """Sites, primary ones of U and secondary ones, that are up and remember everything."""
+    trusted = (*world.universe(), *world.tree.secondary_sites)
+    sites = [site for site in world.all_sites if site in trusted]
+    return tuple([site for site in sites if plan.is_up(site) and site not in plan.lost_disks])

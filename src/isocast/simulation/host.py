@@ -50,6 +50,11 @@ class Host:
         self._arming = 0
         self._paused: list[Burst] | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether the node is up and not stopped."""
+        return self.machine is not None and self._paused is None
+
     def local_now(self) -> int:
         """What this host's clock shows."""
         return self.clock.local(self._agenda.now)

@@ -38,8 +38,8 @@ class Layers:
         return sum([self.receivers * self.secondaries**above for above in range(layer)])
 
     def depth(self, site: NodeId) -> int:
-        """0 for a primary receiver."""
-        return next(layer for layer in range(self.layers) if site <= self._before(layer + 1))
+        """0 for a primary receiver, be it one of those that came later."""
+        return next((layer for layer in range(self.layers) if site <= self._before(layer + 1)), 0)
 
     def parent(self, site: NodeId) -> NodeId:
         """The receiver right above; a primary one is its own."""
@@ -52,7 +52,7 @@ class Layers:
     def children(self, site: NodeId) -> tuple[NodeId, ...]:
         """The receivers right below."""
         layer = self.depth(site)
-        if layer == self.layers - 1:
+        if layer == self.layers - 1 or site > self._before(self.layers):
             return ()
         place = site - 1 - self._before(layer)
         first = self._before(layer + 1) + place * self.secondaries + 1

@@ -6,14 +6,11 @@ reaches them: only a simulated world can be built from them, to show that the ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.reformation_server import ReformationServer
-from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
 from isocast.ring.answers import holdings
@@ -26,22 +23,13 @@ from isocast.ring.recovery import Recovery
 from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
 from isocast.simulation.build import Build
+from isocast.simulation.change_mutants import CHANGE_MUTANTS
+from isocast.simulation.layer_mutants import LAYER_MUTANTS
+from isocast.simulation.mutant import Mutant
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import NO_LIMIT, Data, Join, Nack, NewRing, Token
+from isocast.wire.packets import Data, Join, Nack, NewRing, Token
 
 __all__ = ["MUTANTS", "Mutant"]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One rule switched off."""
-
-    name: str
-    rule: str
-    """The rule of the protocol that it breaks."""
-    mistake: int
-    """Its number among the ten mistakes to expect; 0 for one of ours."""
-    build: Build
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -355,44 +343,6 @@ class _UnorderedLedger(Ledger):
 _mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
-# Layers ------------------------------------------------------------------------------------------
+# Below the ring, and planned changes --------------------------------------------------------------
 
-
-class _HastyRing(SecondaryRing):
-    def infer(self, schedule: Schedule) -> int:
-        floor = super().infer(schedule)
-        return floor if floor == NO_LIMIT else max([floor, *self._passed.values()])
-
-
-class _HastyHead(PrimaryReceiver):
-    group_class = _HastyRing
-
-
-_mutant("infer-the-newest", "a head that hears v knows of v-b+1, not of v", receiver=_HastyHead)
-
-
-class _BoastingRing(SecondaryRing):
-    def due(self, schedule: Schedule, now: int) -> int:
-        return schedule.last_due(now - self._delay_ns)
-
-
-class _BoastingSecondary(SecondaryReceiver):
-    group_class = _BoastingRing
-
-
-_mutant(
-    "pass-without-holding", "a secondary token passes only from a site that holds as much", secondary=_BoastingSecondary
-)
-
-
-class _ShortSightedReceiver(Receiver):
-    def _append(self, entry: LogEntry) -> None:
-        super()._append(entry)
-        self._secstable = entry.token.secstable
-
-
-_mutant(
-    "one-group-for-all",
-    "memory waits for the group that is furthest behind, not for that of the newest token",
-    receiver=_site(_ShortSightedReceiver),
-)
+MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS)}

@@ -96,6 +96,14 @@ class Network:
             else:
                 self._cuts.pop(pair, None)
 
+    def reaches(self, a: NodeId, b: NodeId) -> bool:
+        """Whether anything passes from one node to another."""
+        return (a, b) not in self._cuts
+
+    def delay_ns(self, a: NodeId, b: NodeId) -> int:
+        """One way."""
+        return self._delay_ns(a, b)
+
     def set_loss(self, loss: float) -> None:
         """Change the loss of all links from now on; streams go on where they were."""
         model = self.model

@@ -58,6 +58,8 @@ class RunReport:
     """How often somebody whom a secondary receiver asked stayed silent k_r times."""
     stalled: int = 0
     """How often the head of a secondary group gave a member up."""
+    divergent: int = 0
+    """Sequences at which two sites released two messages, where a ring without a majority of U is allowed."""
     violations: list[str] = field(default_factory=list)
     """Empty when safe."""
 
@@ -103,6 +105,7 @@ def _timed(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | N
         secondaries=len(scenario.tree.secondary_sites),
         unanswered=recorder.unanswered,
         stalled=recorder.stalled,
+        divergent=run.suite.divergent,
         violations=run.violations(),
     )
 

@@ -94,6 +94,17 @@ class Scenario:
     secondary_delay_ns: int = 0
     stall_tokens: int = 64
     """G."""
+    retain_tokens: int = 128
+    """Entries of the log that a site's disk keeps."""
+    policy: str = "majority"
+    """majority or availability."""
+    start_wait_ns: int = 0
+    """Under availability; 0: two reformations."""
+
+    @property
+    def may_diverge(self) -> bool:
+        """Whether a ring may start without a majority of U, by policy or by force."""
+        return self.policy == "availability" or any(fault.kind == "force" for fault in self.faults)
 
     @property
     def tree(self) -> Layers:
@@ -184,7 +195,17 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         layers=tree.layers,
         secondary_delay_ns=values.count("secondary_delay", 5 * MILLISECOND),
         stall_tokens=values.count("stall_tokens", 64),
+        retain_tokens=values.count("retain_tokens", 128),
+        policy=_policy(values),
+        start_wait_ns=values.count("start_wait", 0),
     )
+
+
+def _policy(values: Values) -> str:
+    policy = values.text("policy", "majority")
+    if "start_wait" in values and policy == "majority":
+        raise values.error("start_wait", 'means nothing to policy = "majority", which waits for ever')
+    return policy
 
 
 def _places(values: Values) -> tuple[tuple[City, ...], tuple[City, ...], City | None]:

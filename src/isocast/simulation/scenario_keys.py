@@ -233,6 +233,17 @@ _RULES = (
         "next_tokens", "L", _N, "1", 'Tokens that must follow under `gate = "next"`.', "§2.1", minimum=1, maximum=1_000
     ),
     Key(
+        "policy",
+        "",
+        _C,
+        '"majority"',
+        "Whose votes start a ring: a majority of U, or any once a majority has been missing for start_wait; such a ring"
+        " is marked uncertified, and may diverge.",
+        "§4.3",
+        choices=("majority", "availability"),
+    ),
+    Key("start_wait", "", _S, "two reformations", "How long `availability` waits for a majority.", "§4.3", minimum=1),
+    Key(
         "order_in_token",
         "",
         _C,
@@ -271,6 +282,15 @@ _RULES = (
         "§5.1",
         minimum=1,
         maximum=MAX_MESSAGES_PER_TOKEN,
+    ),
+    Key(
+        "retain_tokens",
+        "",
+        _N,
+        "128",
+        "Tokens that a receiver's disk keeps; whoever was away for longer takes a checkpoint over.",
+        "§4.3",
+        minimum=2,
     ),
     Key(
         "release_rate",

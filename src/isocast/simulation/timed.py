@@ -25,6 +25,7 @@ from isocast.terms.timing import Gate
 __all__ = ["Figures", "TimedRun"]
 
 _CUTS = ("partition", "one-way", "isolate")
+_PLANNED = ("drain", "add", "remove", "force")
 STALLED_PERIODS = 400
 """Token periods without any token: forty rings of ten could have formed, one after the other."""
 LATENESS_CAP = 30
@@ -72,6 +73,7 @@ class TimedRun:
     def _law(self) -> Law:
         scenario, timing = self.scenario, self.timing
         universe = tuple(range(1, scenario.receivers + 1))
+        may_diverge = scenario.may_diverge
         certain = timing.gate in {Gate.MAJORITY, Gate.TOTAL} or (
             timing.gate is Gate.NEXT and timing.next_tokens + 1 > len(universe) / 2
         )
@@ -79,7 +81,8 @@ class TimedRun:
             timing,
             universe,
             margin_ns=LATENESS_CAP * scenario.wake_lateness_ns + 1,
-            agreement=certain or not scenario.faults,
+            agreement=(certain and not may_diverge) or not scenario.faults,
+            may_diverge=may_diverge,
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
             parents=scenario.tree.parents,
@@ -134,17 +137,59 @@ class TimedRun:
         if self.scenario.faults:
             cycle = (self.scenario.receivers + 2) * timing.token_period_ns
             span += 4 * cycle + 8 * timing.reformation_ns
+            span += self._returning_tokens() * timing.token_period_ns
+            changes = sum([len(fault.sites) for fault in self.scenario.faults if fault.kind in _PLANNED])
+            span += changes * (8 * cycle + 8 * timing.reformation_ns)
         return span
 
+    def _returning_tokens(self) -> int:
+        """How many tokens a secondary receiver may need until somebody counts it again."""
+        tree = self.scenario.tree
+        if not tree.secondary_sites:
+            return 0
+        # A head that was given up returns when all below it have spoken, or are given up in their turn.
+        stall = max(self.scenario.stall_tokens, 2 * (tree.secondaries + 1))
+        return tree.layers * (stall + 8 * (tree.secondaries + 1))
+
     def settled(self) -> bool:
-        """Whether every submission is released at every correct site, and every site is on one ring."""
+        """Whether all is released at every correct site, every site is on one ring, and counts where it should."""
         recorder = self.recorder
         released = recorder.last_sequence
         sites = correct_sites(self.world, self.faults)
-        if any(released.get(site, 0) < recorder.submitted for site in sites) or self.unacknowledged():
+        if self._wishes(sites) or self.unacknowledged():
+            return False
+        if any(released.get(site, 0) < self._last_sequence() for site in sites) or self._forgotten():
+            return False
+        if self.suite.uncounted(sites):
             return False
         standings = self._standings().values()
         return len({accepted for _, accepted, _ in standings}) <= 1 and not any(sealed for _, _, sealed in standings)
+
+    def _wishes(self, correct: tuple[NodeId, ...]) -> tuple[str, ...]:
+        """What is not as an operator wants it: U, and a ring with a majority as soon as there is one."""
+        wishes = tuple(self.faults.operator.wishes)
+        newest, universe = self.world.newest(), self.world.universe()
+        if newest is None or not newest.receiver.may_lose:
+            return wishes
+        there = [site for site in universe if site in correct]
+        return (*wishes, "a certified ring") if len(there) > len(universe) // 2 else wishes
+
+    def _forgotten(self) -> bool:
+        """Whether a source thinks that a message is in the log which the newest log does not have: its branch lost."""
+        newest = self.world.newest()
+        if not self.scenario.may_diverge or newest is None:
+            return False
+        machines = [self.world.hosts[source].machine for source in self.world.sources]
+        states = [machine.snapshot() for machine in machines if isinstance(machine, PrimarySource)]
+        numbers = newest.receiver.ledger.next_number
+        return any(numbers.get(state.source, 1) < state.next_number for state in states)
+
+    def _last_sequence(self) -> int:
+        """How far a correct site must have released: everything, or where sites may part, what the newest log has."""
+        newest = self.world.newest()
+        if not self.scenario.may_diverge or newest is None:
+            return self.recorder.submitted
+        return newest.receiver.ledger.head.next_sequence - 1
 
     def finish(self) -> None:
         """The verdict on liveness."""
@@ -157,6 +202,7 @@ class TimedRun:
                 submissions_due=world.agenda.now + 1,
                 epochs=self._standings(),
                 unacknowledged=self.unacknowledged(),
+                wishes=self._wishes(correct_sites(world, self.faults)),
             )
         )
 

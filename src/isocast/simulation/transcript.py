@@ -10,18 +10,25 @@ from isocast.checks.facts import (
     Cut,
     Fact,
     Faulted,
+    Forced,
+    GroupHeaded,
+    HandedBack,
+    HeadChanged,
     Healed,
     Installed,
     Paused,
     Promised,
     ReceiptSent,
     Released,
+    Replaced,
     Restarted,
     Resumed,
     Returned,
     SecondaryTokenPassed,
+    Settled,
     StabilityClaimed,
     Stalled,
+    Strayed,
     Submitted,
     Suspected,
     TokenSent,
@@ -69,6 +76,11 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
                 f"enters epoch {ring.ballot}: ring {members}, log kept up to {fact.keep},"
                 f" cut {ring.cut_token}, token {ring.first_token} at {ring.start / 1e9:.4f}"
             )
+        case Replaced():
+            return describe(fact.site), (
+                f"takes over the log at token {fact.token_number} of epoch {fact.epoch},"
+                f" goes on with sequence {fact.next_sequence}"
+            )
         case Collected():
             return describe(fact.site), f"drops everything up to token {fact.token_number} from memory"
         case Suspected():
@@ -89,6 +101,23 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return describe(fact.site), f"waits for {describe(fact.member)} no longer: {said}"
         case Returned():
             return describe(fact.site), f"waits for {describe(fact.member)} again, which holds {fact.token_number}"
+        case Settled():
+            kind, subject = fact.entry.kind.name.lower().replace("_", " "), fact.entry.subject
+            return describe(fact.site), f"was asked: {kind} {subject}; {fact.outcome}"
+        case Forced():
+            sites = " ".join(map(str, fact.universe))
+            return describe(fact.node), f"forces U to {sites} from token {fact.token_number} of epoch {fact.epoch} on"
+        case Strayed():
+            last = fact.next_sequence - 1
+            return describe(fact.site), f"released {fact.first_sequence}..{last}; epoch {fact.epoch} has others there"
+        case GroupHeaded():
+            own = "its own group" if fact.site == fact.group else f"the group of {describe(fact.group)}"
+            return describe(fact.site), f"heads {own} in epoch {fact.epoch}{', everybody anew' if fact.anew else ''}"
+        case HandedBack():
+            return describe(fact.site), f"hands {describe(fact.member)} back to its head"
+        case HeadChanged():
+            why = f": {describe(fact.group)} is silent" if fact.silent else ""
+            return describe(fact.site), f"belongs to {describe(fact.head)}{why}"
         case Crashed():
             return describe(fact.node), "crashes"
         case Restarted():

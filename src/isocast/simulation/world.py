@@ -17,22 +17,22 @@ from isocast.checks.facts import (
     Promised,
     ReceiptSent,
     Released,
-    Returned,
+    Replaced,
     SecondaryTokenPassed,
     StabilityClaimed,
-    Stalled,
     Submitted,
     Suspected,
     TokenSent,
-    Unanswered,
 )
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
 from isocast.nodes.reformation_server import ServerState
 from isocast.ring.effects import (
+    CheckpointWanted,
     Collect,
     EntryCompleted,
     FairnessFaulted,
+    LogReplaced,
     Multicast,
     Persist,
     PromiseMade,
@@ -42,20 +42,20 @@ from isocast.ring.effects import (
     RingDecided,
     RingInstalled,
     RingSuspected,
-    SecondaryReturned,
-    SecondaryStalled,
-    SupportSilent,
     Unicast,
 )
 from isocast.ring.inputs import JournalRead, PublishRequested
 from isocast.ring.ledger import Checkpoint
-from isocast.ring.settings import OrderRule, RingSettings
+from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.storage import SiteState
 from isocast.simulation.agenda import Agenda
 from isocast.simulation.build import PRODUCT, Build
+from isocast.simulation.change_facts import CHANGE_EFFECTS, change_fact
+from isocast.simulation.checkpoints import fetch_checkpoint
 from isocast.simulation.clock import Clock
 from isocast.simulation.geography import branch_of, delays
 from isocast.simulation.host import Host, Machine
+from isocast.simulation.layer_facts import LAYER_EFFECTS, layer_fact
 from isocast.simulation.network import LinkModel, Network
 from isocast.simulation.randomness import stream
 from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
@@ -82,8 +82,6 @@ __all__ = ["World"]
 
 RETAIN_KEYS = 1_024
 """Client keys that a simulated source remembers: nobody here retries after minutes."""
-RETAIN_TOKENS = 128
-"""Entries that a simulated disk keeps; a site that was away for longer cannot catch up from its peers."""
 
 
 class World:
@@ -103,6 +101,8 @@ class World:
             batch_max=scenario.batch_max,
             release_rate=scenario.release_rate,
             stall_tokens=scenario.stall_tokens,
+            policy=StartPolicy(scenario.policy),
+            start_wait_ns=scenario.start_wait_ns,
         )
         model = LinkModel(
             scenario.loss,
@@ -115,6 +115,8 @@ class World:
         self.hosts: dict[NodeId, Host] = {}
         self.disks: dict[NodeId, SiteState | OutboxState | ServerState] = {}
         self.tree = scenario.tree
+        backups = {site: self.tree.backup(site) for site in self.tree.secondary_sites}
+        self.groups = build.groups.below(self.tree.parents, backups, delays(scenario))
         self.sites = tuple(range(1, scenario.receivers + 1))
         self.all_sites = (*self.sites, *self.tree.secondary_sites)
         """The trusted receivers: those of the ring, and those below them."""
@@ -133,9 +135,9 @@ class World:
             FairnessFaulted: self._faulted,
             Collect: self._collected,
             ReadJournal: self._read_journal,
-            SupportSilent: self._unanswered,
-            SecondaryStalled: self._stalled,
-            SecondaryReturned: self._returned,
+            CheckpointWanted: lambda host, wish: fetch_checkpoint(self, host, wish),
+            **dict.fromkeys(LAYER_EFFECTS, self._below),
+            **dict.fromkeys(CHANGE_EFFECTS, self._changed),
         }
         self._passed: dict[tuple[NodeId, NodeId], SecondaryToken] = {}
         for site in self.all_sites:
@@ -167,6 +169,23 @@ class World:
         }
         host.arm()
 
+    def join(self, site: NodeId) -> None:
+        """A site that was not there when the market was founded comes to life: it knows of no U, and finds the ring."""
+        self.all_sites = (*self.all_sites, site)
+        self.add(site)
+
+    def newest(self) -> PrimaryReceiver | None:
+        """The primary receiver that runs and knows most of the log."""
+        machines = [self.hosts[site].machine for site in self.all_sites if site in self.hosts]
+        found = [machine for machine in machines if isinstance(machine, PrimaryReceiver) and not machine.member.forgot]
+        return max(found, key=lambda machine: (machine.receiver.accepted, machine.receiver.held), default=None)
+
+    def universe(self) -> tuple[NodeId, ...]:
+        """U as far as it is certified; as configured while nobody runs."""
+        newest = self.newest()
+        found = newest.receiver.membership.universe(newest.receiver) if newest is not None else ()
+        return found or self.sites
+
     def _clock(self, node: NodeId) -> Clock:
         """Within its bound from the start, anywhere on its wave."""
         bound = self.settings.timing.clock_error_ns
@@ -179,7 +198,9 @@ class World:
     def blank_disk(self, node: NodeId) -> SiteState | OutboxState | ServerState:
         """What a node starts with."""
         if is_site(node):
-            return SiteState(Checkpoint(universe=self.sites), retain=RETAIN_TOKENS)
+            founder = node <= len(self.sites) + len(self.tree.secondary_sites)
+            universe = self.sites if founder else ()
+            return SiteState(Checkpoint(universe=universe), retain=self.scenario.retain_tokens)
         return OutboxState(keys_max=RETAIN_KEYS) if is_source(node) else ServerState()
 
     def machine(self, node: NodeId, *, forgot: bool = False) -> Machine:
@@ -199,20 +220,9 @@ class World:
         """A primary or a secondary receiver."""
         tree = self.tree
         secret = digest_of(f"{self.seed}/{node}/nonces".encode())
-        children = tree.children(node)
         if not tree.depth(node):
-            return self.build.receiver(node, self.settings, secret, disk, forgot=forgot, children=children)
-        parent = tree.parent(node)
-        return self.build.secondary(
-            node,
-            self.settings,
-            parent=parent,
-            siblings=tree.children(parent),
-            backup=tree.backup(node),
-            state=disk,
-            secret=secret,
-            children=children,
-        )
+            return self.build.receiver(node, self.settings, secret, disk, forgot=forgot, groups=self.groups)
+        return self.build.secondary(node, self.settings, groups=self.groups, state=disk, secret=secret)
 
     # Submissions --------------------------------------------------------------------------------
 
@@ -306,6 +316,12 @@ class World:
                 self.recorder.fact(Promised(self.agenda.now, host.node, ballot))
             case RingInstalled(ring, keep, _):
                 self.recorder.fact(Installed(self.agenda.now, host.node, ring, keep))
+            case LogReplaced(point, ring, _):
+                now, node = self.agenda.now, host.node
+                if ring is not None:
+                    self.recorder.fact(Installed(now, node, ring, point.token_number))
+                number, following = point.token_number, point.next_sequence
+                self.recorder.fact(Replaced(now, node, point.epoch, number, point.digest, following))
             case RingDecided(ring):
                 self.rings.append(ring)
                 self.recorder.ring_decided(self.agenda.now, ring)
@@ -330,6 +346,7 @@ class World:
                 effect.messages,
                 effect.due,
                 abs(host.clock.error_ns(now)) <= bound,
+                effect.uncertified,
             )
         )
 
@@ -345,6 +362,7 @@ class World:
                 effect.digest,
                 token.count,
                 len(entry.messages),
+                token.control,
             )
         )
 
@@ -354,14 +372,15 @@ class World:
     def _faulted(self, host: Host, effect: FairnessFaulted) -> None:
         self.fact(Faulted(self.agenda.now, host.node, effect.token_number))
 
-    def _unanswered(self, host: Host, effect: SupportSilent) -> None:
-        self.fact(Unanswered(self.agenda.now, host.node, effect.token_number, effect.asked))
+    def _changed(self, host: Host, effect: object) -> None:
+        fact = change_fact(self.agenda.now, host.node, effect)
+        if fact is not None:
+            self.fact(fact)
 
-    def _stalled(self, host: Host, effect: SecondaryStalled) -> None:
-        self.fact(Stalled(self.agenda.now, host.node, effect.member, effect.token_number))
-
-    def _returned(self, host: Host, effect: SecondaryReturned) -> None:
-        self.fact(Returned(self.agenda.now, host.node, effect.member, effect.token_number))
+    def _below(self, host: Host, effect: object) -> None:
+        fact = layer_fact(self.agenda.now, host.node, effect)
+        if fact is not None:
+            self.fact(fact)
 
     def _collected(self, host: Host, effect: Collect) -> None:
         self.fact(Collected(self.agenda.now, host.node, effect.token_number))
@@ -369,7 +388,9 @@ class World:
     def _read_journal(self, host: Host, effect: ReadJournal) -> None:
         disk = self.disks[host.node]
         if isinstance(disk, SiteState):
-            self.agenda.put(self.agenda.now, host.feed, JournalRead(effect.to, disk.read(effect.first, effect.last)))
+            found = disk.read(effect.first, effect.last)
+            read = JournalRead(effect.to, found, effect.first, disk.checkpoint.token_number + 1)
+            self.agenda.put(self.agenda.now, host.feed, read)
 
     def fact(self, fact: Fact) -> None:
         """Tell what happened."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigurationError",
+    "FeedError",
     "ForgeryError",
     "IsocastError",
     "JournalError",
@@ -59,6 +60,21 @@ class ConfigurationError(IsocastError):
     def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, str, str]]:
         """Pass from a worker process to its parent with all three parts."""
         return ConfigurationError, (self.file, self.key, self.rule)
+
+
+class FeedError(IsocastError):
+    """A feed that cannot be read as it is; the message names the file, the byte, what is wrong and what to do."""
+
+    def __init__(self, file: str, rule: str, offset: int | None = None) -> None:
+        """Remember the parts; `offset` is where in the file, if it is about one place."""
+        super().__init__(f"{file}: {rule}" if offset is None else f"{file}: byte {offset}: {rule}")
+        self.file = file
+        self.rule = rule
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[FeedError], tuple[str, str, int | None]]:
+        """Pass from a worker process to its parent with all parts."""
+        return FeedError, (self.file, self.rule, self.offset)
 
 
 class JournalError(IsocastError):

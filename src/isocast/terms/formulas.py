@@ -112,14 +112,12 @@ def all_complete(timing: Timing) -> Formula:
 
 
 def latency(timing: Timing, one_way_delay_ns: int, loss: float) -> Formula:
-    """Mean submit to release."""
+    """Mean submit to release; where nothing is lost, nothing is waited for again."""
     period = seconds(timing.token_period_ns)
-    numbers = (
-        f"{seconds(one_way_delay_ns)}+{period}/2+{period}·{number(loss)}/{number(1 - loss)}"
-        f"+{seconds(timing.release_delay_ns)}"
-    )
-    value = timing.latency_ns(one_way_delay_ns, loss)
-    return _formula("latency", "d+τ_t/2+τ_t·p/(1-p)+Δ_A", numbers, value)
+    again = f"+{period}·{number(loss)}/{number(1 - loss)}" if loss else ""
+    numbers = f"{seconds(one_way_delay_ns)}+{period}/2{again}+{seconds(timing.release_delay_ns)}"
+    formula = "d+τ_t/2+τ_t·p/(1-p)+Δ_A" if loss else "d+τ_t/2+Δ_A"
+    return _formula("latency", formula, numbers, timing.latency_ns(one_way_delay_ns, loss))
 
 
 def detection_worst(timing: Timing) -> Formula:

@@ -28,6 +28,8 @@ __all__ = [
     "NONCE_BYTES",
     "Accepted",
     "Block",
+    "CheckpointGiven",
+    "CheckpointWanted",
     "DoorKind",
     "DoorMessage",
     "End",
@@ -56,7 +58,7 @@ MAX_TEXT = 1_024
 MAX_MESSAGE = (16 << 20) + 64
 """Bounds: one journal block, or one snapshot of 349,000 events."""
 _MAGIC = b"ISOCDOOR"
-_VERSION = 1
+_VERSION = 2
 
 
 class DoorKind(IntEnum):
@@ -73,6 +75,8 @@ class DoorKind(IntEnum):
     END = 9
     SNAPSHOT_WANTED = 10
     SNAPSHOT = 11
+    CHECKPOINT_WANTED = 12
+    CHECKPOINT = 13
 
 
 class Hello(NamedTuple):
@@ -82,7 +86,7 @@ class Hello(NamedTuple):
 
 
 class Login(NamedTuple):
-    """Who comes in (`source/NAME`, `edge/NAME`), a nonce, and the proof that the key is known."""
+    """Who comes in (`source/NAME`, `edge/NAME`, `core/NAME`), a nonce, and the proof that the key is known."""
 
     name: str
     nonce: bytes
@@ -111,6 +115,8 @@ class Accepted(NamedTuple):
     """The labels of the batches of one PUBLISH, in its order: they are in the outbox, on disk."""
 
     labels: tuple[Label, ...]
+    repeated: int = 0
+    """How many of them were there before, under the same keys."""
 
 
 class RangeWanted(NamedTuple):
@@ -144,8 +150,30 @@ class Snapshot(NamedTuple):
     events: bytes
 
 
+class CheckpointWanted(NamedTuple):
+    """A receiver's log at a stable token, for a node of the network that lacks what was before it."""
+
+
+class CheckpointGiven(NamedTuple):
+    """The log's state, in the bytes of a store."""
+
+    packed: bytes
+
+
 DoorMessage: TypeAlias = (
-    Hello | Login | Welcome | Refused | Publish | Accepted | RangeWanted | Block | End | SnapshotWanted | Snapshot
+    Hello
+    | Login
+    | Welcome
+    | Refused
+    | Publish
+    | Accepted
+    | RangeWanted
+    | Block
+    | End
+    | SnapshotWanted
+    | Snapshot
+    | CheckpointWanted
+    | CheckpointGiven
 )
 
 _HELLO = Struct(f"<8sI{NONCE_BYTES}s")
@@ -213,8 +241,8 @@ def _body(message: DoorMessage) -> tuple[DoorKind, bytes]:
             return DoorKind.REFUSED, reason.encode()[:MAX_TEXT]
         case Publish(batches):
             return DoorKind.PUBLISH, _publish_body(batches)
-        case Accepted(labels):
-            return DoorKind.ACCEPTED, b"".join([_LABEL.pack(*label) for label in labels])
+        case Accepted(labels, repeated):
+            return DoorKind.ACCEPTED, _COUNT.pack(repeated) + b"".join([_LABEL.pack(*label) for label in labels])
         case RangeWanted(first, last):
             return DoorKind.RANGE, _TWO.pack(first, last)
         case Block(body):
@@ -225,6 +253,10 @@ def _body(message: DoorMessage) -> tuple[DoorKind, bytes]:
             return DoorKind.SNAPSHOT_WANTED, b""
         case Snapshot(next_sequence, events):
             return DoorKind.SNAPSHOT, _ONE.pack(next_sequence) + events
+        case CheckpointWanted():
+            return DoorKind.CHECKPOINT_WANTED, b""
+        case CheckpointGiven(packed):
+            return DoorKind.CHECKPOINT, packed
 
 
 def _publish_body(batches: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -254,7 +286,7 @@ def decode_message(message: bytes) -> DoorMessage:
         raise RemoteProtocolError(f"a message at the door: {reason}") from reason
 
 
-def _read(kind: DoorKind, body: bytes) -> DoorMessage:
+def _read(kind: DoorKind, body: bytes) -> DoorMessage:  # noqa: C901, PLR0912 (one case per message)
     match kind:
         case DoorKind.HELLO:
             magic, version, nonce = _HELLO.unpack(body)
@@ -276,7 +308,11 @@ def _read(kind: DoorKind, body: bytes) -> DoorMessage:
         case DoorKind.PUBLISH:
             return _read_publish(body)
         case DoorKind.ACCEPTED:
-            return Accepted(tuple([Label(*pair) for pair in _LABEL.iter_unpack(body)]))
+            (repeated,) = _COUNT.unpack_from(body)
+            labels = tuple([Label(*pair) for pair in _LABEL.iter_unpack(body[_COUNT.size :])])
+            if repeated > len(labels):
+                raise RemoteProtocolError("ACCEPTED: more repeated than there are")
+            return Accepted(labels, repeated)
         case DoorKind.RANGE:
             return RangeWanted(*_TWO.unpack(body))
         case DoorKind.BLOCK:
@@ -288,6 +324,10 @@ def _read(kind: DoorKind, body: bytes) -> DoorMessage:
         case DoorKind.SNAPSHOT:
             (next_sequence,) = _ONE.unpack_from(body)
             return Snapshot(next_sequence, body[_ONE.size :])
+        case DoorKind.CHECKPOINT_WANTED:
+            return CheckpointWanted()
+        case DoorKind.CHECKPOINT:
+            return CheckpointGiven(body)
 
 
 def _read_publish(body: bytes) -> Publish:

@@ -24,11 +24,13 @@ __all__ = [
     "BLOCK_HEADER_BYTES",
     "BLOCK_MARKER",
     "DIRECTORY_BYTES",
+    "FETCHED",
     "JOURNAL_VERSION",
     "MAX_BLOCK_BYTES",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_MAGIC",
     "SEGMENT_SUFFIX",
+    "UNCERTIFIED",
     "BlockHeader",
     "SegmentHeader",
     "block_length",
@@ -52,6 +54,11 @@ DIRECTORY_BYTES = 56
 """One message in a block's directory (`journal_blocks.DIRECTORY_DTYPE`)."""
 MAX_BLOCK_BYTES = (1 << 32) - 1
 """A block's length is four bytes. 65,535 messages of 9,000 bytes take 593 million."""
+
+FETCHED = 1
+"""Flag of a block that the site did not release: it fetched it later, as another had released it."""
+UNCERTIFIED = 2
+"""Flag of a block that was released in an epoch without a majority of U (policy `availability`)."""
 
 _SEGMENT = Struct("<8sHHIQqQ20xI")
 _BLOCK = Struct("<4sIIIIIIIIIQQqqqQ16sII")
@@ -81,7 +88,7 @@ class BlockHeader(NamedTuple):
     block_bytes: int
     """Of the whole block, this header and the zeros at its end included."""
     flags: int
-    """Zero; there is room for the control entries of tokens."""
+    """FETCHED and UNCERTIFIED, or zero; there is room for the control entries of tokens."""
     messages: int
     events: int
     """Those of all messages that are events, one after the other behind the directory."""
@@ -119,6 +126,16 @@ class BlockHeader(NamedTuple):
     def lateness_ns(self) -> int:
         """How long after its instant the block went out."""
         return self.released_at - self.due
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether it was released in an epoch without a majority of U: another site may have released others."""
+        return bool(self.flags & UNCERTIFIED)
+
+    @property
+    def fetched(self) -> bool:
+        """Whether the site fetched it from another: its instants and its clock's bound are those of the other."""
+        return bool(self.flags & FETCHED)
 
     @property
     def ends_token(self) -> bool:
@@ -209,7 +226,7 @@ def read_block_header(raw: bytes | memoryview, at: int = 0) -> BlockHeader:
 
 def _fault(header: BlockHeader) -> str | None:
     """The rule that a header breaks; writers and readers ask alike."""
-    if header.flags:
+    if header.flags & ~(FETCHED | UNCERTIFIED):
         return f"unknown flags {header.flags:#x}"
     if not 1 <= header.messages <= header.token_count <= MAX_MESSAGES_PER_TOKEN:
         return f"a block of {header.messages} messages of a token of {header.token_count}"

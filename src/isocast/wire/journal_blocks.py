@@ -27,7 +27,9 @@ from isocast.wire.journal import (
     ALIGNMENT,
     BLOCK_HEADER_BYTES,
     DIRECTORY_BYTES,
+    FETCHED,
     MAX_BLOCK_BYTES,
+    UNCERTIFIED,
     BlockHeader,
     block_length,
     pack_block_header,
@@ -87,6 +89,8 @@ class ReleasedBlock:
     clock_bound_ns: int
     shuffle_key: bytes
     messages: Sequence[Message]
+    fetched: bool = False
+    uncertified: bool = False
 
 
 class EncodedBlock(NamedTuple):
@@ -121,7 +125,7 @@ def encode_block(block: ReleasedBlock) -> EncodedBlock:
     padding = bytes(-(len(rows) + len(body)) % ALIGNMENT)
     header = BlockHeader(
         block_bytes=length,
-        flags=0,
+        flags=FETCHED * block.fetched | UNCERTIFIED * block.uncertified,
         messages=len(payloads),
         events=int(directory["events"].sum()),
         payload_bytes=len(body),
@@ -244,6 +248,7 @@ class BlockView:
             header.clock_bound_ns,
             header.shuffle_key,
             self.messages(),
+            header.fetched,
         )
 
     def check_sum(self) -> None:

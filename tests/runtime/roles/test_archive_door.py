@@ -31,7 +31,7 @@ def served(market: Market, work: Callable[[Visit], Awaitable[None]]) -> Surround
 
     async def both() -> None:
         context = around.context()
-        door = ArchiveDoor(context, market.directory_of("a") / "journal")
+        door = ArchiveDoor(context, market.directory_of("a") / "journal", lambda: None)
         await door.open()
         try:
             plan = market.node("a")
@@ -152,7 +152,7 @@ def test_the_core_s_visitors_and_strangers_are_turned_away_and_named(market: Mar
     around = Surroundings(market, "a")
 
     async def work() -> None:
-        door = ArchiveDoor(around.context(), market.directory_of("a") / "journal")
+        door = ArchiveDoor(around.context(), market.directory_of("a") / "journal", lambda: None)
         await door.open()
         plan = market.node("a")
         for name in ("edge/floor", "source/floor", "edge/nobody"):
@@ -174,7 +174,7 @@ def test_a_node_without_a_port_has_no_door(tmp_path: Path) -> None:
     market = new_market(tmp_path, nodes)
 
     async def work() -> None:
-        door = ArchiveDoor(Surroundings(market, "a").context(), market.directory_of("a") / "journal")
+        door = ArchiveDoor(Surroundings(market, "a").context(), market.directory_of("a") / "journal", lambda: None)
         await door.open()
         assert door.visitors == 0
         await door.close()

@@ -1,15 +1,21 @@
 """Customers as processes: everything, once and in order, whatever the lines lose and whoever stops in between."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from tests.runtime.forged_line import send_on_line
 from tests.runtime.worlds import LAYERED, SMALL, World, eventually, market_file, run, trades
 
+from isocast.cli.top_view import frame
 from isocast.runtime.journal_verify import verify
 from isocast.runtime.market_file import load_market
 from isocast.runtime.process import NodeProcess
 from isocast.runtime.roles.customer import CustomerHost
+from isocast.runtime.status_poll import Answer, Target
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import Epoch, server_id
 from isocast.wire.events import events_view
 
 SYMBOLS = (b"ISO", b"CAST", b"RING")
@@ -136,6 +142,69 @@ def test_a_line_that_falls_silent_is_named_and_nobody_misses_anything(tmp_path: 
             await world.publish("floor", trades(50, 51))
             await world.until_journals_have(range(1, 101), "bank")
             await eventually(lambda: "silent-c" in world.alarms("bank"))
+
+    run(work())
+
+
+def test_two_contents_of_one_message_are_an_alarm_wherever_one_looks_and_the_first_stands(tmp_path: Path) -> None:
+    """The line of `c`, which holds the right key, says something else than `b` did."""
+
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start()
+            await world.publish("floor", trades(50))
+            await world.until_journals_have(range(1, 51), "bank", "a")
+            (sequence, true), *_ = world.released("bank")
+            bank = world.nodes["bank"]
+            counters, later = bank.counters, Epoch(9, server_id(1))
+            before = copies_of(bank)
+            send_on_line(world.market, "c", sequence, true, later)
+            await eventually(lambda: copies_of(bank) > before)
+            assert counters.conflicts == 0, "the same again, under a later epoch"
+            send_on_line(world.market, "c", sequence, trades(1, 666).tobytes(), later)
+            await eventually(lambda: counters.conflicts == 1)
+            assert world.released("bank")[0] == (sequence, true)
+            status = bank.monitor.status()
+            [alarm] = [alarm for alarm in status.alarms if alarm.code.startswith("conflict-")]
+            assert f"carry different messages as sequence {sequence}" in alarm.text
+            assert status.totals["line_conflicts_total"] == 1
+            assert (
+                b'isocast_line_conflicts_total{node="bank",role="customer",stripe="0"} 1' in bank.monitor.metrics.page()
+            )
+            console = Console(width=200, record=True, file=StringIO())
+            console.print(frame("", [Answer(Target("127.0.0.1", 1, "bank"), status)], width=200))
+            shown = console.export_text()
+            assert alarm.text in shown
+            assert "conflicts" in shown
+
+    run(work())
+
+
+def copies_of(node: NodeProcess) -> int:
+    """Later copies that a customer got, as of now."""
+    assert isinstance(node.host, CustomerHost)
+    return sum(line.duplicates for line in node.host.machine.snapshot().lines)
+
+
+def test_a_ring_that_stands_still_is_told_as_such_and_its_return_too(tmp_path: Path) -> None:
+    """Two of three receivers stop: no majority, no token. The third one's line goes on saying so."""
+
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start()
+            await world.publish("floor", trades(10))
+            await world.until_journals_have(range(1, 11), "bank")
+            bank = world.nodes["bank"]
+            assert bank.monitor.status().gauges.waiting is None
+            await world.stop("a")
+            await world.stop("c")
+            await eventually(lambda: "ring is reforming since" in (bank.monitor.status().gauges.waiting or ""))
+            assert bank.monitor.status().gauges.line_followed == "b"
+            assert b'isocast_ring_waiting{node="bank",role="customer",stripe="0"} 1' in bank.monitor.metrics.page()
+            await world.start("a", "c")
+            await eventually(lambda: bank.monitor.status().gauges.waiting is None)
+            await world.publish("floor", trades(10, 11))
+            await world.until_journals_have(range(1, 21), "bank")
 
     run(work())
 

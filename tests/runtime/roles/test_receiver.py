@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ from isocast.ring.effects import (
 )
 from isocast.ring.inputs import JournalRead
 from isocast.runtime import journal as journal_module
+from isocast.runtime.journal import released_block
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Market
 from isocast.runtime.roles.receiver import ReceiverHost
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.codec import Kind
+from isocast.wire.journal_blocks import encode_block, view_block
 from isocast.wire.packets import Released, Suspicion
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
@@ -201,6 +204,30 @@ def test_a_full_disk_stops_the_release_before_the_line_hears_of_it(
     assert [sequence for sequence, _ in journalled(market, "a")] == [1, 2]
 
 
+def test_what_came_from_another_archive_is_not_released_again(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may get over its backlog while its journal is being filled: neither comes twice."""
+    around, chain = Surroundings(market, "a"), Chain()
+    first, second, third = [release_of(chain, sealed(market, 2 * n - 1), sealed(market, 2 * n)) for n in (1, 2, 3)]
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        line = Line(host, monkeypatch)
+        # Another site released the second token in two steps, and the first of them has come.
+        for release, count in ((first, 2), (second, 1)):
+            block = released_block(release, 1, 0)
+            part = replace(block, messages=block.messages[:count])
+            host.fetcher._append(view_block(b"".join(encode_block(part).pieces)), 100)  # noqa: SLF001
+        for release in (first, second, third):
+            host.perform(release, 0)
+        assert [packet.sequence for _, packet in line.sent] == [4, 5, 6]
+        with pytest.raises(LocalProtocolError, match="has been released"):
+            host.perform(third, 0)
+        await host.stop()
+
+    run(work)
+    assert [sequence for sequence, _ in journalled(market, "a")] == [1, 2, 3, 4, 5, 6]
+
+
 # ---- from the disk
 
 
@@ -301,7 +328,7 @@ def test_old_entries_are_read_and_given_to_the_machine_after_the_step(
         await host.stop()
 
     run(work)
-    assert fed == [JournalRead(7, entries[1:3])]
+    assert fed == [JournalRead(7, entries[1:3], first=2, oldest=1)]
 
 
 def test_a_line_that_is_quiet_beats_and_a_node_without_one_does_not(

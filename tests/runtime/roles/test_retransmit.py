@@ -1,5 +1,6 @@
 """Retransmit servers: an archive that survives, answers in shares, snapshots for those who come late."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,9 @@ def test_who_asks_for_more_than_its_share_is_named_and_others_are_served(tmp_pat
             await world.start(*CORE, "archive", "bank")
             await world.publish("floor", trades(27 * 400))
             await world.until_journals_have(range(1, 27 * 400 + 1), "archive", "bank")
+            # Shares that a busy machine can use up, too.
+            door = host_of(world).machine.door
+            door.limits = replace(door.limits, customer_rate=100, customer_burst=600)
             greedy, honest = await visit_archive(world, "greedy"), await visit_archive(world)
             while "throttled-greedy" not in world.alarms("archive"):
                 await ask(greedy, RangeWanted(1, 400))
@@ -155,6 +159,28 @@ def test_who_asks_for_more_than_its_share_is_named_and_others_are_served(tmp_pat
             await greedy.close()
             await honest.close()
             assert not [code for code in world.alarms("archive") if "bank" in code]
+
+    run(work())
+
+
+def test_who_asks_again_is_answered_and_not_refused_for_the_visit_before(tmp_path: Path) -> None:
+    """A customer was killed with a request under way; its next life asks from another connection."""
+
+    async def work() -> None:
+        async with World(market_file(tmp_path)) as world:
+            await world.start(*CORE, "archive")
+            await world.publish("floor", trades(270))
+            await world.until_journals_have(range(1, 271), "archive")
+            machine = host_of(world).machine
+            machine.door.limits = replace(machine.door.limits, customer_rate=4, customer_burst=4, quantum=4)
+            dead, alive = await visit_archive(world), await visit_archive(world)
+            assert (await ask(dead, RangeWanted(1, 4)))[0] == [1, 2, 3, 4]
+            await dead.send(RangeWanted(1, 4))
+            await eventually(lambda: machine.door.accounts[world.market.node("bank").node].pending)
+            assert (await ask(alive, RangeWanted(5, 8)))[0][:1] == [5]
+            assert isinstance(await dead.receive(), Refused)
+            await dead.close()
+            await alive.close()
 
     run(work())
 

@@ -9,8 +9,8 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.runtime.market_file import load_market
 from isocast.runtime.process import NodeProcess
 from isocast.runtime.publisher import Publisher
+from isocast.runtime.roles.publish_door import PublishError
 from isocast.runtime.roles.secondary_source import SecondarySourceHost
-from isocast.runtime.roles.source import PublishError
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.limits import EVENT_BYTES
 

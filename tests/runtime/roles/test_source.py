@@ -21,7 +21,8 @@ from isocast.runtime.key_files import load_source_key
 from isocast.runtime.market import Market
 from isocast.runtime.publisher import Publisher, PublishRefusedError
 from isocast.runtime.roles import source as module
-from isocast.runtime.roles.source import PublishError, SourceHost
+from isocast.runtime.roles.publish_door import PublishError
+from isocast.runtime.roles.source import SourceHost
 from isocast.runtime.store_marker import Role, read_marker
 from isocast.security.keys import Purpose
 from isocast.terms.errors import StoreError, StoreFull, TransportError

@@ -1,5 +1,7 @@
 """Ranges of the past by TCP, from the journal's own segments: for customers, and for servers that fill their gaps.
 
+Another receiver may also have the log's state at a stable token, to go on from there (`ring.rejoin`).
+
 A block goes out as it lies in the file. Between two blocks everybody else has a turn, and a visitor that does not read
 waits alone.
 """
@@ -7,15 +9,26 @@ waits alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from isocast.ring.ledger import Checkpoint
+from isocast.runtime.checkpoint_bytes import checkpoint_bytes
 from isocast.runtime.door import Door, Visit
+from isocast.runtime.door_keys import core_door_key
 from isocast.runtime.journal_reader import JournalReader
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import JournalError
-from isocast.wire.door import Block, End, RangeWanted, Refused, SnapshotWanted
+from isocast.wire.door import (
+    Block,
+    CheckpointGiven,
+    CheckpointWanted,
+    End,
+    RangeWanted,
+    Refused,
+    SnapshotWanted,
+)
 from isocast.wire.journal_blocks import BlockView, encode_block
 
 __all__ = ["ArchiveDoor"]
@@ -29,11 +42,12 @@ _SLICE = 512
 class ArchiveDoor:
     """Serves one journal; nothing at all where the node has no TCP port."""
 
-    def __init__(self, context: Context, directory: Path) -> None:
-        """Nothing is read before somebody asks."""
+    def __init__(self, context: Context, directory: Path, checkpoint: Callable[[], Checkpoint | None]) -> None:
+        """Nothing is read before somebody asks; `checkpoint` gives the log's state, or None while there is none."""
         self._context = context
+        self._checkpoint = checkpoint
         self._reader = JournalReader(directory)
-        self._door = Door(context.edge_door_key, self._serve, self._complain)
+        self._door = Door(context.archive_door_key, self._serve, self._complain)
 
     @property
     def visitors(self) -> int:
@@ -59,10 +73,18 @@ class ArchiveDoor:
             match message:
                 case RangeWanted(first, last):
                     await self._give_range(guest, first, last)
+                case CheckpointWanted():
+                    await guest.send(self._log_for(guest))
                 case SnapshotWanted():
                     await guest.send(Refused("this node keeps no snapshot: ask a retransmit server"))
                 case _:
                     await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
+
+    def _log_for(self, guest: Visit) -> CheckpointGiven | Refused:
+        if core_door_key(self._context.market, self._context.keys, guest.name) is None:
+            return Refused("a checkpoint of the log is for receivers alone")
+        point = self._checkpoint()
+        return CheckpointGiven(checkpoint_bytes(point)) if point else Refused("this site has no log to give")
 
     async def _give_range(self, guest: Visit, first: int, last: int) -> None:
         counters = self._context.counters

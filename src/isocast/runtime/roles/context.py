@@ -14,8 +14,9 @@ from isocast.ring.effects import Record
 from isocast.runtime.channels import Channels, NodeKeys
 from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters, NodeGauges
-from isocast.runtime.door_keys import edge_door_key, publish_door_key
+from isocast.runtime.door_keys import core_door_key, edge_door_key, publish_door_key
 from isocast.runtime.driver import Driver, Machine
+from isocast.runtime.faults import FaultyChannels, allows_faults
 from isocast.runtime.impairment import Impairment
 from isocast.runtime.key_files import MarketKeys
 from isocast.runtime.market import DelayModel, Market, NodePlan
@@ -64,7 +65,8 @@ class Context:
 
     def store_settings(self) -> StoreSettings:
         """How the protocol's state is kept."""
-        return StoreSettings(durability=self.market.durability)
+        kept = self.market.log
+        return StoreSettings(self.market.durability, kept.segment_bytes, kept.keep_bytes)
 
     def journal_settings(self) -> JournalSettings:
         """How the journal is kept."""
@@ -78,6 +80,10 @@ class Context:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
         return edge_door_key(self.market, self.keys, visitor)
 
+    def archive_door_key(self, visitor: str) -> bytes | None:
+        """The key at a receiver's archive: `edge/NAME` comes for ranges, `core/NAME` for checkpoints."""
+        return core_door_key(self.market, self.keys, visitor) or edge_door_key(self.market, self.keys, visitor)
+
     def publish_door_key(self, visitor: str) -> bytes | None:
         """The key by which `source/NAME` comes in to publish: this source's own floor, or a secondary source."""
         return publish_door_key(self.market, self.keys, visitor)
@@ -90,7 +96,8 @@ class Context:
     def channels(self, own: NodeId, keys: NodeKeys) -> Channels:
         """This node's sockets, with a demo's delays and losses if the market has them."""
         impairment = self._impairment if self.market.impairment.enabled else None
-        return Channels(self.market, self.plan, own, keys, self.counters, impairment)
+        kind = FaultyChannels if allows_faults(self.market) else Channels
+        return kind(self.market, self.plan, own, keys, self.counters, impairment)
 
     def driver(self, machine: Machine, host: RoleHost, channels: Channels) -> Driver:
         """The machine's place in the event loop."""

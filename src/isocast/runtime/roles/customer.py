@@ -8,10 +8,11 @@ they bring is dropped, and when there is room again a new machine goes on with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, FetchRange, FetchSnapshot
+from isocast.hierarchy.edge import ConflictFound, Deliver, DeliverLatest, DeliverSnapshot, FetchRange, FetchSnapshot
 from isocast.nodes.customer import Customer, CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.ring.effects import Record
 from isocast.runtime.channels import NodeKeys
@@ -136,6 +137,10 @@ class CustomerHost:
     def _feed(self, event: object) -> None:
         if not self._stopped:
             self.driver.feed(event)
+
+    def on_conflict(self, told: Callable[[ConflictFound], None]) -> None:
+        """Tell of every copy that differs from the first."""
+        self._report.conflict_found = told
 
     @property
     def plan(self) -> NodePlan:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 from isocast.hierarchy.archive_effects import CustomerThrottled
 from isocast.hierarchy.customer import CustomerSnapshot
 from isocast.hierarchy.edge import (
@@ -15,23 +18,33 @@ from isocast.hierarchy.edge import (
     LineBack,
     LineLate,
     LineSilent,
+    LineSwitched,
+    MarketGoesOn,
+    MarketWaits,
     RepairUnanswered,
     Slowness,
+    Waiting,
 )
 from isocast.nodes.customer import Grade
 from isocast.runtime.counters import NodeGauges
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.fetching import Fetcher
 from isocast.terms.ids import NodeId
-from isocast.terms.instants import MILLISECOND
+from isocast.terms.instants import MILLISECOND, SECOND
 
-__all__ = ["EdgeReport"]
+__all__ = ["EdgeReport", "waiting_text"]
 
 _SLOW_REMEDY = {
     Slowness.STOPPED: "it did not get to run: look at the machine's load; what it missed is fetched",
     Slowness.LAGGING: "it reads slower than the lines send: give it a faster machine, or the grade latest",
     Slowness.OVERFLOW: "it was away or is too slow; what it missed is fetched in ranges",
 }
+
+
+def waiting_text(reason: Waiting, since: int) -> str:
+    """In words, with the instant in UTC."""
+    what = "ring is reforming" if reason is Waiting.REFORMING else "no line is heard"
+    return f"{what} since {datetime.fromtimestamp(since // SECOND, UTC):%H:%M:%S} UTC" if since else f"{what} yet"
 
 
 class EdgeReport:
@@ -42,7 +55,9 @@ class EdgeReport:
         self._context = context
         self._fetcher = fetcher
         self._grade = grade
-        self._duplicates_before = 0
+        self._duplicates_before = self._conflicts_before = 0
+        self.conflict_found: Callable[[ConflictFound], None] = lambda _: None
+        """Told of every conflict, not of the first only."""
         self.has_position = True
         """Whether sequences from the very first on are owed; what is gone before a first start is nobody's loss."""
 
@@ -51,8 +66,10 @@ class EdgeReport:
         match effect:
             case GapOpened() | GapClosed() | GapAbandoned():
                 self._gap(effect)
-            case LineSilent() | LineLate() | LineBack():
+            case LineSilent() | LineLate() | LineBack() | LineSwitched():
                 self._line(effect)
+            case MarketWaits() | MarketGoesOn():
+                self._market(effect)
             case ConflictFound() | ClaimRefuted():
                 self._liar(effect)
             case CustomerSlow() | CustomerCaughtUp() | CustomerThrottled():
@@ -70,7 +87,7 @@ class EdgeReport:
 
     def _reasons(self) -> str:
         names = [f"{self._name(server)}: {text}" for server, text in self._fetcher.trouble.items()]
-        return f" ({'; '.join(names)})" if names else ""
+        return f" ({'; '.join(names)})" if names else ": they answer, but do not have them yet"
 
     def _name(self, node: NodeId) -> str:
         return self._context.market.name_of(node)
@@ -95,7 +112,7 @@ class EdgeReport:
                         "fill in from another site's journal; keep more of the past ([journal] of the market file)",
                     )
 
-    def _line(self, effect: LineSilent | LineLate | LineBack) -> None:
+    def _line(self, effect: LineSilent | LineLate | LineBack | LineSwitched) -> None:
         name = self._name(effect.line)
         match effect:
             case LineSilent(_, silent_ns):
@@ -112,11 +129,25 @@ class EdgeReport:
                 )
             case LineBack():
                 self._context.log.info("line is back", line=name)
+            case LineSwitched(_, before) if before is not None:
+                self._context.counters.line_switches += 1
+                self._context.log.warning("line switched", line=name, before=self._name(before))
+            case LineSwitched():
+                self._context.log.info("follows a line", line=name)
+
+    def _market(self, effect: MarketWaits | MarketGoesOn) -> None:
+        match effect:
+            case MarketWaits(reason, since):
+                self._context.log.warning("waiting", what=waiting_text(reason, since))
+            case MarketGoesOn(_, after_ns):
+                self._context.log.warning("goes on", after_ms=after_ns // MILLISECOND)
 
     def _liar(self, effect: ConflictFound | ClaimRefuted) -> None:
         match effect:
             case ConflictFound(sequence, first_line, other_line):
                 first, other = self._name(first_line), self._name(other_line)
+                self._context.counters.conflicts += 1
+                self.conflict_found(effect)
                 self._context.alarm(
                     f"conflict-{first}-{other}",
                     f"{first} and {other} carry different messages as sequence {sequence}; that of {first} stands",
@@ -153,9 +184,12 @@ class EdgeReport:
     def collect(self, snapshot: CustomerSnapshot, *, ends: bool = False) -> None:
         """Bring counts up to date that the machine keeps; `ends` before another machine takes its place."""
         duplicates = self._duplicates_before + sum([line.duplicates for line in snapshot.lines])
+        conflicts = self._conflicts_before + snapshot.counters.conflicts
         self._context.counters.duplicates = duplicates
+        # Each is counted as it is told; where there are more in one burst than are told, the machine knows.
+        self._context.counters.conflicts = max(self._context.counters.conflicts, conflicts)
         if ends:
-            self._duplicates_before = duplicates
+            self._duplicates_before, self._conflicts_before = duplicates, conflicts
 
     def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
         """The state of whoever follows lines."""
@@ -166,6 +200,8 @@ class EdgeReport:
             sequence_gaps=snapshot.gaps,
             lines_heard=len([line for line in main if line.messages + line.heartbeats and not line.silent]),
             lines_configured=len(main),
+            line_followed=self._name(snapshot.followed) if snapshot.followed is not None else None,
+            waiting=waiting_text(snapshot.waiting, snapshot.waiting_since) if snapshot.waiting else None,
             clock_source=status.bound_source.value,
             clock_synchronised=status.kernel_synchronised,
             clock_trusted=status.trusted,

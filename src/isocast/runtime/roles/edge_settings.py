@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isocast.hierarchy.customer_settings import SILENT_HEARTBEATS
+from isocast.hierarchy.customer_settings import SILENT_HEARTBEATS, quiet_ring_ns
 from isocast.nodes.customer import CustomerSettings, Grade, JoinPoint
 from isocast.runtime.market import Market
 from isocast.runtime.roles.context import Context
@@ -19,8 +19,8 @@ def customer_settings(
 ) -> CustomerSettings:
     """For a customer of this grade, or with grade complete for a retransmit server.
 
-    Who wants everything and has no retransmit server fetches at the doors of the receivers whose lines it hears. These
-    take no requests by datagram, and keep no snapshots.
+    Who wants everything and has no retransmit server, or none that gives anything, fetches at the doors of the
+    receivers whose lines it hears. These take no requests by datagram, and keep no snapshots.
     """
     market, plan = context.market, context.plan
     servers = _doors_of(market, plan.retransmit)
@@ -48,8 +48,10 @@ def customer_settings(
     return replace(
         settings,
         by_datagram=by_datagram,
+        last_resorts=_doors_of(market, plan.lines) if by_datagram and grade is Grade.COMPLETE else (),
         heartbeat_ns=context.heartbeat_ns,
         silent_ns=silent_ns,
+        ring_ns=quiet_ring_ns(market.timing, silent_ns),
         slow_ns=silent_ns,
     )
 

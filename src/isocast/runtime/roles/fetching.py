@@ -2,7 +2,8 @@
 
 One request at a time for each door, over a connection that is kept. While a door is still busy with an earlier request
 a new one is left alone: the earlier answer is welcome too, and a machine that gets none asks again. Nothing here waits
-for anybody: answers come back to the machine as inputs.
+for anybody: answers come back to the machine as inputs, and long ones in parts, so that what came is not lost with a
+connection that breaks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from isocast.hierarchy.edge import FetchFailed, FetchRange, FetchSnapshot, RangeArrived, SnapshotArrived
+from isocast.hierarchy.edge import FetchFailed, FetchRange, FetchSnapshot, RangeArrived, RangeContinued, SnapshotArrived
 from isocast.hierarchy.latest import Snapshot as LatestSnapshot
 from isocast.runtime.door import DoorError, Visit, visit
 from isocast.runtime.door_keys import edge_visitor
@@ -25,8 +26,15 @@ from isocast.wire.packets import Released
 
 __all__ = ["Fetcher"]
 
-_ANSWER_S = 20.0
-"""For one request, from the handshake to its end; a machine gives up long before."""
+
+class _TurnedAwayError(DoorError):
+    """The door refused one request; the connection is as good as before."""
+
+
+_SILENCE_S = 5.0
+"""A door that says nothing for so long is left; it refuses by itself what it cannot answer within two seconds."""
+_PART = 512
+"""Messages of an answer that are handed on before the rest has come."""
 _BYTES_MAX = 256 << 20
 """Bounds: a range comes in whole blocks, and a receiver's may hold a whole token, 16,384 messages of 8,824 bytes."""
 
@@ -55,7 +63,7 @@ class Fetcher:
         for task in asking:
             task.cancel()
         if asking:
-            await asyncio.wait(asking)
+            await asyncio.wait(asking, timeout=_SILENCE_S)
         for here in self._visits.values():
             await here.close()
         self._visits.clear()
@@ -64,21 +72,35 @@ class Fetcher:
         server = wanted.server
         answer: object = FetchFailed(server)
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                answer = await self._answer(wanted)
-            self.trouble.pop(server, None)
+            answer = await self._answer(wanted)
+            self._tell(server, "")
+        except _TurnedAwayError as reason:
+            self._tell(server, str(reason))
         except (DoorError, RemoteProtocolError, OSError, TimeoutError) as reason:
-            self.trouble[server] = str(reason) or "no answer in time"
+            self._tell(server, str(reason) or f"no answer within {_SILENCE_S:.0f} s")
             await self._leave(server)
         finally:
             del self._asking[server]
         self._feed(answer)
 
+    def _tell(self, server: NodeId, trouble: str) -> None:
+        """Each change is logged: an alarm is, only the first time."""
+        if trouble == self.trouble.get(server, ""):
+            return
+        name, log = self._context.market.name_of(server), self._context.log
+        if trouble:
+            self.trouble[server] = trouble
+            log.info("door does not answer", server=name, why=trouble)
+        else:
+            del self.trouble[server]
+            log.info("door answers again", server=name)
+
     async def _answer(self, wanted: FetchRange | FetchSnapshot) -> RangeArrived | SnapshotArrived:
         here = self._visits.get(wanted.server) or await self._visit(wanted.server)
         if isinstance(wanted, FetchSnapshot):
             await here.send(SnapshotWanted())
-            found = await here.expect(Snapshot)
+            async with asyncio.timeout(_SILENCE_S):
+                found = await here.expect(Snapshot)
             events_view(found.events)
             stripe, following = self._context.stripe, found.next_sequence
             return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
@@ -86,15 +108,20 @@ class Fetcher:
         packets: list[Released] = []
         size = 0
         while size <= _BYTES_MAX:
-            match await here.receive():
+            async with asyncio.timeout(_SILENCE_S):
+                message = await here.receive()
+            match message:
                 case Block(body):
                     # What a block holds beyond the range is welcome too: it would be asked for next.
                     size += len(body)
                     packets += packets_of([view_block(body)], self._context.stripe, wanted.server, wanted.first)
+                    if len(packets) >= _PART:
+                        self._feed(RangeContinued(wanted.server, packets))
+                        packets = []
                 case End(low_water, next_sequence):
                     return RangeArrived(wanted.server, packets, low_water, next_sequence - 1)
                 case Refused(reason):
-                    raise DoorError(reason)
+                    raise _TurnedAwayError(reason)
                 case None:
                     raise DoorError("the connection ended")
                 case other:

@@ -6,43 +6,51 @@ journal, and what the journal has after a crash is never released again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from asyncio import Task
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import (
+    CheckpointWanted,
     Collect,
     EntryCompleted,
     FairnessFaulted,
+    LogReplaced,
     ReadJournal,
     Record,
     Release,
     RingInstalled,
     RingSuspected,
-    SecondaryReturned,
-    SecondaryStalled,
-    SupportSilent,
 )
 from isocast.ring.inputs import JournalRead, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.schedule import Schedule
+from isocast.ring.settings import StartPolicy
 from isocast.ring.storage import SiteState
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.clock import ClockStatus
 from isocast.runtime.counters import NodeGauges, gauges_from
-from isocast.runtime.founding import begun, is_new
+from isocast.runtime.founding import begun, is_new, joins
 from isocast.runtime.journal import Journal, released_block
-from isocast.runtime.market import NodePlan, NodeRole
+from isocast.runtime.journal_damage import set_aside_end
+from isocast.runtime.market import NodeRole
 from isocast.runtime.roles.archive_door import ArchiveDoor
 from isocast.runtime.roles.context import Context
+from isocast.runtime.roles.group_report import GroupReport, group_plan
+from isocast.runtime.roles.rejoining import CheckpointFetcher
+from isocast.runtime.roles.ring_operations import RingOperations
+from isocast.runtime.roles.ring_report import RingReport
 from isocast.runtime.site_secret import site_secret
 from isocast.runtime.site_store import SiteStore, open_site_store
 from isocast.terms.errors import RemoteProtocolError
-from isocast.terms.ids import Label, NodeId
+from isocast.terms.ids import Label
 from isocast.terms.instants import NEVER
+from isocast.terms.timing import Gate
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import Data, Suspicion
 
@@ -64,20 +72,23 @@ class ReceiverHost:
         self._clock = context.clock
         self._late_ns = context.market.timing.process_ns
         self._opener = context.keys.opener() if context.market.seal else None
+        self.report = RingReport(context)
         with ExitStack() as opened:
             self._open(opened)
             self._closing = opened.pop_all()
         self._token_at = 0
+        self._refilling: Task[None] | None = None
+        self.groups = GroupReport(context)
         self._performers = {
             Release: self._release,
             EntryCompleted: self._completed,
             ReadJournal: self._read_journal,
+            CheckpointWanted: self._checkpoint_wanted,
             Collect: self._collect,
             RingSuspected: self._suspected,
             FairnessFaulted: self._faulted,
-            SecondaryStalled: self._stalled,
-            SecondaryReturned: self._returned,
-            SupportSilent: self._unanswered,
+            **self.groups.performers,
+            **self.report.performers,
         }
 
     def _open(self, opened: ExitStack) -> None:
@@ -93,29 +104,42 @@ class ReceiverHost:
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring(), context.keys.edge_ring()))
         opened.callback(self._channels.close)
         self.machine = self._machine(self.store.state)
-        self.door = ArchiveDoor(context, past)
+        self.door = ArchiveDoor(context, past, self._checkpoint)
         self.driver = context.driver(self.machine, self, self._channels)
+        self.fetcher = CheckpointFetcher(context, self.journal, self.driver.feed)
         self.driver.clock_judged = self._clock_judged
+        if isinstance(self.machine, PrimaryReceiver):
+            RingOperations(context, self.machine, self.driver, self.report.outcomes)
 
     # From the disk ------------------------------------------------------------------------------
 
     def _open_store(self) -> SiteStore:
         context = self._context
-        market = context.market
+        # Who joins a market that runs knows no U, and so can found nothing: it takes a checkpoint over.
+        universe = () if joins(context.directory) else context.market.universe
         return open_site_store(
             context.directory / "log",
             context.store_identity(),
-            lambda: SiteState(Checkpoint(universe=market.universe)),
+            lambda: SiteState(Checkpoint(universe=universe)),
             context.store_settings(),
             fresh=is_new(context.directory),
             votes=context.plan.role is NodeRole.PRIMARY_RECEIVER,
             next_sequence=self.journal.position.next_sequence,
+            released_token=self._released_token(),
         )
+
+    def _released_token(self) -> int:
+        """What the log must hold, since this site released it; 0 where releases may outlive a log that is cut back."""
+        market, position = self._context.market, self.journal.position
+        certified = market.timing.gate is Gate.MAJORITY and market.policy is StartPolicy.MAJORITY
+        return position.token_number if certified and not position.fetched else 0
 
     def _restore_released(self, state: SiteState) -> None:
         """The journal says what is out. What the log no longer has was released before it could go."""
         position = self.journal.position
         state.released, state.offset = position.released, position.offset
+        # Nothing that the journal has goes out again, whatever token of a log taken over has it.
+        state.next_sequence = state.skip_below = max(position.next_sequence, state.checkpoint.next_sequence)
         if state.released < state.checkpoint.token_number:
             state.released, state.offset = state.checkpoint.token_number, 0
 
@@ -124,19 +148,10 @@ class ReceiverHost:
         market, plan = context.market, context.plan
         settings = market.ring_settings(self._stripe)
         secret = site_secret(context.directory)
-        children = _ids(market.children(plan.name))
+        groups = group_plan(market)
         if plan.role is NodeRole.PRIMARY_RECEIVER:
-            return PrimaryReceiver(plan.node, settings, secret, state, forgot=self.store.forgot, children=children)
-        return SecondaryReceiver(
-            plan.node,
-            settings,
-            parent=market.node(plan.parent).node,
-            siblings=_ids(market.children(plan.parent)),
-            backup=market.node(plan.backup).node if plan.backup else None,
-            state=state,
-            secret=secret,
-            children=children,
-        )
+            return PrimaryReceiver(plan.node, settings, secret, state, forgot=self.store.forgot, groups=groups)
+        return SecondaryReceiver(plan.node, settings, groups=groups, state=state, secret=secret)
 
     # The driver's side --------------------------------------------------------------------------
 
@@ -146,6 +161,9 @@ class ReceiverHost:
         for record in records:
             if isinstance(record, RingInstalled):
                 self._counters.reformations += 1
+            elif isinstance(record, LogReplaced):
+                self._counters.reformations += record.ring is not None
+                self.line.next_sequence = max(self.line.next_sequence, self.journal.position.next_sequence)
 
     def perform(self, effect: object, now: int) -> None:
         """Do one effect of a receiver."""
@@ -158,12 +176,21 @@ class ReceiverHost:
         return self.line.next_deadline() if self._context.plan.line else NEVER
 
     def wake(self, now: int) -> None:
-        """A heartbeat is due."""
+        """A heartbeat is due: it says which token is here, so that customers see the ring turn."""
+        held = self.machine.snapshot().receiver
+        self.line.hold(held.accepted, held.held)
         self._send_line(self.line.step(_TIMER_FIRED, now))
 
     # Effects ------------------------------------------------------------------------------------
 
     def _release(self, effect: Release, _: int) -> None:
+        known = self.fetcher.filled - effect.first_sequence
+        if known >= len(effect.messages) > 0:
+            # It came into the journal from elsewhere while this site was behind: customers have it from others.
+            return
+        if known > 0:
+            first, rest = effect.first_sequence + known, effect.messages[known:]
+            effect = replace(effect, first_sequence=first, messages=rest)
         now = self._clock.now()
         payloads = self._opened(effect.messages)
         bound_ns = self._clock.status.bound_ns or 0
@@ -213,12 +240,27 @@ class ReceiverHost:
         self._token_at = now
         if effect.entry.token.sender == self._context.plan.node:
             self._counters.tokens_sent += 1
+            ring = self.machine.receiver.ring
+            if ring is not None and effect.entry.token.token_number == ring.first_token:
+                self._context.log.info("first token of a ring", epoch=str(ring.ballot), token=ring.first_token)
         else:
             self._counters.tokens_accepted += 1
 
     def _read_journal(self, effect: ReadJournal, _: int) -> None:
         entries = self.store.read(effect.first, effect.last)
-        self._context.loop.call_soon(self.driver.feed, JournalRead(effect.to, entries))
+        read = JournalRead(effect.to, entries, effect.first, self.store.first)
+        self._context.loop.call_soon(self.driver.feed, read)
+
+    def _checkpoint_wanted(self, effect: CheckpointWanted, _: int) -> None:
+        if not self.fetcher.busy:
+            self._context.log.info("what it lacks is gone at others: wants a checkpoint", above=effect.above)
+            self.fetcher.want(effect)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """For another receiver: the log at a token that is stable, released and in this journal."""
+        floor = self.machine.receiver.ledger.floor
+        usable = not self.store.forgot and floor.universe and self.machine.receiver.ring is not None
+        return floor if usable else None
 
     def _collect(self, effect: Collect, _: int) -> None:
         self.store.collected(effect.token_number)
@@ -229,6 +271,7 @@ class ReceiverHost:
             self._context.log.debug("asks to join a ring", reason=effect.reason.value)
             return
         suspect = self._context.market.name_of(effect.suspect)
+        self._context.log.info("suspects", suspect=suspect, reason=effect.reason.value, token=effect.token_number)
         self._context.alarm(
             f"suspect-{effect.reason}-{suspect}",
             f"{suspect} is suspected ({effect.reason}) at token {effect.token_number}",
@@ -244,22 +287,6 @@ class ReceiverHost:
         else:
             self._context.alarm("clock", status.detail, "releases have stopped until the clock is right")
 
-    def _stalled(self, effect: SecondaryStalled, _: int) -> None:
-        name = self._context.market.name_of(effect.member)
-        self._context.alarm(
-            f"stalled-{name}",
-            f"{name} does not pass the secondary token: nobody waits for it any more",
-            "look at that node; when it comes back it catches up from this one",
-        )
-
-    def _returned(self, effect: SecondaryReturned, _: int) -> None:
-        self._context.log.info("secondary receiver is back", name=self._context.market.name_of(effect.member))
-
-    def _unanswered(self, effect: SupportSilent, _: int) -> None:
-        # Not an alarm: while a market starts, those above are often the last to come.
-        name = self._context.market.name_of(effect.asked)
-        self._context.log.info("silent, another is asked", name=name, token=effect.token_number)
-
     # Life ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -274,6 +301,27 @@ class ReceiverHost:
                 "see the how-to 'operate': it comes back under a new number",
             )
         await self.door.open()
+        until = max(self.store.refill, set_aside_end(self.journal.directory))
+        if until > self.journal.position.next_sequence and not self.store.forgot:
+            self._refilling = self._context.loop.create_task(self._refill(until))
+        else:
+            self.driver.start()
+
+    async def _refill(self, until: int) -> None:
+        """The journal was cut back, or lost, and the log is whole: nothing is released before it is filled again."""
+        first = self.journal.position.next_sequence
+        self._context.alarm(
+            "journal-cut-back",
+            f"the journal ends before sequence {first}, and this site had released everything before {until}",
+            "it is being filled from what was set aside and from other archives; nothing is released here meanwhile",
+        )
+        try:
+            await self.fetcher.fill(until)
+        except Exception as reason:  # noqa: BLE001 (whatever it is, the process ends in order, with the reason)
+            if self.driver.failed is not None:
+                self.driver.failed(reason)
+            return
+        self.line.next_sequence = max(self.line.next_sequence, self.journal.position.next_sequence)
         self.driver.start()
 
     def tick(self, now: int) -> None:
@@ -286,7 +334,9 @@ class ReceiverHost:
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
-        gauges = gauges_from(self.machine.snapshot())
+        snapshot = self.machine.snapshot()
+        gauges = gauges_from(snapshot)
+        self.groups.fill(gauges, snapshot)
         market, status = self._context.market, self._clock.status
         ring = self.machine.receiver.ring
         if ring is not None:
@@ -295,7 +345,12 @@ class ReceiverHost:
             gauges.ring_first_token, gauges.ring_start_ns = ring.first_token, ring.start
             due = schedule.last_due(self._clock.now())
             gauges.owns_token = due >= ring.first_token and schedule.owner(due) == self._context.plan.node
-        gauges.ring_configured = len(market.universe)
+            gauges.uncertified = ring.uncertified
+        universe = self.machine.receiver.ledger.universe
+        gauges.universe = tuple([market.name_of(site) for site in universe])
+        gauges.ring_configured = len(universe)
+        if isinstance(self.machine, PrimaryReceiver):
+            gauges.leaving = self.machine.leaving
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
         gauges.next_sequence = self.journal.position.next_sequence
         gauges.clock_source = status.bound_source.value
@@ -308,9 +363,8 @@ class ReceiverHost:
     async def stop(self) -> None:
         """Stop hearing, then close what is open; everything promised is on disk already."""
         self.driver.stop()
+        self.fetcher.stop()
+        if self._refilling is not None:
+            self._refilling.cancel()
         await self.door.close()
         self._closing.close()
-
-
-def _ids(plans: Iterable[NodePlan]) -> tuple[NodeId, ...]:
-    return tuple([plan.node for plan in plans])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from isocast.nodes.reformation_server import ReformationServer
-from isocast.ring.effects import Record, RingDecided
+from isocast.ring.effects import BallotChosen, Record, RingDecided
+from isocast.ring.inputs import ForceRequested
+from isocast.ring.universe import UNIVERSE_MIN
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun, is_new
 from isocast.runtime.roles.context import Context
 from isocast.runtime.server_store import open_server_store
+from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER
 
 __all__ = ["ReformationHost"]
@@ -47,12 +52,32 @@ class ReformationHost:
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
         self.driver = context.driver(self.machine, self, self._channels)
+        context.operations["force"] = self._force
+
+    async def _force(self, request: Mapping[str, Any]) -> None:
+        """An operator's word that these sites are all that is left of U."""
+        sites = request.get("universe")
+        market = self._context.market
+        if not isinstance(sites, list) or len(sites) < UNIVERSE_MIN or not all(isinstance(s, int) for s in sites):
+            raise LocalProtocolError(f'"universe" lists the ids of the receivers that are left: {UNIVERSE_MIN} or more')
+        strangers = [site for site in sites if site not in market.universe]
+        if strangers:
+            raise LocalProtocolError(f"{strangers[0]} is no primary receiver of this market")
+        names = ", ".join([market.name_of(site) for site in sites])
+        self._context.alarm(
+            "forced",
+            f"an operator forces U to be {names}",
+            "whoever was left out must never run again under its number",
+        )
+        self.driver.feed(ForceRequested(tuple(sorted(set(sites)))))
 
     def persist(self, records: list[Record]) -> None:
         """A ballot is on disk before anybody hears of it."""
         self.store.append_many(records)
         for record in records:
-            if isinstance(record, RingDecided):
+            if isinstance(record, BallotChosen):
+                self._context.log.info("ballot begins", epoch=str(record.ballot))
+            elif isinstance(record, RingDecided):
                 self._context.counters.reformations += 1
                 ring = record.ring
                 names = ", ".join([self._context.market.name_of(site) for site in ring.ring])
@@ -94,7 +119,7 @@ class ReformationHost:
         gauges = gauges_from(self.machine.snapshot())
         ring, market = self.machine.ring, self._context.market
         gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
-        gauges.ring_configured = len(market.universe)
+        gauges.ring_configured = len(ring.universe if ring is not None else market.universe)
         return gauges
 
     async def stop(self) -> None:

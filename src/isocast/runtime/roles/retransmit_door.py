@@ -1,15 +1,24 @@
 """The door of a retransmit server: every request goes through the machine, which gives each customer its share.
 
-A customer has one request under way. It waits alone: for its turn, for its share, and for its own socket.
+A customer has one request under way, its newest: whoever asks again has given up the visit before, or died and came
+back. It waits alone: for its turn, for its share, and for its own socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from isocast.hierarchy.archive_effects import GiveRange, GiveSnapshot, RangeAsked, SnapshotAsked, TurnAway
+from isocast.hierarchy.archive_effects import (
+    GiveRange,
+    GiveSnapshot,
+    RangeAsked,
+    RangeWithdrawn,
+    SnapshotAsked,
+    TurnAway,
+)
 from isocast.runtime.door import Door, DoorError, Visit
 from isocast.runtime.door_keys import edge_visited
 from isocast.runtime.released_blocks import block_bodies
@@ -26,6 +35,30 @@ _PATIENCE_S = 2.0
 _BUSY = "this server is busy, or you ask for more than your share: ask again later"
 
 
+@dataclass(slots=True, eq=False)
+class _Request:
+    """What a visitor waits for."""
+
+    first: int | None
+    """The first sequence of a range; None for a snapshot."""
+    answered: asyncio.Future[Answer]
+
+    def fits(self, answer: Answer) -> bool:
+        """Whether it is answered by this, and not an earlier request of the same customer."""
+        match answer:
+            case GiveRange(_, packets):
+                return self.first is not None and (not packets or packets[0].sequence == self.first)
+            case GiveSnapshot():
+                return self.first is None
+            case TurnAway():
+                return True
+
+    def end(self, answer: Answer) -> None:
+        """Answer it, unless that has been done."""
+        if not self.answered.done():
+            self.answered.set_result(answer)
+
+
 class RetransmitDoor:
     """Asks the machine on behalf of visitors; nothing at all where the node has no TCP port."""
 
@@ -33,7 +66,7 @@ class RetransmitDoor:
         """`feed` gives the machine an input; the host hands its answers to `answer`."""
         self._context = context
         self._feed = feed
-        self._waiting: dict[NodeId, asyncio.Future[Answer]] = {}
+        self._waiting: dict[NodeId, _Request] = {}
         self._door = Door(context.edge_door_key, self._serve, self._complain)
 
     @property
@@ -54,8 +87,8 @@ class RetransmitDoor:
     def answer(self, answer: Answer) -> None:
         """What the machine says to a customer; one that has given up is not there any more."""
         waiting = self._waiting.get(answer.customer)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
+        if waiting is not None and waiting.fits(answer):
+            waiting.end(answer)
 
     async def _serve(self, guest: Visit) -> None:
         plan = edge_visited(self._context.market, guest.name)
@@ -73,18 +106,21 @@ class RetransmitDoor:
             await self._give(guest, answer)
 
     async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> Answer:
-        if customer in self._waiting:
-            return TurnAway(customer)
-        waiting: asyncio.Future[Answer] = self._context.loop.create_future()
-        self._waiting[customer] = waiting
+        earlier = self._waiting.get(customer)
+        if earlier is not None:
+            earlier.end(TurnAway(customer))
+        first = event.first if isinstance(event, RangeAsked) else None
+        request = self._waiting[customer] = _Request(first, self._context.loop.create_future())
+        self._feed(event)
         try:
-            self._feed(event)
-            async with asyncio.timeout(_PATIENCE_S):
-                return await waiting
-        except TimeoutError:
+            await asyncio.wait([request.answered], timeout=_PATIENCE_S)
+            if request.answered.done():
+                return request.answered.result()
+            self._feed(RangeWithdrawn(customer))
             return TurnAway(customer)
         finally:
-            del self._waiting[customer]
+            if self._waiting.get(customer) is request:
+                del self._waiting[customer]
 
     async def _give(self, guest: Visit, answer: Answer) -> None:
         match answer:

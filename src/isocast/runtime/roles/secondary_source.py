@@ -15,16 +15,16 @@ from isocast.ring.effects import PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges
-from isocast.runtime.door import Door, DoorError, Visit, visit
+from isocast.runtime.door import DoorError, Visit, visit
 from isocast.runtime.door_keys import publish_visitor
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.source import PublishError
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import NEVER
-from isocast.wire.door import Accepted, Publish, Refused
+from isocast.wire.door import Accepted, Publish
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["SecondarySourceHost"]
@@ -60,8 +60,7 @@ class SecondarySourceHost:
             raise
         self.machine = SecondarySource(own, ForwardSettings(self._payload_max), self.store.state)
         self.driver = context.driver(self.machine, self, self._channels)
-        self.door = Door(context.publish_door_key, self._serve, self._complain)
-        self._answers: dict[bytes, PublishAccepted | PublishRejected] = {}
+        self.door = PublishDoor(context, self.publish, lambda: self.machine.snapshot().next_number)
         self._room = asyncio.Event()
         self._visit: Visit | None = None
         self._work: set[asyncio.Task[None]] = set()
@@ -83,32 +82,16 @@ class SecondarySourceHost:
         while True:
             left = batches[len(labels) :]
             self._room.clear()
-            self._answers.clear()
+            self.door.answers.clear()
             self.driver.feed(*[PublishRequested(key, payload) for key, payload in left])
             for key, _ in left:
-                answer = self._answers.get(key)
+                answer = self.door.answers.get(key)
                 if not isinstance(answer, PublishAccepted):
                     break
                 labels.append(answer.label)
             if len(labels) == len(batches):
                 return tuple(labels)
             await self._room.wait()
-
-    async def _serve(self, guest: Visit) -> None:
-        while (message := await guest.receive()) is not None:
-            if not isinstance(message, Publish):
-                await guest.send(Refused("this door takes batches to publish; ask a retransmit server for ranges"))
-                continue
-            try:
-                labels = await self.publish(message.batches)
-            except PublishError as reason:
-                await guest.send(Refused(str(reason)))
-                continue
-            self._counters.events_published += sum([len(payload) for _, payload in message.batches]) // EVENT_BYTES
-            await guest.send(Accepted(labels))
-
-    def _complain(self, name: str, text: str) -> None:
-        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "check its key file, and that it reads its answers")
 
     # The driver's side --------------------------------------------------------------------------
 
@@ -119,12 +102,8 @@ class SecondarySourceHost:
     def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a secondary source."""
         match effect:
-            case PublishAccepted(key):
-                self._answers[key] = effect
-                self._counters.publishes_accepted += 1
-            case PublishRejected(key):
-                self._answers[key] = effect
-                self._counters.publishes_rejected += 1
+            case PublishAccepted() | PublishRejected():
+                self.door.note(effect)
             case Forward():
                 self._start(self._forward(effect))
             case ParentSilent(failures, held, reason):

@@ -17,18 +17,16 @@ from isocast.ring.effects import PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
-from isocast.runtime.door import Door, Visit
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.terms.errors import IsocastError
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.door import Accepted, Publish, Refused
 from isocast.wire.frame import Kind
 from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["PublishError", "SourceHost"]
+__all__ = ["SourceHost"]
 
 _PACE_NS = MILLISECOND
 """Between two bursts of a source."""
@@ -36,10 +34,6 @@ WAITING_MAX = 65_536
 """Batches that wait for the window, over all visitors: then the door reads no more until some are out."""
 _CHUNK = 256
 """Batches given to the machine at once: tokens have their turn between two chunks."""
-
-
-class PublishError(IsocastError):
-    """A batch that no source can take, and why."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +56,12 @@ class SourceHost:
         with ExitStack() as opened:
             self._open(opened)
             self._closing = opened.pop_all()
-        self.door = Door(context.publish_door_key, self._serve, self._complain)
+        self.door = PublishDoor(
+            context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out
+        )
         self._waiting: deque[_Order] = deque()
         self._waiting_batches = 0
         self._room = asyncio.Event()
-        self._answers: dict[bytes, PublishAccepted | PublishRejected] = {}
         self._tokens_seen = 0
         self._token_at = 0
         self._burst = self._burst_size()
@@ -108,6 +103,12 @@ class SourceHost:
         self._pump()
         return await order.done
 
+    async def _until_some_are_out(self) -> None:
+        """The door reads no more while too much waits for the window."""
+        while self._waiting_batches >= WAITING_MAX:
+            self._room.clear()
+            await self._room.wait()
+
     def _burst_size(self) -> int:
         """Messages in a millisecond that no receiver's socket can overflow on.
 
@@ -134,7 +135,7 @@ class SourceHost:
                 return
             taken = self._next(min(room, allowed))
             self._burst_left -= len(taken)
-            self._answers.clear()
+            self.door.answers.clear()
             self.driver.feed(*[request for _, request in taken])
             if not self._settle(taken):
                 return
@@ -159,7 +160,7 @@ class SourceHost:
     def _settle(self, taken: list[tuple[_Order, PublishRequested]]) -> bool:
         """Hand out the labels; False when the window closed on the way, or the source cannot go on."""
         for order, request in taken:
-            answer = self._answers.get(request.key)
+            answer = self.door.answers.get(request.key)
             if not isinstance(answer, PublishAccepted):
                 return False
             order.labels.append(answer.label)
@@ -181,12 +182,8 @@ class SourceHost:
     def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a source."""
         match effect:
-            case PublishAccepted(key):
-                self._answers[key] = effect
-                self._counters.publishes_accepted += 1
-            case PublishRejected(key):
-                self._answers[key] = effect
-                self._counters.publishes_rejected += 1
+            case PublishAccepted() | PublishRejected():
+                self.door.note(effect)
             case _:
                 pass
 
@@ -252,24 +249,3 @@ class SourceHost:
                 order.done.set_exception(PublishError("the source stops: publish it again, with the same keys"))
         self._waiting.clear()
         self._closing.close()
-
-    # The door -----------------------------------------------------------------------------------
-
-    async def _serve(self, guest: Visit) -> None:
-        while (message := await guest.receive()) is not None:
-            if not isinstance(message, Publish):
-                await guest.send(Refused("this door takes batches to publish; ask a retransmit server for ranges"))
-                continue
-            while self._waiting_batches >= WAITING_MAX:
-                self._room.clear()
-                await self._room.wait()
-            try:
-                labels = await self.publish(message.batches)
-            except PublishError as reason:
-                await guest.send(Refused(str(reason)))
-                continue
-            self._counters.events_published += sum([len(payload) for _, payload in message.batches]) // EVENT_BYTES
-            await guest.send(Accepted(labels))
-
-    def _complain(self, name: str, text: str) -> None:
-        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "check its key file, and that it reads its answers")

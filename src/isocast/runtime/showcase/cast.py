@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
 from isocast.runtime.showcase.place import Place
 
-__all__ = ["JITTER_MS", "actors", "market_text"]
+__all__ = ["JITTER_MS", "actors", "kind_of", "market_text", "table"]
 
 JITTER_MS = 1
 
@@ -84,15 +84,15 @@ def market_text(place: Place, *, loss: float, seed: int) -> str:
     """The file of the show's market."""
     parts = [
         '# The market of `isocast demo`; `isocast config keys` explains every key.\n\nname = "demo"\n',
-        _table("timing", "", _TIMING),
-        _table("ring", "The order inside a token is a shuffle by a key that no site chooses.", {"order": "shuffle"}),
-        _table(
+        table("timing", "", _TIMING),
+        table("ring", "The order inside a token is a shuffle by a key that no site chooses.", {"order": "shuffle"}),
+        table(
             "network",
             "A place of its own on loopback, so that several markets do not meet.",
             {"groups": place.group(0), "lines": place.group(16), "repairs": place.group(96)},
         ),
-        _table("clock", "One machine has one clock; this is the bound that is shown to be kept.", _CLOCK),
-        _table(
+        table("clock", "One machine has one clock; this is the bound that is shown to be kept.", _CLOCK),
+        table(
             "impairment",
             "What makes one machine a world.",
             {"enabled": True, "loss": loss, "jitter": f"{JITTER_MS}ms", "delay": "cities", "seed": seed},
@@ -110,14 +110,14 @@ def _nodes(place: Place) -> Iterable[str]:
         comment = text
         for name, values in members.items():
             address += 1
-            kind = _kind(role)
+            kind = kind_of(role)
             numbers[kind] = numbers.get(kind, 0) + 1
             own = {"role": role.value, "number": numbers[kind], "address": place.address(address)}
-            yield _table(f"nodes.{name}", comment, {**own, **values})
+            yield table(f"nodes.{name}", comment, {**own, **values})
             comment = ""
 
 
-def _kind(role: NodeRole) -> str:
+def kind_of(role: NodeRole) -> str:
     """Whose numbers it shares: receivers', sources', reformation servers', or all others'."""
     if role.is_receiver:
         return "receiver"
@@ -126,8 +126,8 @@ def _kind(role: NodeRole) -> str:
     return "server" if role is NodeRole.REFORMATION_SERVER else "other"
 
 
-def _table(name: str, comment: str, values: Mapping[str, object]) -> str:
-    """Texts, numbers, flags and lists look alike in JSON and TOML."""
+def table(name: str, comment: str, values: Mapping[str, object]) -> str:
+    """A table of a market file, below its comment: texts, numbers, flags and lists look alike in JSON and TOML."""
     lines = [f"# {comment}"] if comment else []
     lines += [f"[{name}]", *[f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]]
     return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ from isocast.runtime.showcase.place import Place
 from isocast.runtime.supervisor import Child, ChildState, Life, Supervisor, node_command
 from isocast.terms.errors import NodeFailedError
 
-__all__ = ["Stage", "set_stage"]
+__all__ = ["Stage", "new_nursery", "prepare", "set_stage"]
 
 _PATIENCE_S = 90.0
 """Until everybody is ready: a loaded machine takes ten seconds."""
@@ -43,8 +43,18 @@ _MODULES = (
 
 def set_stage(directory: Path, place: Place, *, loss: float, seed: int) -> Market:
     """The market file with its keys, every node declared new."""
+    return prepare(directory, market_text(place, loss=loss, seed=seed))
+
+
+def new_nursery(commands: Sequence[str] = ()) -> Nursery:
+    """One that has imported what nodes need, and `commands`."""
+    return Nursery((*commands, *_MODULES))
+
+
+def prepare(directory: Path, text: str) -> Market:
+    """A market whose file says this, with its keys, every node declared new."""
     file = directory / "market.toml"
-    file.write_text(market_text(place, loss=loss, seed=seed), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     market = load_market(file)
     init_keys(market)
     found_market(market)
@@ -55,20 +65,32 @@ def set_stage(directory: Path, place: Place, *, loss: float, seed: int) -> Marke
 class Stage:
     """The processes of a market, in an `async with` block; on the way out all of them end."""
 
-    def __init__(self, market: Market, told: Callable[[Child], None], *, commands: Sequence[str] = ()) -> None:
-        """`told` hears of every change of a process; `commands` are further modules that nodes import."""
+    def __init__(
+        self,
+        market: Market,
+        told: Callable[[Child], None],
+        *,
+        commands: Sequence[str] = (),
+        nursery: Nursery | None = None,
+    ) -> None:
+        """`told` hears of every change of a process; `commands` are further modules that nodes import.
+
+        A `nursery` that is given serves several stages, and stays open.
+        """
         self.market = market
         self._file = Path(market.file)
         self._told = told
         self._changed = asyncio.Event()
         self._held: dict[str, asyncio.Event] = {}
         self._opened = AsyncExitStack()
-        self._nursery = Nursery((*commands, *_MODULES))
+        self._is_shared = nursery is not None
+        self._nursery = nursery or new_nursery(commands)
         self._supervisor = Supervisor(self._on_change, log_directory=self._file.parent / "logs", launch=self._launch)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
-            await opened.enter_async_context(self._nursery)
+            if not self._is_shared:
+                await opened.enter_async_context(self._nursery)
             opened.push_async_callback(self._supervisor.stop_all)
             opened.callback(self._let_all)
             for plan in actors(self.market):
@@ -106,9 +128,13 @@ class Stage:
     def kill(self, name: str) -> int | None:
         """End a node by SIGKILL, and let it stay down until `let` says otherwise; the number of its process."""
         pid = self.children[name].pid
-        self._held[name] = asyncio.Event()
+        self.hold(name)
         self._supervisor.kill(name)
         return pid
+
+    def hold(self, name: str) -> None:
+        """Once a node has ended, let it stay down until `let` says otherwise."""
+        self._held.setdefault(name, asyncio.Event())
 
     def let(self, name: str) -> None:
         """Let a node that was killed be started again."""

@@ -1,0 +1,236 @@
+"""`isocast ring`: who is on the ring and in U, and changes of both while the market runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from isocast.cli.node import node_of
+from isocast.cli.render import line, note, show_json
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.runtime.market import Market, NodePlan
+    from isocast.runtime.ring_change import Change, RingView
+
+__all__ = ["app"]
+
+_EXAMPLES = """Examples:
+
+    isocast ring status --config market.toml
+
+    isocast ring drain london --config market.toml
+
+    isocast ring drain london --undo --config market.toml
+
+    isocast ring restart --config market.toml
+
+    isocast ring add dublin --config market.toml
+
+    isocast ring remove london --config market.toml
+
+`status` asks the nodes' status pages, wherever they are. The others use the operator's doors, Unix sockets in the
+nodes' directories: run them on a machine of the market, as the user that runs the nodes.
+"""
+
+app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
+
+Config = Annotated[Path, Parameter(name=["--config", "-c"])]
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+@app.command
+def status(*, config: Config, json: AsJson = False) -> int:
+    """Show the ring, U, and where every primary receiver and reformation server stands.
+
+    Exit code 1 means that there is no ring at work, or that it lacks a site of U.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.cli.ring_view import ring_report, show_ring
+    from isocast.runtime.market_file import load_market
+
+    report = ring_report(load_market(config))
+    if json:
+        show_json(report)
+    else:
+        show_ring(report)
+    return 0 if report["whole"] else 1
+
+
+@app.command
+def drain(name: str, /, *, config: Config, undo: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Take a primary receiver off the ring, so that it can be stopped or moved without anybody waiting for it.
+
+    It stays in U, votes, follows and releases; only the token passes it by. A restart brings it back, and so does
+    --undo.
+
+    Parameters
+    ----------
+    name
+        The receiver.
+    config
+        The market's file.
+    undo
+        Let it come back.
+    """
+
+    async def work(change: Change, plan: NodePlan) -> str:
+        view = await (change.undrain(plan) if undo else change.drain(plan))
+        state = "is on the ring again" if undo else "is off the ring; stop it, or bring it back with --undo"
+        return f"{name} {state} (epoch {view.epoch}, {_names(change.market, view)})"
+
+    return _on_receiver(config, name, work)
+
+
+@app.command
+def add(name: str, /, *, config: Config) -> int:
+    """Make a primary receiver a member of U, and let it onto the ring.
+
+    First give it a table in the market's file with a number of its own, never used before; roll the file out
+    (`isocast ring restart`); start it (`isocast node --name NAME --join`). It must have caught up: this waits for it.
+
+    Parameters
+    ----------
+    name
+        The receiver.
+    config
+        The market's file.
+    """
+
+    async def work(change: Change, plan: NodePlan) -> str:
+        view = await change.add(plan)
+        return f"{name} is in U and on the ring (epoch {view.epoch}, {_names(change.market, view)})"
+
+    return _on_receiver(config, name, work)
+
+
+@app.command
+def remove(name: str, /, *, config: Config) -> int:
+    """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
+
+    One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
+    --join, and add it.
+
+    Parameters
+    ----------
+    name
+        The receiver.
+    config
+        The market's file, which still has it.
+    """
+
+    async def work(change: Change, plan: NodePlan) -> str:
+        view = await change.remove(plan)
+        members = ", ".join(change.market.name_of(site) for site in view.universe)
+        return f"{name} is out: U is {members} (epoch {view.epoch}). Stop it, and take it out of the file"
+
+    return _on_receiver(config, name, work)
+
+
+@app.command
+def restart(*names: str, config: Config) -> int:
+    """Start nodes anew, one after the other, each when the one before is back: for a new version or a new file.
+
+    A primary receiver leaves the ring before and comes back after. Whoever supervises the nodes starts them again:
+    `isocast up`, or systemd.
+
+    Parameters
+    ----------
+    names
+        Which nodes; all of them without names.
+    config
+        The market's file.
+    """
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.ring_change import Change, RollingRestart, restart_order
+
+    market = load_market(config)
+    for name in names:
+        node_of(market, name)
+    plans = restart_order(market, names)
+
+    async def work() -> None:
+        done = 0
+
+        def told(text: str) -> None:
+            nonlocal done
+            done += text.endswith("is back")
+            line(f"{done:>3}/{len(plans)}  {text}")
+            sys.stdout.flush()
+
+        await RollingRestart(Change(market), told).run(plans)
+
+    asyncio.run(work())
+    line(f"{len(plans)} nodes restarted")
+    return 0
+
+
+@app.command
+def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Let U be these receivers alone, because a majority of it will never come back.
+
+    The only command that can make two histories: if those left out are alive somewhere, they may go on without these.
+    Make sure that they are not. What only they held is lost. The change is recorded in the sequence and in every
+    journal.
+
+    Parameters
+    ----------
+    names
+        The receivers that are left, all of them up: two or more.
+    config
+        The market's file.
+    yes
+        The others are gone for good, and I know what this means.
+    """
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.ring_change import Change
+
+    market = load_market(config)
+    plans = [_receiver(market, name) for name in dict.fromkeys(names)]
+    if len(plans) < 2:  # noqa: PLR2004  A ring has at least two.
+        raise ConfigurationError("command line", "names", "name the receivers that are left: two or more")
+    if not yes:
+        lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
+        rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
+        raise ConfigurationError("command line", "--yes", rule)
+    view = asyncio.run(Change(market, note).force(plans))
+    line(f"U is {', '.join(plan.name for plan in plans)}, by force (epoch {view.epoch})")
+    return 0
+
+
+def _on_receiver(config: Path, name: str, work: Callable[[Change, NodePlan], Awaitable[str]]) -> int:
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.ring_change import Change
+
+    market = load_market(config)
+    plan = _receiver(market, name)
+
+    async def run() -> Any:  # noqa: ANN401
+        return await work(Change(market, lambda what: note(f"waiting for {what}")), plan)
+
+    line(asyncio.run(run()))
+    return 0
+
+
+def _receiver(market: Market, name: str) -> NodePlan:
+    from isocast.runtime.market import NodeRole
+
+    plan = node_of(market, name)
+    if plan.role is not NodeRole.PRIMARY_RECEIVER:
+        raise ConfigurationError(market.file, f"nodes.{name}.role", "only primary receivers are on the ring and in U")
+    return plan
+
+
+def _names(market: Market, view: RingView) -> str:
+    return " → ".join(market.name_of(site) for site in view.ring)

@@ -1,0 +1,1 @@
+"""§4.3: who remulticasts how far, and on which address (protocol §7)."""

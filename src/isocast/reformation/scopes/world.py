@@ -1,0 +1,164 @@
+"""What a plan is made from: places, the paths between them, and the rules that a plan must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+from math import ceil, floor, inf, log1p
+
+import numpy as np
+
+from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.topology import FIBRE_KM_PER_MS
+
+__all__ = ["AddressPool", "Link", "Paths", "Places", "ScopeRules", "World"]
+
+_METRES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Names, and where they stand; a place is a row of `where` as `Surface` describes it."""
+
+    names: tuple[str, ...]
+    where: Floats
+
+    def __post_init__(self) -> None:
+        """A row for each name."""
+        if self.where.shape != (len(self.names), 2):
+            raise ValueError("a row of two coordinates for each name")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def without(self, names: tuple[str, ...]) -> Places:
+        """The same, less some."""
+        gone = dict.fromkeys(names)
+        kept = [place for place, name in enumerate(self.names) if name not in gone]
+        return Places(tuple([self.names[place] for place in kept]), self.where[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Delay and loss by distance, where nothing was measured."""
+
+    km_per_ms: float = FIBRE_KM_PER_MS
+    """The speed of light in fibre."""
+    km_per_hop: float = 250.0
+    """Between two routers."""
+    hop_ns: int = MILLISECOND // 20
+    """What a router adds."""
+    loss: float = 0.0
+    """Of the way into and out of the network, however short."""
+    loss_per_1000_km: float = 0.0
+
+    def delay_ns(self, km: float) -> float:
+        """Fibre, and the share of a router that so many km cost; the first router counts whole."""
+        return self.hop_ns + km * self._ns_per_km
+
+    def loss_at(self, km: float) -> float:
+        """Each stretch of the way loses on its own."""
+        return float(1 - (1 - self.loss) * (1 - self.loss_per_1000_km) ** (km / 1000))
+
+    def hops(self, km: float) -> int:
+        """Routers on the way, which is the TTL of a scope with this radius."""
+        return 1 + ceil(km / self.km_per_hop)
+
+    def km_of_delay(self, delay_ns: float) -> float:
+        """How far a packet comes in this time; negative if it does not even leave."""
+        return (delay_ns - self.hop_ns) / self._ns_per_km
+
+    def km_of_loss(self, loss: float) -> float:
+        """How far away so much is lost; negative if that is lost at once."""
+        if loss < self.loss:
+            return -1.0
+        if self.loss_per_1000_km == 0:
+            return inf
+        return 1000 * (log1p(-loss) - log1p(-self.loss)) / log1p(-self.loss_per_1000_km)
+
+    @property
+    def _ns_per_km(self) -> float:
+        return MILLISECOND / self.km_per_ms + self.hop_ns / self.km_per_hop
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A path that was measured: what is None is as the distance has it."""
+
+    receiver: str
+    customer: str
+    delay_ns: int | None = None
+    loss: float | None = None
+    cut: bool = False
+    """Nothing comes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRules:
+    """What every customer must get, and how far a scope may go for it (§4.1, §4.3)."""
+
+    lines: int = 2
+    """k: sources that every customer hears."""
+    delay_max_ns: int = 20 * MILLISECOND
+    loss_max: float = 0.02
+    radius_max_km: float = inf
+    margin_km: float = 0.0
+    """How much wider than its farthest customer a scope is: for customers who are near a place, not at it."""
+    uniform: bool = False
+    """All scopes alike, as one TTL would have it: the least radius that serves everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPool:
+    """The groups that scopes may use, and how long one rests before it is used again nearby."""
+
+    first: IPv4Address = field(default=IPv4Address("239.192.0.0"))
+    count: int = 256
+    stripes: int = 1
+    """Consecutive groups that one scope takes: one for each edge stripe."""
+    drain_ns: int = 30 * SECOND
+    drain_everywhere: bool = False
+    """A resting address is given to nobody at all, and not only to nobody whose scope meets the old one."""
+
+    @property
+    def usable(self) -> int:
+        """Scopes that can have an address each."""
+        return self.count // self.stripes
+
+    def group(self, address: int) -> IPv4Address:
+        """The first group of an address; addresses count from 0."""
+        return self.first + address * self.stripes
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Receivers and customers by place, and what lies between them."""
+
+    surface: Surface
+    receivers: Places
+    customers: Places
+    paths: Paths = Paths()
+    links: tuple[Link, ...] = ()
+    rules: ScopeRules = ScopeRules()
+    pool: AddressPool = AddressPool()
+    area_km2: float = 0.0
+    """The ground that the receivers share, if it is known: for densities and bounds."""
+    file: str = "<world>"
+    """Only appears in errors."""
+
+    @property
+    def reach_km(self) -> float:
+        """How far from its receiver a customer may be by the rules, to the metre; negative if nowhere."""
+        rules, paths = self.rules, self.paths
+        radius = min(rules.radius_max_km, paths.km_of_delay(rules.delay_max_ns), paths.km_of_loss(rules.loss_max))
+        return radius if radius == inf else (floor(radius * _METRES + 1e-6)) / _METRES - rules.margin_km
+
+    def without(self, receivers: tuple[str, ...]) -> World:
+        """The same world after some receivers failed."""
+        return replace(self, receivers=self.receivers.without(receivers))
+
+    def distances(self, receivers: Floats, customers: Floats) -> Floats:
+        """Along the surface, in km, row by row of two arrays of places."""
+        gap = self.surface.to_space(receivers) - self.surface.to_space(customers)
+        return self.surface.to_arc(np.sqrt(np.einsum("ij,ij->i", gap, gap)))

@@ -1,0 +1,131 @@
+"""One site's part in planned changes: who shall be on the ring, and what an operator asked for (protocol §5).
+
+Planned changes travel the same path as failures. Whoever shall leave the ring is named to the servers with reason
+LEAVING, again and again while it is there; whoever may come in says OUTSIDE. A change of U is a control entry in this
+site's next token, one at a time; what became of it is told by `ControlSettled`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isocast.ring.effects import ControlOutcome, ControlSettled, RingSuspected
+from isocast.ring.universe import CHANGES, UNIVERSE_MIN, force_entry
+from isocast.terms.ids import NodeId
+from isocast.wire.limits import MAX_CONTROL_ENTRIES
+from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token
+
+if TYPE_CHECKING:
+    from isocast.ring.ordering import Ordering
+    from isocast.ring.schedule import Schedule
+
+__all__ = ["Membership", "forced_rightly"]
+
+
+def forced_rightly(token: Token, ring: NewRing) -> bool:
+    """Whether a token forces U if it must, as its ring says, and only then: it is the first of a forced ring."""
+    forced = [entry for entry in token.control if entry.kind is ControlKind.FORCE_UNIVERSE]
+    if ring.forced and token.token_number == ring.first_token:
+        return forced == [force_entry(ring.ballot.server, ring.universe)]
+    return not forced
+
+
+class Membership:
+    """What a site wants for itself, sees of others, and was asked to put into the sequence."""
+
+    changes_max = 1
+    """Of U, in one token."""
+
+    def __init__(self, site: NodeId) -> None:
+        """A site that starts wants to be on the ring."""
+        self.leaving = False
+        """Whether an operator wants this site off the ring."""
+        self.waiting: list[ControlEntry] = []
+        """Entries of the network's own that wait for this site's token."""
+        self._site = site
+        self._issued: dict[int, tuple[ControlEntry, ...]] = {}
+        """By token: what this site put into the sequence, and no majority has certified yet."""
+
+    # The ring -----------------------------------------------------------------------------------
+
+    def complaints(self, receiver: Ordering, schedule: Schedule, token_number: int) -> list[RingSuspected]:
+        """Who shall be off the ring and is on it; or that this site may come in."""
+        universe = self.universe(receiver)
+        gone = [site for site in schedule.ring if site not in universe]
+        if self._site not in schedule.ring:
+            outside = self._site in receiver.ledger.universe and not self.leaving
+            return [RingSuspected(token_number, self._site, Suspicion.OUTSIDE)] if outside else []
+        if self.leaving and self._site not in gone:
+            gone.append(self._site)
+        return [RingSuspected(token_number, site, Suspicion.LEAVING) for site in gone]
+
+    def universe(self, receiver: Ordering) -> tuple[NodeId, ...]:
+        """U as far as it is certified."""
+        return receiver.ledger.uncertified_change(receiver.certificates.certified)[1]
+
+    # The sequence -------------------------------------------------------------------------------
+
+    def request(self, receiver: Ordering, entry: ControlEntry) -> None:
+        """Put an entry into this site's next token, or say why not."""
+        if entry.kind is ControlKind.FORCE_UNIVERSE:
+            receiver.out.append(ControlSettled(entry, ControlOutcome.NOT_HERE))
+        elif receiver.ring is not None and self._site not in receiver.ring.ring:
+            receiver.out.append(ControlSettled(entry, ControlOutcome.OFF_RING))
+        elif entry not in self.waiting:
+            self.waiting.append(entry)
+
+    def entries(self, receiver: Ordering, ring: NewRing, token_number: int) -> tuple[ControlEntry, ...]:
+        """What this site's token carries: U changes by one site, only on top of a certified token of this epoch."""
+        chosen: list[ControlEntry] = []
+        if ring.forced and token_number == ring.first_token:
+            chosen.append(force_entry(ring.ballot.server, ring.universe))
+        settled, changes = self.settled(receiver, ring), 0
+        for entry in self.waiting[:MAX_CONTROL_ENTRIES]:
+            if entry.kind in CHANGES:
+                outcome = self._needless(entry, receiver.ledger.universe) if settled else None
+                if outcome is not None:
+                    receiver.out.append(ControlSettled(entry, outcome))
+                    self.waiting.remove(entry)
+                    continue
+                if not settled or ring.uncertified or changes == self.changes_max:
+                    continue
+                changes += 1
+            chosen.append(entry)
+        for entry in chosen:
+            if entry in self.waiting:
+                self.waiting.remove(entry)
+        if chosen:
+            self._issued[token_number] = tuple(chosen)
+        return tuple(chosen)
+
+    def settled(self, receiver: Ordering, ring: NewRing) -> bool:
+        """Whether U is what a majority has certified, in this epoch: only then may it change."""
+        certified = receiver.certificates.certified
+        return certified >= ring.first_token and not receiver.ledger.uncertified_change(certified)[0]
+
+    @staticmethod
+    def _needless(entry: ControlEntry, universe: tuple[NodeId, ...]) -> ControlOutcome | None:
+        """Why a change would change nothing."""
+        if (entry.kind is ControlKind.ADD_SITE) == (entry.subject in universe):
+            return ControlOutcome.ALREADY
+        if entry.kind is ControlKind.REMOVE_SITE and len(universe) <= UNIVERSE_MIN:
+            return ControlOutcome.TOO_FEW
+        return None
+
+    def certified(self, receiver: Ordering) -> None:
+        """Say what is done."""
+        while self._issued and (number := min(self._issued)) <= receiver.certificates.certified:
+            for entry in self._issued.pop(number):
+                if entry.kind is not ControlKind.FORCE_UNIVERSE:
+                    receiver.out.append(ControlSettled(entry, ControlOutcome.DONE))
+
+    def cut_back(self, token: Token) -> None:
+        """A token of this site's is no longer part of the log: what an operator asked for must not be lost with it."""
+        self._issued.pop(token.token_number, None)
+        self.waiting.extend([entry for entry in token.control if entry.kind is not ControlKind.FORCE_UNIVERSE])
+
+    def enter(self, receiver: Ordering, ring: NewRing) -> None:
+        """On a ring that this site is not on, what waits for its token waits in vain: another must be asked."""
+        if self._site not in ring.ring:
+            receiver.out.extend([ControlSettled(entry, ControlOutcome.OFF_RING) for entry in self.waiting])
+            self.waiting.clear()

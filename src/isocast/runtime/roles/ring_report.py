@@ -1,0 +1,50 @@
+"""What a receiver tells people of changes that are more than a new ring: of U, by force, and two stories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isocast.ring.effects import ControlOutcome, ControlSettled, Diverged, UniverseForced
+from isocast.runtime.roles.context import Context
+
+__all__ = ["RingReport"]
+
+
+class RingReport:
+    """Logs, alarms and counts; and what became of an operator's requests."""
+
+    def __init__(self, context: Context) -> None:
+        """Nothing has happened yet."""
+        self._context = context
+        self.outcomes: dict[tuple[str, int], ControlOutcome] = {}
+        """By kind and subject: what became of the newest request."""
+        self.performers: dict[type, Callable[[Any, int], None]] = {
+            ControlSettled: self._settled,
+            UniverseForced: self._forced,
+            Diverged: self._diverged,
+        }
+
+    def _settled(self, effect: ControlSettled, _: int) -> None:
+        entry = effect.entry
+        name = self._context.market.name_of(entry.subject)
+        self.outcomes[entry.kind.name, entry.subject] = effect.outcome
+        self._context.log.info("an operator's entry", kind=entry.kind.name, name=name, outcome=effect.outcome.value)
+
+    def _forced(self, effect: UniverseForced, _: int) -> None:
+        names = ", ".join([self._context.market.name_of(site) for site in effect.universe])
+        self._context.alarm(
+            "forced",
+            f"U is {names} by an operator's word alone, from token {effect.token_number} on",
+            "whoever was left out must never run again under its number",
+        )
+
+    def _diverged(self, effect: Diverged, _: int) -> None:
+        self._context.counters.divergences += 1
+        self._context.counters.sequences_diverged += effect.next_sequence - effect.first_sequence
+        self._context.alarm(
+            "diverged",
+            f"sequences {effect.first_sequence} to {effect.next_sequence - 1} went out here, and the ring of epoch"
+            f" {effect.epoch} has others: customers may have heard two stories",
+            'compare the journals; the policy "majority" cannot lead here',
+        )

@@ -1,0 +1,1 @@
+"""What combines the rooms below into an answer: how a planet is covered."""

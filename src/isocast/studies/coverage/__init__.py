@@ -1,0 +1,1 @@
+"""The world of a coverage plan: its file, its places, its land."""

@@ -1,0 +1,81 @@
+"""`isocast ring`: what an operator sees and types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import SMALL, Nodes, World, market_file, running
+
+from isocast.cli.main import main
+
+FOUR: Nodes = {
+    **{name: {**node, "http_port": 7780} for name, node in SMALL.items() if name in ("a", "b", "c", "x", "floor")},
+    "d": {"role": "primary-receiver", "http_port": 7780},
+    "bank": SMALL["bank"] | {"retransmit": [], "start": False},
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with running(market_file(tmp_path, FOUR)) as world:
+        yield world
+
+
+def test_status_and_drain(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(world.path)
+    assert main(["ring", "status", "-c", config, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert sorted(report["ring"]) == sorted(report["universe"]) == ["a", "b", "c", "d"]
+    assert report["majority"] == 3
+    assert report["whole"] is True
+    assert report["policy"] == "majority"
+    assert [one["name"] for one in report["receivers"]] == ["a", "b", "c", "d"]
+    assert main(["ring", "drain", "d", "-c", config]) == 0
+    said = capsys.readouterr()
+    assert "d is off the ring" in said.out
+    assert "waiting for a ring without d" in said.err
+    assert main(["ring", "status", "-c", config]) == 1
+    table = capsys.readouterr().out
+    assert "in U, drained" in table
+    assert "U has 4: a, b, c, d; a majority is 3." in table
+    assert main(["ring", "drain", "d", "--undo", "-c", config]) == 0
+    assert "d is on the ring again" in capsys.readouterr().out
+
+
+def test_status_of_a_market_that_is_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(market_file(tmp_path, FOUR))
+    assert main(["ring", "status", "-c", config]) == 1
+    said = capsys.readouterr().out
+    assert "no primary receiver knows a ring" in said
+    assert "Connection refused" in said
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        (["drain", "bank"], "only primary receivers are on the ring and in U"),
+        (["drain", "dd"], 'did you mean "d"'),
+        (["add", "d"], "no primary receiver answers"),
+        (["remove", "d"], "no primary receiver answers"),
+        (["restart", "nobody"], "nobody"),
+        (["restart", "a"], "a: .*nobody listens"),
+        (["force", "a", "--yes"], "two or more"),
+        (["force", "a", "b"], "add --yes if you are certain that c, d will never run again"),
+        (["force", "a", "b", "--yes"], "nobody listens"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    config = str(market_file(tmp_path, FOUR))
+    assert main(["ring", *words, "-c", config]) == 2
+    said = capsys.readouterr().err
+    assert any(_matches(error, line) for line in said.splitlines()), said
+
+
+def _matches(pattern: str, line: str) -> bool:
+    first, _, second = pattern.partition(".*")
+    return first in line and second in line

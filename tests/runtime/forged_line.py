@@ -1,0 +1,24 @@
+"""A second sender on a receiver's line, with the right key: what a site that was taken over could send."""
+
+from __future__ import annotations
+
+from isocast.runtime.key_files import load_keys
+from isocast.runtime.market import Market
+from isocast.runtime.udp import multicast_outlet
+from isocast.terms.ids import Epoch
+from isocast.wire.codec import encode
+from isocast.wire.packets import Released
+
+__all__ = ["send_on_line"]
+
+
+def send_on_line(market: Market, name: str, sequence: int, payload: bytes, epoch: Epoch) -> None:
+    """One message on the line of a receiver, as if it were the receiver's own."""
+    plan = market.node(name)
+    packet = Released(0, epoch, plan.node, 1, sequence, 1, 0, sequence, 1, payload, b"")
+    frame = encode(packet, load_keys(market, plan).edge_ring())
+    outlet = multicast_outlet(market.line_group(name), market.network.port, plan.address)
+    try:
+        outlet.send([frame])
+    finally:
+        outlet.close()
