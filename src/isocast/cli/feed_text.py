@@ -1,0 +1,170 @@
+"""What `isocast feed` prints about a feed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from isocast.cli.event_rows import fields_of
+from isocast.cli.render import figure
+from isocast.feeds.itch_layout import NAMES
+from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime.feed_files import FeedFile
+from isocast.terms.market import EventKind
+from isocast.wire.events import EventArray
+
+__all__ = [
+    "FeedSummary",
+    "convert_as_json",
+    "event_rows",
+    "facts_of",
+    "fault_rows",
+    "floor_rows",
+    "kind_rows",
+    "message_rows",
+    "summary_as_json",
+]
+
+
+class FeedSummary:
+    """Counts over the blocks of a feed."""
+
+    def __init__(self, rows: int) -> None:
+        """Keep so many of the first events."""
+        self.digest = TapeDigest()
+        self.kinds = np.zeros(max(EventKind) + 1, np.int64)
+        self.first_ns = 0
+        self.last_ns = 0
+        self.first_rows: list[dict[str, object]] = []
+        self._wanted = rows
+
+    def add(self, block: EventArray) -> None:
+        """One block more."""
+        if not len(block):
+            return
+        earliest, latest = int(block["time"].min()), int(block["time"].max())
+        self.first_ns = min(self.first_ns or earliest, earliest)
+        self.last_ns = max(self.last_ns, latest)
+        self.kinds += np.bincount(block["kind"], minlength=len(self.kinds))
+        self.digest.update(block)
+        wanted = self._wanted - len(self.first_rows)
+        self.first_rows += [fields_of(event) for event in block[: max(wanted, 0)].tolist()]
+
+
+def _moment(nanoseconds: int) -> str:
+    if not nanoseconds:
+        return "–"
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
+def _type_name(feed: FeedFile, name: str) -> str:
+    return NAMES.get(name, "") if feed.format in ("itch", "capture") else ""
+
+
+def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
+    """The feed in a few lines."""
+    rows = [
+        ("format", str(feed.format)),
+        ("bytes on disk", figure(feed.size)),
+        ("bytes decoded", figure(feed.log.bytes_read)),
+        ("messages", figure(feed.log.total_messages)),
+        ("events", figure(summary.digest.events)),
+        ("symbols", figure(len(feed.directory))),
+        ("first", _moment(summary.first_ns)),
+        ("last", _moment(summary.last_ns)),
+        ("faults", figure(feed.log.total_faults)),
+        ("digest", summary.digest.hex),
+    ]
+    return rows + [("session", session) for session in feed.sessions]
+
+
+def message_rows(feed: FeedFile) -> list[tuple[str, str, str]]:
+    """Messages by type."""
+    return [(name, _type_name(feed, name), figure(count)) for name, count in sorted(feed.log.messages.items())]
+
+
+def kind_rows(summary: FeedSummary) -> list[tuple[str, str]]:
+    """Events by kind."""
+    return [(kind.name.lower(), figure(int(summary.kinds[kind]))) for kind in EventKind if summary.kinds[kind]]
+
+
+def floor_rows(summary: FeedSummary) -> list[tuple[str, str, str]]:
+    """Events by floor."""
+    return [(name, figure(count), digest) for name, (count, digest) in summary.digest.floors.items()]
+
+
+def event_rows(summary: FeedSummary) -> list[tuple[str, ...]]:
+    """The first events."""
+    return [
+        (
+            _moment(int(str(row["time_ns"]))),
+            *(str(row[name]) for name in ("floor", "symbol", "kind", "side", "price", "quantity", "reference", "id")),
+            " ".join(map(str, row["flags"] if isinstance(row["flags"], list) else [])),
+        )
+        for row in summary.first_rows
+    ]
+
+
+def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str]]:
+    """Faults by kind."""
+    return [
+        (str(kind), figure(record["count"]), figure(record["first_offset"]), record["first"])
+        for kind, record in feed.log.faults.items()
+    ]
+
+
+def _log_as_json(log: FeedLog) -> dict[str, object]:
+    return {
+        "messages": dict(sorted(log.messages.items())),
+        "skipped": dict(log.skipped),
+        "faults": {str(kind): dict(record) for kind, record in log.faults.items()},
+        "notes": list(log.notes),
+    }
+
+
+def _digest_as_json(digest: TapeDigest) -> dict[str, object]:
+    floors = {name: {"events": count, "digest": text} for name, (count, text) in digest.floors.items()}
+    return {"events": digest.events, "digest": digest.hex, "floors": floors}
+
+
+def summary_as_json(feed: FeedFile, summary: FeedSummary) -> dict[str, object]:
+    """Everything that `feed show` knows."""
+    directory = feed.directory
+    return {
+        "file": str(feed.path),
+        "format": str(feed.format),
+        "bytes": feed.size,
+        "bytes_decoded": feed.log.bytes_read,
+        **_digest_as_json(summary.digest),
+        "kinds": {kind.name.lower(): int(summary.kinds[kind]) for kind in EventKind if summary.kinds[kind]},
+        "first_ns": summary.first_ns,
+        "last_ns": summary.last_ns,
+        "symbols": len(directory),
+        "directory": [
+            {
+                "floor": listing.floor,
+                "symbol": listing.symbol,
+                "number": listing.number,
+                "round_lot": listing.round_lot,
+                "category": listing.category,
+            }
+            for listing in directory
+        ],
+        "sessions": feed.sessions,
+        **_log_as_json(feed.log),
+        "rows": summary.first_rows,
+    }
+
+
+def convert_as_json(feeds: list[FeedFile], target: Path, digest: TapeDigest, log: FeedLog) -> dict[str, object]:
+    """What `feed convert` read and wrote."""
+    return {
+        "file": str(target),
+        **_digest_as_json(digest),
+        "not_written": dict(log.skipped),
+        "sources": [{"file": str(feed.path), "format": str(feed.format), **_log_as_json(feed.log)} for feed in feeds],
+    }

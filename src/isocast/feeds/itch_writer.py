@@ -1,0 +1,291 @@
+"""Events to ITCH 5.0, a block at a time: for each type one array of records, scattered to their places.
+
+    MARK            S for the letters of system events, W for breached circuit breakers
+    DIRECTORY       R; a symbol that was not announced gets one before its first message
+    STATUS          H; a closed symbol is a halt whose reason is CLSD
+    ORDER           A, or F where the reference is the letters of a participant
+    CANCEL          X, D; U for one that is LINKED to the ORDER after it
+    EXECUTION       E at the order's own price, otherwise C
+    TRADE           P, or Q for an auction
+    CORRECTION      B, and P with the right price and quantity under the same number
+    TRADE_CANCEL    B
+
+ITCH has no quotes, and a replaced order gets a new number there: QUOTE and REPLACE have no message. What is not
+written is counted in the log, by reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.feeds.itch_decoder import CLOSED_REASON
+from isocast.feeds.itch_floors import floor_messages, salt_of
+from isocast.feeds.itch_layout import CROSS_TYPES, LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
+from isocast.feeds.itch_locates import Locates
+from isocast.feeds.itch_orders import OrderTable
+from isocast.feeds.outcomes import FeedLog
+from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["ItchWriter"]
+
+_U32 = (1 << 32) - 1
+_CLOCK_BITS = 48
+_NONE = 0
+_BREAKER = ord("W") << 8
+_INTRADAY = ord("I")
+_FRAMED = {name: framed(name) for name in LENGTHS}
+_LENGTH = np.zeros(256, np.int64)
+for _name, _size in LENGTHS.items():
+    _LENGTH[ord(_name)] = PREFIX_BYTES + _size
+_STATE_OF = np.zeros(256, np.uint8)
+for _status, _letter in {
+    MarketStatus.CLOSED: "H",
+    MarketStatus.HALTED: "H",
+    MarketStatus.PAUSED: "P",
+    MarketStatus.QUOTING: "Q",
+    MarketStatus.TRADING: "T",
+}.items():
+    _STATE_OF[_status] = ord(_letter)
+_DIRECTORY_TEXT = {
+    "category": b" ",
+    "financial": b" ",
+    "lots_only": b"N",
+    "issue": b"C",
+    "subtype": b"Z ",
+    "authenticity": b"P",
+    "short_sale": b" ",
+    "ipo": b" ",
+    "tier": b" ",
+    "etp": b" ",
+    "inverse": b"N",
+}
+"""What an event does not say of a symbol: a common share in live use, and nothing else is claimed."""
+
+_ONE_TO_ONE = {
+    EventKind.DIRECTORY: "R",
+    EventKind.STATUS: "H",
+    EventKind.TRADE_CANCEL: "B",
+    EventKind.CORRECTION: "B",
+}
+
+
+class ItchWriter:
+    """Writes one feed. Floors may be several: each pair of floor and symbol is a stock with a number of its own."""
+
+    def __init__(self, midnight: int, log: FeedLog, *, name_floors: bool = False) -> None:
+        """`midnight` is where the clock of the feed starts, in nanoseconds since 1970.
+
+        With `name_floors` the feed says of which floor each number is (`itch_floors`); without, nobody can know.
+        """
+        self.log = log
+        self.locates = Locates()
+        self._midnight = midnight
+        self._orders = OrderTable()
+        self._name_floors = name_floors
+        self._introduced: set[bytes] = set()
+
+    def write(self, events: EventArray) -> bytes:
+        """The messages of these events, each with its length before it, as files and packets have them."""
+        events = self._sound(events)
+        if not len(events):
+            return b""
+        numbers, fresh = self.locates.of(events, floors=self._name_floors)
+        floors = self._floors(events, numbers, fresh) if self._name_floors else b""
+        events, numbers = self._announce(events, numbers, fresh)
+        types = self._types(events)
+        return floors + self._scatter(events, numbers, types)
+
+    def _floors(self, events: EventArray, numbers: Indices, fresh: Indices) -> bytes:
+        """Which floors the new numbers are of, and first of all what floors there are."""
+        pairs = list(zip(events["floor"][fresh].tolist(), events["symbol"][fresh].tolist(), strict=True))
+        clock = int(events["time"][0]) - self._midnight
+        introduced = []
+        for floor in dict.fromkeys(floor for floor, _ in pairs):
+            if floor not in self._introduced:
+                self._introduced.add(floor)
+                if (floor, b"") not in pairs:
+                    introduced.append((floor, b""))
+        places = [self.locates.whole_floor(floor) for floor, _ in introduced]
+        chosen = np.concatenate([np.array(places, np.int64), numbers[fresh]])
+        self.log.took("L", len(chosen))
+        return floor_messages(introduced + pairs, chosen, clock)
+
+    # ---- what can be written
+
+    def _sound(self, events: EventArray) -> EventArray:
+        """Events whose values have room in a message."""
+        clock = events["time"] - np.uint64(self._midnight)  # Wraps below midnight, and is far too large then.
+        late = clock >= np.uint64(1 << _CLOCK_BITS)
+        dear = (events["price"] < 0) | (events["price"] > _U32)
+        self.log.skip("the time is not of this day", int(np.count_nonzero(late)))
+        self.log.skip("the price does not fit 32 bits", int(np.count_nonzero(dear & ~late)))
+        bad = late | dear
+        return events[~bad] if bad.any() else events
+
+    def _announce(self, events: EventArray, numbers: Indices, fresh: Indices) -> tuple[EventArray, Indices]:
+        """A DIRECTORY event before the first event of each symbol that is new, unless that is one itself."""
+        fresh = fresh[(events["kind"][fresh] != EventKind.DIRECTORY) & (events["symbol"][fresh] != b"")]
+        if not len(fresh):
+            return events, numbers
+        news = np.zeros(len(fresh), EVENT_DTYPE)
+        for field in ("floor", "symbol", "time"):
+            news[field] = events[field][fresh]
+        news["kind"] = EventKind.DIRECTORY
+        return np.insert(events, fresh, news), np.insert(numbers, fresh, numbers[fresh])
+
+    def _types(self, events: EventArray) -> npt.NDArray[np.uint8]:
+        """The message of each event by its letter; 0 for none."""
+        kind, symbol, reference = events["kind"], events["symbol"], events["reference"]
+        types = np.zeros(len(events), np.uint8)
+        for name, letter in _ONE_TO_ONE.items():
+            types[kind == name] = ord(letter)
+        _mark_types(types, kind, reference)
+        auction = (events["flags"] & int(EventFlag.AUCTION)) > 0
+        types[kind == EventKind.TRADE] = ord("P")
+        types[(kind == EventKind.TRADE) & auction] = ord("Q")
+        order = kind == EventKind.ORDER
+        types[order] = np.where(_letters(reference[order]), ord("F"), ord("A"))
+        cancel = kind == EventKind.CANCEL
+        types[cancel] = np.where(events["quantity"][cancel] > 0, ord("X"), ord("D"))
+        self._pair(events, types)
+        self._skip(types, kind == EventKind.QUOTE, "ITCH has no quotes")
+        self._skip(types, kind == EventKind.REPLACE, "ITCH gives a replaced order a new number")
+        self._skip(types, (kind == EventKind.MARK) & (types == _NONE), "a mark that ITCH has no message for")
+        self._skip(types, order & (events["side"] == Side.NONE), "an order without a side")
+        nameless = (symbol == b"") & (kind != EventKind.MARK)
+        self._skip(types, nameless, "an event of the whole floor")
+        self._orders_of(events, types)
+        return types
+
+    def _pair(self, events: EventArray, types: npt.NDArray[np.uint8]) -> None:
+        """A LINKED CANCEL and the ORDER after it are one U."""
+        linked = (events["flags"][:-1] & int(EventFlag.LINKED)) > 0
+        same = events["symbol"][:-1] == events["symbol"][1:]
+        one = linked & same & (types[:-1] == ord("D")) & (events["kind"][1:] == EventKind.ORDER)
+        at = np.flatnonzero(one)
+        types[at] = ord("U")
+        types[at + 1] = _NONE
+
+    def _skip(self, types: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_], reason: str) -> None:
+        self.log.skip(reason, int(np.count_nonzero(which)))
+        types[which] = _NONE
+
+    def _orders_of(self, events: EventArray, types: npt.NDArray[np.uint8]) -> None:
+        """Which executions are at the order's own price; and what stands afterwards."""
+        replaced = np.flatnonzero(types == ord("U"))
+        entered = np.concatenate([np.flatnonzero((types == ord("A")) | (types == ord("F"))), replaced + 1])
+        new = events[entered]
+        keys = events["id"] ^ salt_of(events["floor"])
+        self._orders.enter(keys[entered], new["price"], new["side"], new["reference"], new["quantity"])
+        executed = np.flatnonzero(events["kind"] == EventKind.EXECUTION)
+        executed = executed[events["symbol"][executed] != b""]
+        slots = self._orders.find(keys[executed])
+        plain = (slots >= 0) & (self._orders.price[slots] == events["price"][executed])
+        plain &= (events["flags"][executed] & int(EventFlag.UNPRINTED)) == 0
+        types[executed] = np.where(plain, ord("E"), ord("C"))
+        shrunk = np.concatenate([executed, np.flatnonzero(types == ord("X"))])
+        gone = np.concatenate([np.flatnonzero(types == ord("D")), replaced])
+        shrunk_slots, gone_slots = self._orders.find(keys[shrunk]), self._orders.find(keys[gone])
+        self._orders.drop(gone_slots[gone_slots >= 0])
+        known = shrunk_slots >= 0
+        self._orders.shrink(shrunk_slots[known], events["quantity"][shrunk[known]])
+
+    # ---- bytes
+
+    def _scatter(self, events: EventArray, numbers: Indices, types: npt.NDArray[np.uint8]) -> bytes:
+        """Every message at its place; a correction is followed by its trade."""
+        sizes = _LENGTH[types]
+        corrected = events["kind"] == EventKind.CORRECTION
+        sizes[corrected & (types != _NONE)] += _LENGTH[ord("P")]
+        after = np.cumsum(sizes)
+        places = after - sizes
+        raw = np.zeros(int(after[-1]), np.uint8)
+        for code in np.unique(types[types != _NONE]).tolist():
+            name = chr(code)
+            chosen = np.flatnonzero(types == code)
+            self._put(raw, places[chosen], name, self._records(name, events, numbers, chosen))
+        again = np.flatnonzero(corrected & (types != _NONE))
+        if len(again):
+            self._put(raw, places[again] + _LENGTH[ord("B")], "P", self._records("P", events, numbers, again))
+        return raw.tobytes()
+
+    def _put(self, raw: npt.NDArray[np.uint8], places: Indices, name: str, records: npt.NDArray[Any]) -> None:
+        size = records.dtype.itemsize
+        overlapping = np.ndarray((len(raw) - size + 1,), f"V{size}", raw, strides=(1,))
+        overlapping[places] = records.view(f"V{size}")
+        self.log.took(name, len(records))
+
+    def _records(self, name: str, events: EventArray, numbers: Indices, chosen: Indices) -> npt.NDArray[Any]:
+        rows = events[chosen]
+        records = np.zeros(len(rows), _FRAMED[name])
+        fields = records.dtype.names or ()
+        clock = rows["time"] - np.uint64(self._midnight)
+        records["length"] = LENGTHS[name]
+        records["type"] = name.encode("ascii")
+        records["locate"] = numbers[chosen]
+        records["clock_high"] = clock >> np.uint64(32)
+        records["clock_low"] = clock & np.uint64(_U32)
+        if "stock" in fields:
+            records["stock"] = np.char.ljust(rows["symbol"], 8, b" ")
+        if "price" in fields:
+            records["price"] = rows["price"]
+        if "shares" in fields:
+            records["shares"] = rows["quantity"]
+        if "match" in fields:
+            records["match"] = rows["reference"] if name in ("E", "C") else rows["id"]
+        if "order" in fields and name != "P":
+            records["order"] = rows["id"]
+        if "side" in fields:
+            records["side"] = np.where(rows["side"] == Side.SELL, ord("S"), ord("B")) if name != "P" else ord("B")
+        self._own_fields(name, records, rows, events, chosen)
+        return records
+
+    @staticmethod
+    def _own_fields(
+        name: str, records: npt.NDArray[Any], rows: EventArray, events: EventArray, chosen: Indices
+    ) -> None:
+        """What only one type has."""
+        match name:
+            case "S":
+                records["event"] = rows["reference"]
+            case "W":
+                records["level"] = rows["reference"] & 0xFF
+            case "R":
+                for field, text in _DIRECTORY_TEXT.items():
+                    records[field] = text
+                records["round_lot"] = rows["quantity"]
+            case "H":
+                records["state"] = _STATE_OF[np.minimum(rows["reference"], 0xFF)]
+                records["reserved"] = b" "
+                records["reason"] = np.where(rows["reference"] == int(MarketStatus.CLOSED), CLOSED_REASON, b"    ")
+            case "F":
+                records["owner"] = rows["reference"]
+            case "C":
+                records["printable"] = np.where(rows["flags"] & int(EventFlag.UNPRINTED), ord("N"), ord("Y"))
+            case "U":
+                new = events[chosen + 1]
+                records["new_order"] = new["id"]
+                records["shares"] = new["quantity"]
+                records["price"] = new["price"]
+            case "Q":
+                known = np.isin(rows["reference"], np.frombuffer(CROSS_TYPES, np.uint8))
+                records["cross"] = np.where(known, rows["reference"], _INTRADAY)
+            case _:
+                pass
+
+
+def _mark_types(types: npt.NDArray[np.uint8], kind: npt.NDArray[Any], reference: npt.NDArray[Any]) -> None:
+    mark = kind == EventKind.MARK
+    types[mark & np.isin(reference, np.frombuffer(SYSTEM_EVENTS, np.uint8))] = ord("S")
+    types[mark & ((reference & 0xFFFFFF00) == _BREAKER) & (reference & 0xFF > 0)] = ord("W")
+
+
+def _letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether a reference is four printable characters."""
+    table = references.astype(">u4").view(np.uint8).reshape(-1, 4)
+    printable: npt.NDArray[np.bool_] = np.logical_and.reduce((table >= 0x20) & (table < 0x7F), axis=1)  # noqa: PLR2004
+    return printable

@@ -1,0 +1,230 @@
+"""Which column of a table is what of an event: a mapping, built in by name or read from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from isocast.feeds.days import NEW_YORK, check_zone
+from isocast.feeds.venues import US_TAPE
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.market import EventKind, Mic
+from isocast.terms.suggestion import suggestion
+
+__all__ = ["BUILT_IN", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
+
+
+class TimeForm(StrEnum):
+    """How a table writes times."""
+
+    MIDNIGHT_NS = "midnight-ns"
+    MIDNIGHT_US = "midnight-us"
+    MIDNIGHT_MS = "midnight-ms"
+    MIDNIGHT_S = "midnight-s"
+    EPOCH_NS = "epoch-ns"
+    EPOCH_US = "epoch-us"
+    EPOCH_MS = "epoch-ms"
+    EPOCH_S = "epoch-s"
+    CLOCK = "clock"
+    """093000.123456789 or 09:30:00.123456789; the point may be missing in the first."""
+    ISO = "iso"
+    """2019-01-30T09:30:00.123456789, in the table's zone, or in UTC with a Z at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapping:
+    """Names of columns, and how to read them. An empty name: the table has no such column."""
+
+    kind: str
+    """"trade" or "quote"."""
+    time: str
+    time_form: TimeForm
+    columns: tuple[str, ...] = ()
+    """Of a table without a header, in order; empty for one that has a header."""
+    delimiter: str = ","
+    zone: str = NEW_YORK
+    floor: str = ""
+    """Column of the venue; without one the floor is given from outside."""
+    codes: Mapping[str, str] = field(default_factory=dict)
+    """From the table's venues to market identifier codes; a code stands for itself."""
+    symbol: str = ""
+    price: str = ""
+    quantity: str = ""
+    id: str = ""
+    """Without such a column trades are numbered by their rows, from 1 on."""
+    reference: str = ""
+    reference_base: int = 10
+    kinds: str = ""
+    """Column whose values in `kind_codes` make a row something else than a trade."""
+    kind_codes: Mapping[str, str] = field(default_factory=dict)
+    bid: str = ""
+    bid_quantity: str = ""
+    ask: str = ""
+    ask_quantity: str = ""
+    price_decimals: int = -1
+    """Prices are integers of 10^-n; -1: they are written with their point."""
+    lot: int = 1
+    """Shares for each unit of the quantity columns."""
+    zero_side: str = "withdrawn"
+    """A quote of price 0: the side is "withdrawn", or "absent" from this row and as it was."""
+
+
+BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
+    {
+        "us-tape-trades": TableMapping(
+            kind="trade",
+            columns=("time", "price", "quantity", "venue", "condition", "suspicious"),
+            time="time",
+            time_form=TimeForm.MIDNIGHT_MS,
+            floor="venue",
+            codes=US_TAPE,
+            price="price",
+            quantity="quantity",
+            reference="condition",
+            reference_base=16,
+            price_decimals=4,
+        ),
+        "us-tape-quotes": TableMapping(
+            kind="quote",
+            columns=("time", "bid", "bid_quantity", "ask", "ask_quantity", "venue", "condition", "suspicious"),
+            time="time",
+            time_form=TimeForm.MIDNIGHT_MS,
+            floor="venue",
+            codes=US_TAPE,
+            bid="bid",
+            bid_quantity="bid_quantity",
+            ask="ask",
+            ask_quantity="ask_quantity",
+            price_decimals=4,
+            zero_side="absent",
+        ),
+        "taq-trades": TableMapping(
+            kind="trade",
+            delimiter="|",
+            time="Time",
+            time_form=TimeForm.CLOCK,
+            floor="Exchange",
+            codes=US_TAPE,
+            symbol="Symbol",
+            price="Trade Price",
+            quantity="Trade Volume",
+            id="Sequence Number",
+            kinds="Trade Correction Indicator",
+            kind_codes={"10": "trade_cancel", "11": "trade_cancel", "12": "correction"},
+        ),
+        "taq-quotes": TableMapping(
+            kind="quote",
+            delimiter="|",
+            time="Time",
+            time_form=TimeForm.CLOCK,
+            floor="Exchange",
+            codes=US_TAPE,
+            symbol="Symbol",
+            bid="Bid_Price",
+            bid_quantity="Bid_Size",
+            ask="Offer_Price",
+            ask_quantity="Offer_Size",
+            lot=100,
+        ),
+    }
+)
+"""Tables that many people have: ticks of the US tape as QuantConnect's Lean keeps them, and NYSE's daily TAQ."""
+
+_NAMES = tuple(item.name for item in fields(TableMapping))
+_KINDS = ("trade", "quote")
+_NEEDED = {"trade": ("price", "quantity"), "quote": ("bid", "bid_quantity", "ask", "ask_quantity")}
+_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds") + _NEEDED["quote"]
+_BASES = (10, 16)
+_DECIMALS_MAX = 9
+_LOT_MAX = 1_000_000
+
+
+def read_mapping(text: str, file: str) -> TableMapping:
+    """A mapping from TOML: the names of `TableMapping` are its keys; ConfigurationError names a wrong one."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as reason:
+        raise ConfigurationError(file, "mapping", f"is not TOML: {reason}") from None
+    base = table.pop("like", None)
+    if base is not None and base not in BUILT_IN:
+        raise ConfigurationError(
+            file, "like", f'"{base}" is none of {", ".join(BUILT_IN)}{suggestion(str(base), BUILT_IN)}'
+        )
+    values: dict[str, Any] = {} if base is None else {name: getattr(BUILT_IN[base], name) for name in _NAMES}
+    for key, value in table.items():
+        if key not in _NAMES:
+            raise ConfigurationError(file, key, f"unknown key{suggestion(key, _NAMES)}; there are {', '.join(_NAMES)}")
+        values[key] = _value(key, value, file)
+    for key in ("kind", "time", "time_form"):
+        if key not in values:
+            raise ConfigurationError(file, key, "must be given")
+    mapping = TableMapping(**values)
+    _check(mapping, file)
+    return mapping
+
+
+def _value(key: str, value: object, file: str) -> object:
+    """One value, of the type that its key wants."""
+    wanted: type
+    if key == "columns":
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise ConfigurationError(file, key, "a list of names is wanted")
+        return tuple(value)
+    if key == "time_form":
+        if value not in list(TimeForm):
+            raise ConfigurationError(file, key, f"{value!r} is none of {', '.join(TimeForm)}")
+        return TimeForm(str(value))
+    if key == "codes" and value == "us-tape":
+        return US_TAPE
+    if key in ("codes", "kind_codes"):
+        if not isinstance(value, dict) or not all(isinstance(code, str) for code in value.values()):
+            raise ConfigurationError(file, key, "a table from the file's texts to ours is wanted")
+        return value
+    wanted = int if key in ("reference_base", "price_decimals", "lot") else str
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise ConfigurationError(file, key, f"{'a whole number' if wanted is int else 'text'} is wanted, not {value!r}")
+    return value
+
+
+def _check(mapping: TableMapping, file: str) -> None:
+    """Values that must fit each other."""
+
+    def insist(*, right: bool, key: str, rule: str) -> None:
+        if not right:
+            raise ConfigurationError(file, key, rule)
+
+    insist(right=mapping.kind in _KINDS, key="kind", rule=f'"{mapping.kind}" is neither "trade" nor "quote"')
+    for key in _NEEDED[mapping.kind]:
+        insist(right=bool(getattr(mapping, key)), key=key, rule=f"a table of {mapping.kind}s needs this column")
+    one = len(mapping.delimiter) == 1 and mapping.delimiter.isascii() and mapping.delimiter not in '"\r\n'
+    insist(right=one, key="delimiter", rule=f"{mapping.delimiter!r} is not one character that can separate cells")
+    insist(right=mapping.reference_base in _BASES, key="reference_base", rule="10 or 16 is wanted")
+    insist(right=-1 <= mapping.price_decimals <= _DECIMALS_MAX, key="price_decimals", rule="-1 to 9 is wanted")
+    insist(right=1 <= mapping.lot <= _LOT_MAX, key="lot", rule=f"1 to {_LOT_MAX:,} is wanted")
+    insist(
+        right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='"withdrawn" or "absent" is wanted'
+    )
+    insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")
+    if mapping.columns:
+        for key in column_keys(mapping):
+            name = getattr(mapping, key)
+            insist(right=name in mapping.columns, key=key, rule=f'"{name}" is none of the columns')
+    for text, code in mapping.codes.items():
+        try:
+            Mic(code)
+        except LocalProtocolError as reason:
+            raise ConfigurationError(file, f"codes.{text}", str(reason)) from None
+    for text, kind in mapping.kind_codes.items():
+        insist(
+            right=kind.upper() in EventKind.__members__, key=f"kind_codes.{text}", rule=f'"{kind}" is no kind of event'
+        )
+    check_zone(mapping.zone)
+
+
+def column_keys(mapping: TableMapping) -> list[str]:
+    """The keys of a mapping that name columns which must be there."""
+    return [key for key in _COLUMN_KEYS if getattr(mapping, key)]

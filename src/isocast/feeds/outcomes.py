@@ -1,0 +1,118 @@
+"""What became of a feed's bytes: read, skipped, or faulty; nothing is lost without a count and a first place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypedDict
+
+from isocast.terms.errors import FeedError
+
+__all__ = ["Fault", "FaultRecord", "FeedLog", "Listing"]
+
+
+class Fault(StrEnum):
+    """What can be wrong with a feed. Each has a way on, or ends the feed where it stands."""
+
+    BAD_LENGTH = "bad-length"
+    MISSING_LENGTH = "missing-length"
+    UNKNOWN_TYPE = "unknown-type"
+    GARBAGE = "garbage"
+    TRUNCATED = "truncated"
+    DAMAGED_COMPRESSION = "damaged-compression"
+    BACKWARD_TIME = "backward-time"
+    UNKNOWN_ORDER = "unknown-order"
+    REUSED_ORDER = "reused-order"
+    UNKNOWN_SYMBOL = "unknown-symbol"
+    BAD_VALUE = "bad-value"
+    BAD_ROW = "bad-row"
+    BAD_PACKET = "bad-packet"
+    GAP = "gap"
+    SESSION_CHANGED = "session-changed"
+
+
+ADVICE: dict[Fault, str] = {
+    Fault.BAD_LENGTH: "the file is damaged here; without --strict the message is skipped",
+    Fault.MISSING_LENGTH: "lengths are zero in this file; without --strict the length of the type is taken",
+    Fault.UNKNOWN_TYPE: "is it ITCH 5.0? Without --strict the message is skipped by its length",
+    Fault.GARBAGE: "is it ITCH 5.0? Without --strict reading goes on at the next run of sound messages",
+    Fault.TRUNCATED: "fetch the file again; without --strict everything before this place is read",
+    Fault.DAMAGED_COMPRESSION: "fetch the file again; without --strict everything before this place is read",
+    Fault.BACKWARD_TIME: "without --strict the file's own order is kept",
+    Fault.UNKNOWN_ORDER: "does the file begin in the middle of a day? Without --strict the message is skipped",
+    Fault.REUSED_ORDER: "without --strict the newest order of this number counts",
+    Fault.UNKNOWN_SYMBOL: "does the file begin in the middle of a day? Without --strict the message is skipped",
+    Fault.BAD_VALUE: "without --strict the message is skipped",
+    Fault.BAD_ROW: "does the mapping fit the file? Without --strict the row is skipped",
+    Fault.BAD_PACKET: "choose the feed's port with --port; without --strict the packet is skipped",
+    Fault.GAP: "packets are missing from the capture; without --strict the gap is counted and reading goes on",
+    Fault.SESSION_CHANGED: "without --strict numbers begin anew with the session",
+}
+"""What a reader can do about a fault."""
+
+
+class FaultRecord(TypedDict):
+    """One kind of fault in one feed."""
+
+    count: int
+    first_offset: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A symbol as its floor announced it; `number` is the floor's own for it, 0 if it has none."""
+
+    floor: str
+    symbol: str
+    number: int = 0
+    round_lot: int = 0
+    category: str = ""
+    issue: str = ""
+
+
+@dataclass(slots=True)
+class FeedLog:
+    """Counts of one feed, filled while its blocks are read. A strict one raises FeedError at the first fault."""
+
+    file: str
+    strict: bool = False
+    messages: dict[str, int] = field(default_factory=dict)
+    """Messages or rows by the feed's own names of types."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Sound messages that no event carries, by reason."""
+    faults: dict[Fault, FaultRecord] = field(default_factory=dict)
+    bytes_read: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def took(self, name: str, count: int = 1) -> None:
+        """So many messages of one type were read."""
+        if count:
+            self.messages[name] = self.messages.get(name, 0) + count
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        """So many sound messages have no event."""
+        if count:
+            self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def fault(self, kind: Fault, offset: int, what: str, count: int = 1) -> None:
+        """Something is wrong at a byte of the file; raises FeedError if the reader insists on a sound feed."""
+        if not count:
+            return
+        if self.strict:
+            raise FeedError(self.file, f"{kind}: {what} ({ADVICE[kind]})", offset)
+        record = self.faults.get(kind)
+        if record is None:
+            self.faults[kind] = FaultRecord(count=count, first_offset=offset, first=what)
+        else:
+            record["count"] += count
+
+    @property
+    def total_messages(self) -> int:
+        """Everything that was read, faulty or not."""
+        return sum(self.messages.values())
+
+    @property
+    def total_faults(self) -> int:
+        """How often something was wrong."""
+        return sum(record["count"] for record in self.faults.values())

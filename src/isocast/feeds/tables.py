@@ -1,0 +1,267 @@
+"""Tables of trades and quotes to events, by a mapping: whole columns at a time, whatever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.feeds.cells import Cells, Column, read_cells
+from isocast.feeds.clock_watch import ClockWatch
+from isocast.feeds.days import midnight_ns
+from isocast.feeds.directories import MetSymbols
+from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
+from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.table_times import times_of
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["ColumnSource", "TableDecoder"]
+
+_U32 = (1 << 32) - 1
+_CODE_WIDTH = 12
+_SCALE_DIGITS = 9
+
+
+class ColumnSource(Protocol):
+    """Rows of a table by the names of its columns; `offsets` says where in the file each row is."""
+
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """How many rows."""
+
+    def text(self, name: str, width: int) -> Column:
+        """Text of at most so many characters."""
+
+    def decimal(self, name: str, places: int, *, cut: bool = False) -> Column:
+        """Numbers as integers of 10^-places; with `cut`, finer digits are cut off."""
+
+    def hexadecimal(self, name: str) -> Column:
+        """Numbers written in base 16."""
+
+
+class _NamedCells:
+    """Cells of a table of text by name."""
+
+    def __init__(self, cells: Cells, places: dict[str, int]) -> None:
+        self.offsets = cells.offsets
+        self._cells = cells
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def text(self, name: str, width: int) -> Column:
+        return self._cells.text(self._places[name], width)
+
+    def decimal(self, name: str, places: int, *, cut: bool = False) -> Column:
+        return self._cells.decimal(self._places[name], places, cut=cut)
+
+    def hexadecimal(self, name: str) -> Column:
+        return self._cells.hexadecimal(self._places[name])
+
+
+class TableDecoder:
+    """Reads one table. Rows are numbered from 1 on, and a row that is no event is a named fault."""
+
+    def __init__(
+        self,
+        mapping: TableMapping,
+        log: FeedLog,
+        *,
+        day: date | None = None,
+        symbol: Symbol | None = None,
+        floor: Mic | None = None,
+    ) -> None:
+        """`symbol` and `floor` stand for columns that the table lacks; `day` for times since midnight."""
+        self.log = log
+        self._mapping = mapping
+        self._symbol = symbol
+        self._floor = floor
+        self._rows = 0
+        self._clock = ClockWatch(log)
+        self._met = MetSymbols()
+        needs_day = mapping.time_form is TimeForm.CLOCK or mapping.time_form.startswith("midnight")
+        if needs_day and day is None:
+            raise ConfigurationError(log.file, "day", "its name does not say of which day it is; give --day 2019-01-30")
+        if not mapping.symbol and symbol is None:
+            raise ConfigurationError(log.file, "symbol", "it has no column of symbols; give --symbol")
+        if not mapping.floor and floor is None:
+            raise ConfigurationError(log.file, "floor", "it has no column of venues; give --as")
+        self._midnight = midnight_ns(day, mapping.zone) if day is not None else 0
+
+    @property
+    def directory(self) -> list[Listing]:
+        """Every floor and symbol that was met, in the order of meeting."""
+        return self._met.directory
+
+    def blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
+        """The events of a table of text, a block for each chunk."""
+        names: Sequence[str] = self._mapping.columns
+        offset = 0
+        if not names:
+            chunks, names, offset = self._header(chunks)
+        places = {name: place for place, name in enumerate(names)}
+        delimiter = self._mapping.delimiter.encode("ascii")
+        for cells in read_cells(chunks, self.log, len(names), delimiter, offset):
+            events = self.decode(_NamedCells(cells, places))
+            if len(events):
+                yield events
+
+    def _header(self, chunks: Iterable[bytes]) -> tuple[Iterable[bytes], list[str], int]:
+        """The names in the first line, and everything behind it."""
+        source = iter(chunks)
+        start = b""
+        while b"\n" not in start:
+            more = next(source, b"")
+            if not more:
+                break
+            start += more
+        line, _, rest = start.partition(b"\n")
+        text = line.decode("utf-8-sig", "replace").strip("\r")
+        names = [name.strip().strip('"') for name in text.split(self._mapping.delimiter)]
+        self.check_columns(names)
+        self.log.bytes_read += len(line) + 1
+        return chain([rest], source), names, len(line) + 1
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """FeedError if a column that the mapping wants is not there."""
+        for key in column_keys(self._mapping):
+            name = getattr(self._mapping, key)
+            if name not in names:
+                rule = f'there is no column "{name}" for {key}; the table has {", ".join(names[:20])}'
+                raise FeedError(self.log.file, rule, 0)
+
+    # ---- rows to events
+
+    def decode(self, rows: ColumnSource) -> EventArray:
+        """The events of these rows."""
+        if not len(rows):
+            return np.empty(0, EVENT_DTYPE)
+        mapping = self._mapping
+        base = np.zeros(len(rows), EVENT_DTYPE)
+        good = np.ones(len(rows), np.bool_)
+        number = np.arange(self._rows + 1, self._rows + len(rows) + 1, dtype=np.uint64)
+        self._rows += len(rows)
+        self._put(base, "time", times_of(rows, mapping, self._midnight), good, rows, mapping.time)
+        self._floors(base, good, rows)
+        self._symbols(base, good, rows)
+        if mapping.reference:
+            hexadecimal = mapping.reference_base == 16  # noqa: PLR2004
+            column = rows.hexadecimal(mapping.reference) if hexadecimal else rows.decimal(mapping.reference, 0)
+            self._put(base, "reference", _within(column, _U32), good, rows, mapping.reference)
+        base["id"] = number
+        if mapping.id:
+            self._put(base, "id", _within(rows.decimal(mapping.id, 0), (1 << 63) - 1), good, rows, mapping.id)
+        fill = self._trades if mapping.kind == "trade" else self._quotes
+        events = fill(base, good, rows)
+        self._met.meet(events)
+        return events
+
+    def _put(
+        self,
+        base: EventArray,
+        field: str,
+        column: Column,
+        good: npt.NDArray[np.bool_],
+        rows: ColumnSource,
+        name: str,
+    ) -> None:
+        """A column into its field; rows where it is bad are named, once each."""
+        bad = np.flatnonzero(good & ~column.good)
+        if len(bad):
+            what = f"{name}: not what the mapping says it is"
+            self.log.fault(Fault.BAD_ROW, int(rows.offsets[bad[0]]), what, len(bad))
+            good &= column.good
+        base[field] = np.where(column.good, column.values, np.zeros(1, column.values.dtype))
+
+    def _floors(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> None:
+        mapping = self._mapping
+        if not mapping.floor:
+            base["floor"] = (self._floor or Mic("XXXX")).fixed
+            return
+        column = rows.text(mapping.floor, _CODE_WIDTH)
+        texts, which = np.unique(column.values, return_inverse=True)
+        codes = [mapping.codes.get(text.decode("ascii", "replace"), "") for text in texts.tolist()]
+        for place, (text, code) in enumerate(zip(texts.tolist(), codes, strict=True)):
+            if not code and len(text) == MIC_BYTES and text.isalnum() and text.isascii() and text.upper() == text:
+                codes[place] = text.decode("ascii")
+        found = np.array(codes, f"S{MIC_BYTES}")[which]
+        self._put(base, "floor", Column(found, column.good & (found != b"")), good, rows, mapping.floor)
+
+    def _symbols(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> None:
+        mapping = self._mapping
+        if not mapping.symbol:
+            base["symbol"] = "" if self._symbol is None else self._symbol
+            return
+        column = rows.text(mapping.symbol, SYMBOL_BYTES)
+        names = column.values
+        blanks = np.char.find(names, b" ") >= 0
+        if blanks.any():  # Root and suffix: "BRK A" is one symbol.
+            names = np.where(blanks, np.char.replace(names, b" ", b"."), names).astype(f"S{SYMBOL_BYTES}")
+        self._put(base, "symbol", Column(names, column.good & (names != b"")), good, rows, mapping.symbol)
+
+    def _price(self, rows: ColumnSource, name: str) -> Column:
+        decimals = self._mapping.price_decimals
+        if decimals < 0 or decimals == PRICE_DECIMALS:
+            return rows.decimal(name, PRICE_DECIMALS if decimals < 0 else 0)
+        if decimals < PRICE_DECIMALS:
+            column = rows.decimal(name, 0)
+            return Column(column.values * 10 ** (PRICE_DECIMALS - decimals), column.good)
+        column = rows.decimal(name, 0)
+        finer = 10 ** (decimals - PRICE_DECIMALS)
+        return Column(column.values // finer, column.good & (column.values % finer == 0))
+
+    def _quantity(self, rows: ColumnSource, name: str) -> Column:
+        column = rows.decimal(name, 0)
+        return _within(Column(column.values * self._mapping.lot, column.good), _U32)
+
+    def _trades(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
+        mapping = self._mapping
+        self._put(base, "price", self._price(rows, mapping.price), good, rows, mapping.price)
+        self._put(base, "quantity", self._quantity(rows, mapping.quantity), good, rows, mapping.quantity)
+        base["kind"] = EventKind.TRADE
+        if mapping.kinds:
+            texts = rows.text(mapping.kinds, _CODE_WIDTH).values
+            for text, kind in mapping.kind_codes.items():
+                base["kind"][texts == text.encode("ascii", "replace")] = EventKind[kind.upper()]
+        kept = base[good]
+        for kind in np.unique(kept["kind"]).tolist():
+            self.log.took(EventKind(kind).name.lower(), int(np.count_nonzero(kept["kind"] == kind)))
+        self._clock.see(kept["time"], rows.offsets[good])
+        return kept
+
+    def _quotes(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
+        """Two events for each row, the first LINKED; one where a side is absent."""
+        mapping = self._mapping
+        base["kind"] = EventKind.QUOTE
+        both = np.repeat(base, 2)
+        for place, side, price, quantity in (
+            (0, Side.BUY, mapping.bid, mapping.bid_quantity),
+            (1, Side.SELL, mapping.ask, mapping.ask_quantity),
+        ):
+            self._put(both[place::2], "price", self._price(rows, price), good, rows, price)
+            self._put(both[place::2], "quantity", self._quantity(rows, quantity), good, rows, quantity)
+            both["side"][place::2] = side
+        kept = np.repeat(good, 2)
+        self.log.took("quote", int(np.count_nonzero(good)))
+        if mapping.zero_side == "absent":
+            kept &= both["price"] != 0
+            self.log.skip(
+                "quotes without a price on either side", int(np.count_nonzero(good & ~(kept[::2] | kept[1::2])))
+            )
+        both["flags"][::2] = np.where(kept[1::2], int(EventFlag.LINKED), 0)
+        self._clock.see(base["time"][good], rows.offsets[good])
+        return both[kept]
+
+
+def _within(column: Column, most: int) -> Column:
+    values: npt.NDArray[Any] = column.values
+    good = column.good & (values >= 0) & (values <= most)
+    return Column(np.where(good, values, 0), good)

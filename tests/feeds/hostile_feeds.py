@@ -1,0 +1,142 @@
+"""Hostile bytes for every reader of feeds: shared by the fuzz target and by the tests that run without one.
+
+Whatever the bytes, a reader gives events that our own checks accept, counts the rest, and raises FeedError only where
+the bytes are not the format at all; a strict one raises it at the first fault and nothing else.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
+
+from tests.feeds import itch_samples as itch
+from tests.feeds.itch_samples import MIDNIGHT, frame
+
+from isocast.feeds.captures import read_capture, write_capture
+from isocast.feeds.compressed import gunzip
+from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.lobster import LobsterDecoder
+from isocast.feeds.mappings import BUILT_IN, read_mapping
+from isocast.feeds.mold import packetise
+from isocast.feeds.mold_reader import MoldReader
+from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.tables import TableDecoder
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.market import Mic, Symbol
+from isocast.wire.event_checks import are_events
+from isocast.wire.events import EventArray
+
+__all__ = ["WAYS_IN", "examine", "seeds"]
+
+_FLOOR = Mic("XNAS")
+_DAY = date(2019, 1, 30)
+_SIZES = (64, 1_000, 1 << 20)
+
+Way = Callable[[bytes, FeedLog], Iterable[EventArray]]
+
+
+def examine(data: bytes) -> bool:
+    """Read the bytes by the way that the first one chooses; True when nothing was wrong with them."""
+    way = WAYS_IN[data[0] % len(WAYS_IN)] if data else _itch
+    size = _SIZES[data[0] // len(WAYS_IN) % len(_SIZES)] if data else 64
+    body = data[1:]
+    log = FeedLog("hostile")
+    try:
+        for events in way(body, log, size):
+            assert are_events(events.tobytes())
+        assert all(record["count"] > 0 and record["first_offset"] >= 0 for record in log.faults.values())
+    except (FeedError, ConfigurationError):
+        return False
+    strict = FeedLog("hostile", strict=True)
+    try:
+        for events in way(body, strict, size):
+            assert are_events(events.tobytes())
+    except FeedError:
+        assert log.faults, "a strict reader stops only where another counts"
+    else:
+        assert not log.faults
+    return not log.faults
+
+
+def _cut(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def _itch(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(_cut(data, size))
+
+
+def _compressed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(gunzip(_cut(data, size), log, at_most=1 << 16))
+
+
+def _capture(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    reader = MoldReader(ItchDecoder(_FLOOR, MIDNIGHT, log), waiting_max=4)
+    for datagram in read_capture(_cut(data, size), log):
+        reader.receive(datagram.payload, datagram.offset)
+        yield reader.take()
+    yield reader.end()
+
+
+def _packets(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    """Packets with their lengths before them."""
+    reader = MoldReader(ItchDecoder(_FLOOR, MIDNIGHT, log), waiting_max=max(size % 7, 1))
+    at = 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 2])
+        reader.receive(data[at + 2 : at + 2 + length], at)
+        at += 2 + length
+    yield reader.end()
+
+
+def _ticks(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return TableDecoder(BUILT_IN["us-tape-trades"], log, day=_DAY, symbol=Symbol("A")).blocks(_cut(data, size))
+
+
+def _quotes(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return TableDecoder(BUILT_IN["us-tape-quotes"], log, day=_DAY, symbol=Symbol("A")).blocks(_cut(data, size))
+
+
+def _taq(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return TableDecoder(BUILT_IN["taq-trades"], log, day=_DAY).blocks(_cut(data, size))
+
+
+def _lobster(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return LobsterDecoder(_FLOOR, Symbol("A"), "2019-01-30", log).blocks(_cut(data, size))
+
+
+def _mapped(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    """A mapping from the first half, and a table for it."""
+    text, _, table = data.partition(b"\0")
+    mapping = read_mapping(text.decode("utf-8", "replace"), "hostile.toml")
+    decoder = TableDecoder(mapping, log, day=_DAY, symbol=Symbol("A"), floor=_FLOOR)
+    return decoder.blocks(_cut(table, size))
+
+
+WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped)
+
+_ISO_TABLE = b"""kind = "trade"
+time = "t"
+time_form = "iso"
+columns = ["t", "p", "q"]
+price = "p"
+quantity = "q"
+\x002019-01-30T09:30:00.5,1.25,100
+"2019-01-30 14:30:01Z","2",5
+"""
+
+
+def seeds() -> list[bytes]:
+    """Sound bytes for each way in."""
+    day = frame(*itch.day())
+    packets = list(packetise("ISO", 1, day, room=200))
+    capture = b"".join(write_capture([(MIDNIGHT + place, each) for place, each in enumerate(packets)], "239.1.2.3", 9))
+    lengthened = b"".join(len(packet).to_bytes(2) + packet for packet in packets)
+    ticks = b"14400688,491800,300,P,2000,0\n14581540,488700,2000,Q,20002020,0\n"
+    quotes = b"14400054,0,0,1836300,100,Q,1,0\n14400241,1800100,300,5,1,P,1,0\n"
+    taq = b"Time|Exchange|Symbol|Trade Volume|Trade Price|Trade Correction Indicator|Sequence Number\n"
+    taq += b"093000123456789|N|IBM|100|181.25|00|7\n093001|T|BRK A|5|130000.1|12|8\n"
+    lobster = b"34200.004241176,1,16113575,18,5853300,1\n34200.2,4,16113575,10,5853300,1\n34201,7,0,0,-1,-1\n"
+    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
+    return [bytes([place]) + body for place, body in enumerate(bodies)]

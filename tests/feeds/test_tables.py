@@ -1,0 +1,211 @@
+"""Tables of trades and quotes by a mapping."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isocast.feeds.days import day_in_name, midnight_ns
+from isocast.feeds.mappings import BUILT_IN, TableMapping, TimeForm, read_mapping
+from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.tables import TableDecoder
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+DAY = date(2013, 10, 7)
+MIDNIGHT = midnight_ns(DAY, "America/New_York")
+MS = 1_000_000
+
+
+def decode(mapping: TableMapping, text: str, *, strict: bool = False, **given: Any) -> tuple[EventArray, FeedLog]:  # noqa: ANN401
+    log = FeedLog("t.csv", strict=strict)
+    decoder = TableDecoder(mapping, log, **{"day": DAY, **given})
+    events = np.concatenate([np.empty(0, EVENT_DTYPE), *decoder.blocks([text.encode()])])
+    return events, log
+
+
+def test_midnight_in_new_york_knows_summer_and_winter() -> None:
+    assert MIDNIGHT == 1_381_118_400_000_000_000
+    assert midnight_ns(date(2019, 1, 30), "America/New_York") == 1_548_824_400_000_000_000
+
+
+@pytest.mark.parametrize(
+    "name, day",
+    [
+        ("01302019.NASDAQ_ITCH50.gz", date(2019, 1, 30)),
+        ("S013019-v50.txt.gz", date(2019, 1, 30)),
+        ("ex20101224.TEST_ITCH_50", date(2010, 12, 24)),
+        ("20131007_aig_Trade_Tick.csv", DAY),
+        ("AAPL_2012-06-21_34200000_57600000_message_1.csv", date(2012, 6, 21)),
+        ("EQY_US_ALL_TRADE_20180730", date(2018, 7, 30)),
+        ("sample.itch", None),
+        ("99999999.itch", None),
+    ],
+)
+def test_the_day_in_a_name(name: str, day: date | None) -> None:
+    assert day_in_name(name) == day
+
+
+def test_us_tape_trades() -> None:
+    text = "14400688,491800,300,P,2000,0\n14581540,488700,2000,Q,20002020,0\n"
+    events, log = decode(BUILT_IN["us-tape-trades"], text, symbol=Symbol("AIG"), strict=True)
+    assert events.tolist() == [
+        (1, 0, 0, b"ARCX", b"AIG", 491_800, 300, 0x2000, MIDNIGHT + 14_400_688 * MS, 1),
+        (1, 0, 0, b"XNAS", b"AIG", 488_700, 2000, 0x20002020, MIDNIGHT + 14_581_540 * MS, 2),
+    ]
+    assert log.messages == {"trade": 2}
+
+
+def test_us_tape_quotes_tell_the_sides_that_changed() -> None:
+    text = "1000,0,0,1836300,100,Q,1,0\n1001,1800100,300,0,0,P,1,0\n1002,10,1,20,2,P,1,0\n1003,0,0,0,0,P,1,0\n"
+    events, log = decode(BUILT_IN["us-tape-quotes"], text, symbol=Symbol("IBM"), strict=True)
+    assert events[["side", "flags", "price", "quantity"]].tolist() == [
+        (Side.SELL, 0, 1_836_300, 100),
+        (Side.BUY, 0, 1_800_100, 300),
+        (Side.BUY, EventFlag.LINKED, 10, 1),
+        (Side.SELL, 0, 20, 2),
+    ]
+    assert log.skipped == {"quotes without a price on either side": 1}
+
+
+TAQ = """Time|Exchange|Symbol|Sale Condition|Trade Volume|Trade Price|Trade Correction Indicator|Sequence Number
+093000123456789|N|IBM|@  O|100|181.25|00|7
+093000.5|T|BRK A|@   |5|130000.1|00|8
+09:31:00|K|IBM||10|181.5|12|7
+093101|Q|IBM||0|0|10|7
+"""
+
+
+def test_taq_trades_with_corrections_and_cancels() -> None:
+    text = TAQ.replace("09:31:00", "093100")
+    events, log = decode(BUILT_IN["taq-trades"], text, strict=True)
+    assert events[["kind", "floor", "symbol", "price", "quantity", "id"]].tolist() == [
+        (EventKind.TRADE, b"XNYS", b"IBM", 1_812_500, 100, 7),
+        (EventKind.TRADE, b"XNAS", b"BRK.A", 1_300_001_000, 5, 8),
+        (EventKind.CORRECTION, b"EDGX", b"IBM", 1_815_000, 10, 7),
+        (EventKind.TRADE_CANCEL, b"XNAS", b"IBM", 0, 0, 7),
+    ]
+    nine_thirty = MIDNIGHT + 34_200 * 10**9
+    assert (events["time"] - np.uint64(nine_thirty)).tolist() == [123_456_789, 500_000_000, 60 * 10**9, 61 * 10**9]
+    assert log.messages == {"trade": 2, "correction": 1, "trade_cancel": 1}
+
+
+def test_taq_quotes_withdraw_a_side_and_count_in_lots() -> None:
+    text = "Time|Exchange|Symbol|Bid_Price|Bid_Size|Offer_Price|Offer_Size\n093000|N|IBM|181.2|3|0|0\n"
+    events, _ = decode(BUILT_IN["taq-quotes"], text, strict=True)
+    assert events[["side", "flags", "price", "quantity"]].tolist() == [
+        (Side.BUY, EventFlag.LINKED, 1_812_000, 300),
+        (Side.SELL, 0, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "form, text, time",
+    [
+        ("midnight-s", "34200.5", MIDNIGHT + 34_200_500_000_000),
+        ("midnight-us", "34200000001", MIDNIGHT + 34_200_000_001_000),
+        ("epoch-ms", "1381152600123", 1_381_152_600_123_000_000),
+        ("epoch-ns", "1381152600123456789", 1_381_152_600_123_456_789),
+        ("clock", "09:30:00.000001", MIDNIGHT + 34_200_000_001_000),
+        ("iso", "2013-10-07T09:30:00.123456789", MIDNIGHT + 34_200_123_456_789),
+        ("iso", "2013-10-07 13:30:00Z", MIDNIGHT + 34_200 * 10**9),
+    ],
+)
+def test_times_as_tables_write_them(form: str, text: str, time: int) -> None:
+    mapping = TableMapping("trade", "t", TimeForm(form), ("t", "p", "q"), price="p", quantity="q")
+    events, _ = decode(mapping, f"{text},1,1\n", symbol=Symbol("A"), floor=Mic("XNYS"), strict=True)
+    assert events["time"].tolist() == [time]
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["x,1,1", "1,x,1", "1,1,x", "1,1,-1", "1,1,4294967296", "-1,1,1", "1,1.23456,1", "999999999999999,1,1", "1,,1"],
+)
+def test_a_bad_row_is_named_and_the_others_are_read(row: str) -> None:
+    mapping = TableMapping("trade", "t", TimeForm.MIDNIGHT_MS, ("t", "p", "q"), price="p", quantity="q")
+    events, log = decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"))
+    assert events["id"].tolist() == [1, 3]
+    assert log.faults[Fault.BAD_ROW]["first_offset"] == 6
+    with pytest.raises(FeedError, match=r"t\.csv: byte 6: bad-row"):
+        decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"), strict=True)
+
+
+def test_a_venue_that_nobody_knows_is_a_bad_row() -> None:
+    events, log = decode(BUILT_IN["us-tape-trades"], "1,1,1,?,0,0\n2,2,2,XLON,0,0\n", symbol=Symbol("A"))
+    assert events["floor"].tolist() == [b"XLON"], "a market identifier code stands for itself"
+    assert log.faults[Fault.BAD_ROW]["first"] == "venue: not what the mapping says it is"
+
+
+def test_time_that_steps_back_is_counted() -> None:
+    events, log = decode(BUILT_IN["us-tape-trades"], "2,1,1,Q,0,0\n1,1,1,Q,0,0\n", symbol=Symbol("A"))
+    assert len(events) == 2
+    assert log.faults[Fault.BACKWARD_TIME]["first"] == "time steps back by 1,000,000 ns"
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(FeedError, match='there is no column "Exchange" for floor; the table has Time, Symbol'):
+        decode(BUILT_IN["taq-trades"], "Time|Symbol\n")
+
+
+@pytest.mark.parametrize("key, given", [("day", {"day": None}), ("symbol", {})])
+def test_what_a_table_does_not_say_is_asked_for(key: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        decode(BUILT_IN["us-tape-trades"], "", **given)
+    assert caught.value.key == key
+
+
+# ---- mappings in files
+
+MAPPING = """
+kind = "trade"
+time = "when"
+time_form = "iso"
+zone = "UTC"
+floor = "where"
+codes = { L = "XLON", T = "XTKS" }
+symbol = "what"
+price = "price"
+quantity = "size"
+"""
+
+
+def test_a_mapping_from_a_file() -> None:
+    mapping = read_mapping(MAPPING, "m.toml")
+    text = 'what,when,where,price,size\n"VOD",2024-05-03T08:00:00,L,72.5,100\nSONY,2024-05-03T08:00:01,T,"12.5",7\n'
+    events, _ = decode(mapping, text, strict=True)
+    assert events[["floor", "symbol", "price", "quantity"]].tolist() == [
+        (b"XLON", b"VOD", 725_000, 100),
+        (b"XTKS", b"SONY", 125_000, 7),
+    ]
+
+
+def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
+    mapping = read_mapping('like = "taq-trades"\ndelimiter = ","\n', "m.toml")
+    assert (mapping.delimiter, mapping.price) == (",", "Trade Price")
+
+
+@pytest.mark.parametrize(
+    "change, key, rule",
+    [
+        (("kind", "kynd"), "kynd", 'unknown key; did you mean "kind"'),
+        (('"trade"', '"tirade"'), "kind", 'neither "trade" nor "quote"'),
+        (('"iso"', '"noon"'), "time_form", "is none of midnight-ns"),
+        (('"UTC"', '"Mars/Base"'), "zone", "is no time zone"),
+        (('"XLON"', '"LSE"'), "codes.L", "a code of four capital letters"),
+        (('price = "price"', ""), "price", "a table of trades needs this column"),
+        (('quantity = "size"', "quantity = 5"), "quantity", "text is wanted, not 5"),
+        (('kind = "trade"', 'kind = "trade"\nlot = 0'), "lot", "1 to 1,000,000 is wanted"),
+        (('kind = "trade"', 'kind = "trade"\ndelimiter = "ab"'), "delimiter", "not one character"),
+        (('kind = "trade"', 'kind = "trade"\ncolumns = ["a"]'), "time", '"when" is none of the columns'),
+        (('kind = "trade"', 'like = "nothing"'), "like", "is none of us-tape-trades"),
+        (('kind = "trade"', "kind = "), "mapping", "is not TOML"),
+    ],
+)
+def test_a_wrong_mapping_names_its_key(change: tuple[str, str], key: str, rule: str) -> None:
+    with pytest.raises(ConfigurationError, match=rule) as caught:
+        read_mapping(MAPPING.replace(*change, 1), "m.toml")
+    assert caught.value.key == key
