@@ -17,7 +17,7 @@ releases = st.integers(RELEASE, RELEASE + 10**15)
 shifts = st.integers(-30 * 10**9, 30 * 10**9)
 
 
-@given(releases, st.integers(1, 1 << 63), shifts, st.integers(2, 3))
+@given(releases, st.integers(1, (1 << 64) - 1), shifts, st.integers(2, 3))
 def test_two_messages_say_the_instant(release: int, first: int, shift: int, count: int) -> None:
     """To 16 ns, for whoever knows the time within half a minute."""
     body = stamp_release(b"".join(FRAMED[:count]), first, release)
@@ -46,3 +46,9 @@ def test_nothing_else_changes() -> None:
         at += len(message)
     assert len(stamped) == len(whole)
     assert stamp_release(b"", 1, RELEASE) == b""
+
+
+def test_messages_of_one_size_need_no_search() -> None:
+    trades = FRAMED[2] * 5
+    for first in (1, 2, (1 << 64) - 1):
+        assert stamp_release(trades, first, RELEASE, size=len(FRAMED[2])) == stamp_release(trades, first, RELEASE)

@@ -1,19 +1,20 @@
 """§4.4 Striping: narrow stripes for customers, wide ones for the network's own receivers."""
 
 import numpy as np
+from tests.striping.busy_days import day_of, events_of, sectors_of
+from tests.striping.edge_streams import insist_on_contiguous_numbers, insist_on_rate
 
 from isocast.feeds.synthetic_world import HOUR_NS
 from isocast.striping.choice import choose_stripes
-from isocast.striping.edge import EdgeSettings, EdgeStriper, ReleasedPart
+from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.history import make_history
 from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import MODEM, budget_bytes, stripes_that_fit
+from isocast.striping.released import ReleasedPart
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EventArray
-from tests.striping.busy_days import day_of, events_of, sectors_of
-from tests.striping.edge_streams import insist_on_contiguous_numbers, insist_on_rate
 
 SYMBOLS, TRADES = 4_500, 330_000
 PERIOD, DELAY = SECOND, 3 * SECOND

@@ -18,7 +18,8 @@ app = App(
     name="plan",
     help="Plan a network: derived times with their formulas, scopes and addresses with their map, stripes.",
     help_epilogue=(
-        "Start with:\n\n    isocast plan timing\n\n    isocast plan coverage --example\n\n    isocast plan stripes day.parquet\n"
+        "Start with:\n\n    isocast plan timing\n\n    isocast plan coverage --example\n\n"
+        "    isocast plan stripes day.parquet\n"
     ),
 )
 

@@ -25,14 +25,18 @@ _TRACKING_AT = 5
 """Behind length 2, type 1 and stock locate 2."""
 
 
-def stamp_release(framed: bytes, first_number: int, release: int) -> bytes:
-    """Length-prefixed messages with their tracking numbers set; the first has this MoldUDP64 number."""
-    places = message_places(framed)[:-1] + _TRACKING_AT
+def stamp_release(framed: bytes, first_number: int, release: int, size: int = 0) -> bytes:
+    """Length-prefixed messages with their tracking numbers set; the first has this MoldUDP64 number.
+
+    `size` is that of each of them with its length, where all have the same.
+    """
+    starts = np.arange(0, len(framed), size) if size else message_places(framed)[:-1]
+    places = starts + _TRACKING_AT
     if not len(places):
         return framed
     milliseconds, rest = divmod(release, _MILLISECOND)
     parts = np.array([milliseconds % _ROUND, rest // STAMP_STEP_NS], np.uint16)
-    stamps = parts[(first_number + np.arange(len(places))) % 2]
+    stamps = parts[(first_number % 2 + np.arange(len(places))) % 2]
     raw = np.frombuffer(framed, np.uint8).copy()
     raw[places] = stamps >> 8
     raw[places + 1] = stamps & 0xFF

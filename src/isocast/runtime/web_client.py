@@ -42,7 +42,7 @@ class _Waiting(NamedTuple):
 
 
 def read_wish(raw: str | bytes) -> dict[str, list[str]]:
-    """What a client asks for: lists of symbols under subscribe and unsubscribe; RemoteProtocolError for anything else."""
+    """Symbols under subscribe and unsubscribe, as a client asks for them; RemoteProtocolError for anything else."""
     if isinstance(raw, bytes):
         raise RemoteProtocolError("text is wanted, not bytes")
     try:
@@ -107,10 +107,7 @@ class WebClient:
         """A message of the client; one that is wrong is answered, and changes nothing."""
         try:
             wish = read_wish(raw)
-            symbols = self._symbols | (set(wish.get("subscribe", ())) - {_EVERYTHING})
-            symbols -= set(wish.get("unsubscribe", ()))
-            if len(symbols) > SYMBOLS_MAX:
-                raise RemoteProtocolError(f'more than {SYMBOLS_MAX:,} symbols: subscribe to "*"')
+            symbols = self._after(wish)
         except RemoteProtocolError as reason:
             self._notices.append(json.dumps({"type": "error", "text": str(reason)}))
             return
@@ -123,6 +120,13 @@ class WebClient:
         self._waiting.clear()
         self._rows, self._parts, self._missed = 0, None, None
         self._snapshot_wanted = self.is_subscribed
+
+    def _after(self, wish: dict[str, list[str]]) -> set[str]:
+        symbols = self._symbols | (set(wish.get("subscribe", ())) - {_EVERYTHING})
+        symbols -= set(wish.get("unsubscribe", ()))
+        if len(symbols) > SYMBOLS_MAX:
+            raise RemoteProtocolError(f'more than {SYMBOLS_MAX:,} symbols: subscribe to "*"')
+        return symbols
 
     # ---- what happens
 

@@ -1,0 +1,294 @@
+"""`isocast gateway`: the market's sequence in formats for which others have decoders."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import figure, line, note, show_json
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.runtime.edge_feed import EdgeFeed, Split
+    from isocast.runtime.edge_gateway import ItchGateway
+    from isocast.runtime.market import Market, NodePlan
+
+__all__ = ["app"]
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
+_Port: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=65_536))]
+_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
+
+app = App(
+    name="gateway",
+    help="Send what a market releases in formats for which decoders exist.",
+    help_epilogue="Example:\n\n    isocast gateway itch --config market.toml --name edge\n",
+)
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast gateway itch --config market.toml --name edge
+
+    isocast gateway itch --config market.toml --name edge --plan stripes.toml --group 239.255.80.0
+
+The seat is a customer of the market's file, with start = false. Exit code: 0 it was stopped, 2 bad input, 3 the machine
+refused an address or a port.
+"""
+)
+def itch(  # noqa: PLR0913 - where from, where to, and what for
+    *,
+    config: _Config,
+    name: str,
+    group: str = "239.255.77.1",
+    port: _Port = 26_477,
+    request_port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 26_478,
+    interface: str | None = None,
+    ttl: Annotated[int, Parameter(validator=Number(gte=0, lte=255))] = 1,
+    plan: Path | None = None,
+    directory: Path | None = None,
+    zone: str = "UTC",
+    keep: Annotated[int, Parameter(validator=Number(gte=1, lte=3_650))] = 7,
+    seconds: _Seconds | None = None,
+    json: _Flag = False,
+) -> int:
+    """Send the clear edge feed: ITCH 5.0 in MoldUDP64, the same numbers at every gateway, and answer requests.
+
+    One session is one stripe on one day. What ITCH cannot say, such as quotes, is left out and counted. Started again,
+    a gateway goes on with the next number; started for the first time, it takes the sequence from its beginning.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    name
+        The customer of the file to be; its address is where requests are heard.
+    group
+        The multicast group; with --plan that of the first narrow stripe, and the next ones for the others.
+    port
+        The UDP port of the groups.
+    request_port
+        The UDP port at which requests are answered; 0 takes a free one.
+    interface
+        The address of the interface by which to send, if not the customer's own.
+    ttl
+        How many routers a packet may pass.
+    plan
+        A stripe plan, TOML or JSON: one session and group for each narrow stripe.
+    directory
+        Where sessions are kept; a folder of the customer's data directory if left out.
+    zone
+        Where it is midnight when a session ends and the clock of ITCH starts.
+    keep
+        Days for which sessions are kept, and requests answered.
+    seconds
+        End after so long.
+    json
+        Print the final counts as one JSON object.
+    """
+    from isocast.runtime.edge_feed import EdgeFeed
+    from isocast.runtime.edge_gateway import ItchGateway, groups_of
+    from isocast.runtime.listener import Listener
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.udp import Endpoint
+
+    market = load_market(config)
+    seat = _seat(market, name)
+    stripes, split = _striping(plan, seat.stripes[0])
+    folder = directory or market.directory_of(name) / "edge"
+    feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep)
+
+    def listening(start: int | str) -> Listener:
+        return Listener(market, name, latest=False, start=start, told=_told)
+
+    groups = dict(zip(stripes, groups_of(group, port, len(stripes)), strict=True))
+    gateway = ItchGateway(
+        feed,
+        listening,
+        groups,
+        Endpoint(seat.address, request_port),
+        interface=interface or seat.address,
+        ttl=ttl,
+        told=_told,
+    )
+    asyncio.run(_until_stopped(_serve(gateway, name, [*groups.values()]), seconds))
+    _report(gateway, as_json=json)
+    return 0
+
+
+@app.command(
+    help_epilogue="""Examples:
+
+    isocast gateway websocket --config market.toml --name browsers
+
+    isocast gateway websocket --config market.toml --name browsers --address 10.0.0.7 --origin https://desk.example
+
+A client says {"subscribe": ["IBM", "VOD"]} or {"subscribe": "*"}, and gets a snapshot and then events, as JSON. Needs
+the extra `websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine refused an address or a port.
+"""
+)
+def websocket(  # noqa: PLR0913 - where from, where to, and for how many
+    *,
+    config: _Config,
+    name: str,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 8_765,
+    address: str = "127.0.0.1",
+    origin: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10**7))] = 20_000,
+    clients: Annotated[int, Parameter(validator=Number(gte=1, lte=65_536))] = 256,
+    seconds: _Seconds | None = None,
+    json: _Flag = False,
+) -> int:
+    """Serve the market's events as JSON rows over WebSockets, for browsers.
+
+    A client subscribes to symbols, and gets the newest of each and then every event. One that does not keep up is told
+    how many rows it did not get, and gets a snapshot instead; one that takes nothing for 20 seconds is sent away.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    name
+        The customer of the file to be.
+    port
+        The TCP port; 0 takes a free one.
+    address
+        The address to listen on. Whoever reaches it may read.
+    origin
+        Pages that may connect, such as https://desk.example, beside those of this machine.
+    rows
+        Rows that may wait for one client.
+    clients
+        Clients at once.
+    seconds
+        End after so long.
+    json
+        Print the final counts as one JSON object.
+    """
+    from isocast.cli.event_rows import fields_of
+    from isocast.runtime.listener import Listener
+    from isocast.runtime.market_file import load_market
+
+    try:
+        from isocast.runtime.web_gateway import WebGateway
+    except ModuleNotFoundError:
+        rule = "needs the package websockets: pip install isocast[websocket]"
+        raise ConfigurationError("command line", "gateway websocket", rule) from None
+    market = load_market(config)
+    seat = _seat(market, name)
+    start = "snapshot" if seat.retransmit else "now"
+    listener = Listener(market, name, latest=False, start=start, told=_told)
+    gateway = WebGateway(address, port, fields_of, origins=origin or (), rows_max=rows, clients_max=clients)
+
+    async def serve() -> None:
+        telling = asyncio.create_task(_announce(gateway.ready, lambda: _welcome(name, gateway.place)))
+        try:
+            await gateway.run(listener)
+        finally:
+            telling.cancel()
+
+    asyncio.run(_until_stopped(serve(), seconds))
+    counts = gateway.counts
+    if json:
+        show_json(asdict(counts))
+    else:
+        missed = f", {figure(counts.rows_missed)} rows were conflated" if counts.rows_missed else ""
+        served = f"{figure(counts.clients)} clients, {figure(counts.messages)} messages"
+        line(f"{figure(counts.events)} events, {served}{missed}.")
+    return 0
+
+
+def _welcome(name: str, place: tuple[str, int]) -> str:
+    return f"{name} serves WebSockets at ws://{place[0]}:{place[1]}; Ctrl-C ends it"
+
+
+def _seat(market: Market, name: str) -> NodePlan:
+    from isocast.runtime.market import NodeRole
+    from isocast.terms.suggestion import suggestion
+
+    plan = market.by_name.get(name)
+    if plan is None or plan.role is not NodeRole.CUSTOMER:
+        names = [customer.name for customer in market.by_role(NodeRole.CUSTOMER)]
+        rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
+        raise ConfigurationError(market.file, f"nodes.{name}", rule)
+    return plan
+
+
+def _striping(path: Path | None, core: int) -> tuple[tuple[int, ...], Split | None]:
+    """The stripes to send, and which symbol is on which; without a plan one stripe, that of the core."""
+    if path is None:
+        return (core,), None
+    from functools import partial
+
+    from isocast.striping.plan_text import read_plan
+
+    try:
+        plan = read_plan(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as reason:
+        raise ConfigurationError(str(path), "--plan", f"cannot be read: {reason}") from None
+    stripes = tuple(stripe.number for stripe in plan.of_core(core))
+    if not stripes:
+        raise ConfigurationError(str(path), "core", f"plans nothing for core stripe {core}, which this market is")
+    return stripes, partial(plan.stripes_of, core=core)
+
+
+def _told(text: str) -> None:
+    note(f"isocast: {text}")
+
+
+async def _serve(gateway: ItchGateway, name: str, groups: list[object]) -> None:
+    def welcome() -> str:
+        where = f"{groups[0]}" if len(groups) == 1 else f"{groups[0]} to {groups[-1]}, {len(groups)} stripes"
+        return f"{name} sends MoldUDP64 to {where}; requests at {gateway.requests}; Ctrl-C ends it"
+
+    telling = asyncio.create_task(_announce(gateway.ready, welcome))
+    try:
+        await gateway.run()
+    finally:
+        telling.cancel()
+
+
+async def _announce(ready: asyncio.Event, text: Callable[[], str]) -> None:
+    await ready.wait()
+    _told(text())
+
+
+async def _until_stopped(work: Coroutine[Any, Any, None], seconds: float | None) -> None:
+    """Run until a signal, a time or an error."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(work)
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait([running, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+def _report(gateway: ItchGateway, *, as_json: bool) -> None:
+    counts, feed = gateway.counts, gateway.feed
+    if as_json:
+        sessions = [{"stripe": stripe, "session": name, "next": number} for stripe, name, number in feed.running]
+        show_json({**asdict(counts), "missed": feed.missed, "left_out": feed.left_out, "sessions": sessions})
+        return
+    sent = f"{figure(counts.itch_messages)} ITCH messages from {figure(counts.events)} events"
+    line(f"{sent}, {figure(counts.packets)} packets, {figure(counts.answered)} of {figure(counts.requests)} requests.")
+    for reason, count in _left_out(feed):
+        line(f"Not told as it is: {figure(count)} events, {reason}.")
+
+
+def _left_out(feed: EdgeFeed) -> list[tuple[str, int]]:
+    return list(feed.left_out.items())

@@ -1,0 +1,305 @@
+"""`isocast replay`: publish what floors have emitted, at their sources, in the feeds' own time."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import figure, line, note, show_json, show_table
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from isocast.runtime.feed_files import FeedFile, FeedOptions
+    from isocast.runtime.replay import ReplayReport
+    from isocast.runtime.replay_messages import FloorFeed
+
+__all__ = ["replay"]
+
+_EXAMPLES = """Examples:
+
+    isocast replay 01302019.NASDAQ_ITCH50.gz --as new-york-floor --speed 10x --config market.toml
+
+    isocast replay london.csv=london-floor:XLON paris.parquet=paris-floor:XPAR --speed max --config market.toml
+
+A floor is a source of the market's file; behind a colon, the market identifier code that its events carry, or that is
+wanted of a file with several. Interrupted, the same command goes on: nothing is published twice. Exit code: 0 all of it
+is in the outboxes, 1 a source does not answer or something in a file is wrong and counted, 2 bad input.
+"""
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Port: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1, lt=65_536))]
+
+_FAILED = 1
+_INTERRUPTED = 130
+_PLAIN_EVERY_S = 10.0
+_DRAW_EVERY_S = 0.1
+_BILLION = 1_000_000_000
+
+replay = App(name="replay", help_epilogue=_EXAMPLES)
+
+
+@replay.default
+def _command(  # noqa: PLR0913 - what files do not say themselves
+    files: Annotated[list[str], Parameter(consume_multiple=True)],
+    /,
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])] = Path("market.toml"),
+    floor: Annotated[str | None, Parameter(name="--as")] = None,
+    speed: str = "1x",
+    day: str | None = None,
+    symbol: str | None = None,
+    mapping: str | None = None,
+    format: str | None = None,  # noqa: A002 - the option's name
+    port: _Port = None,
+    zone: str = "America/New_York",
+    run: str = "",
+    progress: Path | None = None,
+    patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
+    strict: _Flag = False,
+    json: _Flag = False,
+) -> int:
+    """Publish files of feeds at the sources of a running market, in their own time or faster.
+
+    Reads whatever `isocast feed show` does. Events of one floor keep their order; files of several floors go on in one
+    time. Every message is published once: its key follows from the files and its place, and a file of progress says
+    how far a replay is.
+
+    Parameters
+    ----------
+    files
+        Files, each with =FLOOR behind it unless --as says it for all.
+    config
+        The market's file.
+    floor
+        The source at which files are published that name none.
+    speed
+        Market time to real time, such as 1x, 10x or 0.5x; max is as fast as the sources take it.
+    day
+        The day of the feeds, such as 2019-01-30, if their names do not say.
+    symbol
+        The symbol of tables that have no column for it.
+    mapping
+        The columns of tables: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
+    format
+        itch, capture, table, parquet, lobster or events, if the files do not show it.
+    port
+        Of captures: only datagrams to this UDP port.
+    zone
+        Where it is midnight when the clock of an ITCH feed starts.
+    run
+        A name of this replay: the same files under another name are published again.
+    progress
+        Where to note how far it is; a folder of the market's data directory if left out.
+    patience
+        Seconds for which a source may be down before this gives up.
+    strict
+        Stop at the first fault of a file.
+    json
+        Print one JSON object instead of tables.
+    """
+    from isocast.cli.feed_parts import feed_options
+    from isocast.runtime.door import DoorError
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.replay import Replay
+
+    pace = _speed(speed)
+    options = feed_options(None, day, symbol, mapping, format, port, zone, strict=strict)
+    feeds = _floors(files, floor, options, run)
+    market = load_market(config)
+    began = monotonic()
+    with _Shown(quiet=json) as shown:
+        work = Replay(market, feeds, speed=pace, patience_s=patience, progress=progress, told=shown.tell)
+        try:
+            asyncio.run(work.run())
+        except DoorError as reason:
+            note(f"isocast: {reason}; {_so_far(work.report)}")
+            return _FAILED
+        except KeyboardInterrupt:
+            note(f"isocast: interrupted; {_so_far(work.report)}")
+            return _INTERRUPTED
+    every = [file for feed in feeds for file in feed.files]
+    if json:
+        show_json(_as_json(work.report, every, monotonic() - began))
+    else:
+        _show(work.report, every, monotonic() - began)
+    return _FAILED if any(file.log.faults for file in every) else 0
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        value = float(text.removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < _BILLION:
+        raise ConfigurationError("command line", "--speed", f'"{text}" is neither max nor a number such as 10x')
+    return value
+
+
+def _floors(files: list[str], default: str | None, options: FeedOptions, run: str) -> list[FloorFeed]:
+    """The files of each floor, in the order in which floors are named."""
+    from isocast.runtime.replay_messages import FloorFeed
+
+    found: dict[str, list[FeedFile]] = {}
+    for text in files:
+        path, source, code = _named(text, default)
+        found.setdefault(source, []).append(_open(path, code, options))
+    if not found:
+        raise ConfigurationError("command line", "files", "at least one is wanted")
+    return [FloorFeed(source, tuple(some), run) for source, some in found.items()]
+
+
+def _named(text: str, default: str | None) -> tuple[Path, str, str]:
+    """(file, source, market identifier code); a file whose own name has an equals sign is that file."""
+    name, equals, floor = text.rpartition("=")
+    if not equals or Path(text).exists():
+        name, floor = text, default or ""
+    source, _, code = floor.partition(":")
+    if not source:
+        rule = f"{name}: which floor publishes it? Name a source with --as, or {name}=SOURCE"
+        raise ConfigurationError("command line", "--as", rule)
+    return Path(name), source, code
+
+
+def _open(path: Path, code: str, options: FeedOptions) -> FeedFile:
+    from dataclasses import replace
+
+    from isocast.runtime.feed_files import FeedFile
+    from isocast.terms.errors import LocalProtocolError
+    from isocast.terms.market import Mic
+
+    try:
+        return FeedFile(path, replace(options, floor=Mic(code) if code else None))
+    except LocalProtocolError as reason:
+        raise ConfigurationError("command line", "--as", str(reason)) from None
+
+
+# ---- while it runs
+
+
+class _Shown:
+    """Events, rate and market time: a line that changes on a terminal, now and then one elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: Bar | None = None
+        self._told = self._began = monotonic()
+        self._events = 0
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress, SpinnerColumn, TextColumn
+
+            self._bar = Progress(
+                SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True
+            )
+            self._bar.add_task("reading", total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def tell(self, report: ReplayReport) -> None:
+        """How far it is."""
+        now = monotonic()
+        since = now - self._told
+        if self._quiet or since < (_PLAIN_EVERY_S if self._bar is None else _DRAW_EVERY_S):
+            return
+        rate = (report.events - self._events) / since
+        self._told, self._events = now, report.events
+        text = f"{figure(report.events)} events, {rate:,.0f} a second, market time {_clock(report.market_time)}"
+        if report.behind_s > 1:
+            text += f", {report.behind_s:.0f} s behind its pace"
+        if self._bar is None:
+            note(text)
+        else:
+            self._bar.update(self._bar.task_ids[0], description=text)
+
+
+def _clock(time_ns: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ns // _BILLION, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time_ns else "unknown"
+
+
+# ---- when it ends
+
+
+def _so_far(report: ReplayReport) -> str:
+    done = f"{figure(report.messages)} messages are in the outboxes, up to market time {_clock(report.market_time)}"
+    return f"{done}; the same command goes on from there"
+
+
+def _as_json(report: ReplayReport, files: list[FeedFile], seconds: float) -> dict[str, object]:
+    floors = [
+        {
+            "source": floor.source,
+            "events": floor.events,
+            "messages": floor.messages,
+            "known_messages": floor.known_messages,
+            "digest": floor.digest.hex,
+            "codes": {code: {"events": count, "digest": text} for code, (count, text) in floor.digest.floors.items()},
+        }
+        for floor in report.floors
+    ]
+    return {
+        "events": report.events,
+        "messages": report.messages,
+        "known_messages": report.known_messages,
+        "seconds": round(seconds, 6),
+        "market_time_ns": report.market_time,
+        "worst_behind_s": round(report.worst_s, 6),
+        "floors": floors,
+        "files": [
+            {
+                "file": str(file.path),
+                "format": file.format.value,
+                "skipped": dict(file.log.skipped),
+                "faults": {fault.value: record["count"] for fault, record in file.log.faults.items()},
+            }
+            for file in files
+        ],
+    }
+
+
+def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
+    from isocast.cli.feed_text import fault_rows
+
+    rows = [
+        (
+            floor.source,
+            figure(floor.events),
+            figure(floor.messages),
+            figure(floor.known_messages),
+            ", ".join(floor.digest.floors) or "–",
+            floor.digest.hex,
+        )
+        for floor in report.floors
+    ]
+    show_table("Floors", ("source", "events", "messages", "had before", "codes", "digest"), rows)
+    for file in files:
+        if file.log.faults:
+            show_table(f"WRONG in {file.path}", ("fault", "count", "first at byte", "what"), fault_rows(file))
+    if report.messages and report.known_messages == report.messages:
+        line(f"Nothing new: the sources had all {figure(report.messages)} messages already.")
+        return
+    fresh = report.messages - report.known_messages
+    known = f", {figure(report.known_messages)} they had before" if report.known_messages else ""
+    late = f"; at worst {report.worst_s:.1f} s behind its pace" if report.worst_s >= 1 else ""
+    what = f"{figure(report.events)} events: {figure(fresh)} messages published{known}"
+    line(f"Replayed {what}, in {seconds:.1f} s{late}. All of it is in the outboxes.")

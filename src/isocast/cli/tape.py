@@ -1,0 +1,161 @@
+"""`isocast tape`: the consolidated tape of all floors, live, from a journal, or from feeds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import line, note, show_json
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.cli.tape_sources import Wanted
+    from isocast.ticker.digest import TapeDigest
+    from isocast.ticker.tape import Tape
+
+__all__ = ["tape"]
+
+_EXAMPLES = """Examples:
+
+    isocast tape --config market.toml --name desk
+
+    isocast tape --config market.toml --symbols ISO,CAST --json
+
+    isocast tape --journal data/london/journal --summary
+
+    isocast tape --journal data/london/journal --at 2026-03-02T14:30:00Z --symbols ISO
+
+    isocast tape --feed day.parquet --summary --json
+
+What floors publish and nobody can believe is counted and named by --summary; it is no reason to end. Exit code 2 means
+bad input, 3 that the machine refused.
+"""
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
+
+tape = App(name="tape", help_epilogue=_EXAMPLES)
+
+
+@tape.default
+def _command(  # noqa: PLR0913 - where from, what, until when, how
+    *,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    name: str | None = None,
+    journal: Path | None = None,
+    feed: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
+    day: str | None = None,
+    symbols: str | None = None,
+    floors: str | None = None,
+    summary: _Flag = False,
+    at: str | None = None,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    snapshot: Path | None = None,
+    count: _Count | None = None,
+    seconds: _Seconds | None = None,
+    json: _Flag = False,
+) -> int:
+    """Show the tape: for each symbol the last sale, best bid and offer of all floors, volume and status.
+
+    Corrections and cancels of earlier trades are applied; what floors publish and nobody can believe is counted. Live,
+    it listens as one of the market's customers, from the beginning of what is kept, until Ctrl-C.
+
+    Parameters
+    ----------
+    config
+        The file of a running market.
+    name
+        Which customer of the file to be; if left out, the first that nobody is yet.
+    journal
+        A journal, or one segment of it, instead of a market. It may be in use.
+    feed
+        Files of feeds instead of a market; several are merged in the order of time.
+    day
+        The day of feeds, such as 2019-01-30, if their names do not say.
+    symbols
+        Only these, with commas between them.
+    floors
+        Only what these floors publish, with commas between them.
+    summary
+        Print the end-of-day summary of each symbol and floor, and what was wrong.
+    at
+        The state as of a sequence (of feeds: an event), or of a time such as 2026-03-02T14:30:00Z: what was released
+        by then, of feeds what had happened.
+    from_
+        Live, where to begin: beginning, now, snapshot, or a sequence.
+    snapshot
+        A file: begin with the tape that it holds, if it exists, and write the tape to it in the end.
+    count
+        End after so many events, and the rest of their message.
+    seconds
+        Live: end after so long.
+    json
+        Print JSON: an object on each line, for each symbol that changed; with --summary one object.
+    """
+    from isocast.cli.tape_sources import Moment, Wanted, load_snapshot, save_snapshot
+
+    if [config is not None, journal is not None, bool(feed)].count(True) != 1:
+        raise ConfigurationError("command line", "tape", "give one of --config, --journal and --feed")
+    if config is None and (name is not None or from_ is not None or seconds is not None):
+        raise ConfigurationError("command line", "tape", "--name, --from and --seconds are for a running market")
+    if config is not None and at is not None:
+        raise ConfigurationError("command line", "--at", "a running market is shown as it is now: ask its journal")
+    moment = Moment.read(at)
+    wanted = Wanted.read(symbols, floors, count)
+    shown, is_new = load_snapshot(snapshot)
+    digest = _new_digest() if summary and is_new else None
+    if config is not None:
+        from isocast.cli.tape_live import watch
+
+        watch(shown, wanted, config, name, _start(from_, shown), seconds, as_json=json and not summary)
+    else:
+        from isocast.cli.tape_sources import read_feeds, read_journal
+
+        if journal is not None:
+            read_journal(journal, shown, moment, wanted, digest)
+        else:
+            read_feeds(feed or [], shown, moment, wanted, digest, day=day, quiet=json)
+    save_snapshot(snapshot, shown)
+    return _print(shown, wanted, digest, summary=summary, as_json=json, live=config is not None)
+
+
+def _new_digest() -> TapeDigest:
+    from isocast.ticker.digest import TapeDigest
+
+    return TapeDigest()
+
+
+def _start(text: str | None, shown: Tape) -> str | int:
+    """Where to begin to listen: behind the snapshot, if there is one."""
+    if text is not None and text.isascii() and text.isdigit():
+        return int(text)
+    if text is not None:
+        return text
+    return shown.sequence + 1 if shown.sequence else "beginning"
+
+
+def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: bool, as_json: bool, live: bool) -> int:
+    from isocast.cli.tape_view import show_summary, show_symbols, summary_as_json, view_as_json
+    from isocast.ticker.views import symbol_views
+
+    if summary:
+        if as_json:
+            show_json(summary_as_json(shown, wanted.symbols, wanted.floors, digest))
+        else:
+            show_summary(shown, wanted.symbols, wanted.floors, digest)
+        return 0
+    if as_json:
+        from json import dumps
+
+        for view in symbol_views(shown, wanted.symbols, wanted.floors) if not live else ():
+            line(dumps(view_as_json(view, shown.sequence)))
+    elif not live or not sys.stdout.isatty():
+        show_symbols(shown, wanted.symbols, wanted.floors)
+    if shown.faults.total and not as_json:
+        note(f"isocast: {shown.faults.total:,} events are in doubt: --summary names them")
+    return 0

@@ -1,0 +1,114 @@
+"""`isocast tape` of a running market: it listens as a customer and shows what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+from json import dumps
+from pathlib import Path
+
+import numpy as np
+
+from isocast.cli.live_parts import can_draw
+from isocast.cli.render import line, note
+from isocast.cli.tape_sources import Wanted, tell_gap
+from isocast.cli.tape_view import live_frame, view_as_json
+from isocast.runtime.listener import Listener
+from isocast.runtime.received import BatchKind, ReceivedBatch
+from isocast.ticker.tape import Tape
+from isocast.ticker.views import symbol_views
+
+__all__ = ["watch"]
+
+_FRAME_S = 0.25
+_PATIENCE_S = 2.0
+"""Without a line for so long, something is wrong."""
+
+
+def watch(
+    tape: Tape,
+    wanted: Wanted,
+    config: Path,
+    name: str | None,
+    start: str | int,
+    seconds: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Listen until the end that was asked for, or a signal; the tape has everything that was heard."""
+
+    def told(text: str) -> None:
+        note(f"isocast: {text}")
+
+    # A tape of newest prices alone would have no volume: every message is wanted, whatever the seat's grade.
+    complete = None if start == "snapshot" else False
+    listener = Listener(config, name, latest=complete, start=start, told=told)
+    asyncio.run(_watch(listener, tape, wanted, seconds, as_json=as_json))
+    note(f"isocast: {tape.events:,} events, up to sequence {tape.sequence:,}")
+
+
+async def _watch(listener: Listener, tape: Tape, wanted: Wanted, seconds: float | None, *, as_json: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with listener:
+        lines = ", ".join(listener.plan.lines)
+        note(f"isocast: the tape as {listener.plan.name} hears it from {lines}; Ctrl-C ends it")
+        work = [asyncio.create_task(_hear(listener, tape, wanted, as_json=as_json)), asyncio.create_task(stop.wait())]
+        beside = [asyncio.create_task(_tell_silence(listener))]
+        if not as_json and can_draw():
+            beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
+        done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*work, *beside):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                if task not in done:
+                    await task
+        for task in done:
+            await task
+
+
+async def _hear(listener: Listener, tape: Tape, wanted: Wanted, *, as_json: bool) -> None:
+    heard = 0
+    async for batch in listener:
+        if batch.kind is BatchKind.MESSAGES and tape.sequence:
+            tell_gap(tape, batch.first_sequence)
+        part = wanted.part(batch.sequences, heard)
+        is_whole = part == len(batch)
+        tape.take(batch.events[:part], batch.sequences[:part], batch.last_sequence if is_whole else None)
+        heard += part
+        if as_json:
+            _write_changes(tape, wanted, batch, part)
+        if wanted.is_enough(heard):
+            return
+
+
+def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int) -> None:
+    """A row for each symbol that the batch speaks of."""
+    names = [name.decode("ascii") for name in np.unique(batch.events["symbol"][:number]).tolist() if name]
+    if wanted.symbols is not None:
+        names = [name for name in names if name in wanted.symbols]
+    for view in symbol_views(tape, names, wanted.floors):
+        line(dumps(view_as_json(view, tape.sequence)))
+    sys.stdout.flush()
+
+
+async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            frame = live_frame(listener.market.name, tape, wanted.symbols, wanted.floors, console.size)
+            live.update(frame, refresh=True)
+            await asyncio.sleep(_FRAME_S)
+
+
+async def _tell_silence(listener: Listener) -> None:
+    await asyncio.sleep(_PATIENCE_S)
+    if not any(view.heartbeats + view.messages for view in listener.snapshot().lines):
+        note("isocast: no line is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks")

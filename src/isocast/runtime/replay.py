@@ -1,0 +1,287 @@
+"""Replays of feeds at the sources of a market, in the time of the feeds, each message once whatever is interrupted.
+
+Keys follow from the files and the place in them, so that a source knows a message that it has had. A source remembers
+a bounded number of keys; therefore a file of progress says from where on a repeat has to ask. What that file counts
+is in the outbox, and what it does not count yet is far less than a source remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
+
+from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime.market import Market
+from isocast.runtime.publisher import Publisher
+from isocast.runtime.replay_messages import FloorFeed, ReplayMessage
+from isocast.terms.errors import ConfigurationError
+
+__all__ = ["FloorReport", "Replay", "ReplayReport", "progress_directory"]
+
+Told: TypeAlias = "Callable[[ReplayReport], None]"
+
+_AT_ONCE = 256
+"""Messages handed over together."""
+_AHEAD = 1_024
+"""Messages that wait for one floor; others wait for it then, so that floors stay together."""
+_KNOWN_AT_ONCE = 16
+"""Messages that are tried together where a source knew those before."""
+_SAVE_EVERY = 4_096
+"""Messages between two savings: a sixteenth of what a source remembers."""
+_SAVE_EVERY_S = 1.0
+_TELL_EVERY = 64
+_BILLION = 1_000_000_000
+_MARK = "isocast-replay"
+
+
+def progress_directory(market: Market) -> Path:
+    """Where replays note how far they are, unless told otherwise."""
+    return market.data_directory / ".replays"
+
+
+@dataclass(slots=True)
+class FloorReport:
+    """What one floor has published, with what it had before."""
+
+    source: str
+    messages: int = 0
+    events: int = 0
+    known_messages: int = 0
+    """Of them those that it had before this run."""
+    digest: TapeDigest = field(default_factory=TapeDigest)
+    """Of the events that were read: all that it has published, once the replay is complete."""
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """How far a replay is."""
+
+    floors: list[FloorReport]
+    market_time: int = 0
+    """The time of the newest event, in nanoseconds since 1970."""
+    behind_s: float = 0.0
+    """By how much the last message was later than its pace."""
+    worst_s: float = 0.0
+
+    @property
+    def events(self) -> int:
+        """Of all floors, published now or before."""
+        return sum(floor.events for floor in self.floors)
+
+    @property
+    def messages(self) -> int:
+        """The same in messages."""
+        return sum(floor.messages for floor in self.floors)
+
+    @property
+    def known_messages(self) -> int:
+        """Of them those that sources had before."""
+        return sum(floor.known_messages for floor in self.floors)
+
+
+class _Floor:
+    """One floor: its door, the messages that wait for it, and its file of progress."""
+
+    def __init__(self, feed: FloorFeed, place: int, door: Publisher, directory: Path, report: FloorReport) -> None:
+        self.door = door
+        self.report = report
+        self.waiting: deque[ReplayMessage] = deque()
+        self.news = asyncio.Event()
+        self.room = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.stopped = False
+        self.all_known = True
+        """Whether the source had all of what was handed over last."""
+        identity = feed.identity()
+        self.messages = feed.messages(place, door.events_per_message, identity, report.digest)
+        self._file = directory / f"{feed.source}-{identity.hex()}.json"
+        self.skip = self._load()
+        self._saved, self._saved_at = self.skip, monotonic()
+
+    def _load(self) -> int:
+        """How many messages are certainly in the outbox."""
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as reason:
+            rule = f"cannot be read ({reason}); mend it: without it, what the source has forgotten is published again"
+            raise ConfigurationError(str(self._file), "progress", rule) from None
+        count = content.get("messages") if isinstance(content, dict) else None
+        if not isinstance(count, int) or content.get("what") != _MARK:
+            raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
+        return count
+
+    def save(self, *, now: bool) -> None:
+        """Note what the outbox has; a moment later than it is so does no harm."""
+        done = self.report.messages
+        due = done - self._saved >= _SAVE_EVERY or monotonic() - self._saved_at >= _SAVE_EVERY_S
+        if done <= self._saved or not (now or due):
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._file.with_suffix(".part")
+        partial.write_text(json.dumps({"what": _MARK, "messages": done}) + "\n", encoding="utf-8")
+        partial.replace(self._file)
+        self._saved, self._saved_at = done, monotonic()
+
+    async def work(self, accepted: Callable[[], None]) -> None:
+        """Publish what waits, until it is stopped."""
+        while not self.stopped:
+            while not self.waiting:
+                self.idle.set()
+                self.news.clear()
+                await self.news.wait()
+            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), _AT_ONCE))]
+            self.room.set()
+            before = self.door.repeated
+            await self.door.publish_messages([(message.key, message.events.tobytes()) for message in batch])
+            known = self.door.repeated - before
+            self.all_known = known == len(batch)
+            self.report.known_messages += known
+            self.count(batch)
+            self.save(now=False)
+            accepted()
+
+    def count(self, batch: Sequence[ReplayMessage]) -> None:
+        """These are in the outbox."""
+        self.report.messages += len(batch)
+        self.report.events += sum([len(message.events) for message in batch])
+
+    def put(self, message: ReplayMessage) -> None:
+        """One more."""
+        self.waiting.append(message)
+        self.idle.clear()
+        self.news.set()
+
+
+class Replay:
+    """One replay of feeds at several floors. `run` goes through all of it; it may be cancelled and repeated."""
+
+    def __init__(
+        self,
+        market: Market,
+        feeds: Sequence[FloorFeed],
+        *,
+        speed: float | None = None,
+        patience_s: float = 60.0,
+        progress: Path | None = None,
+        told: Told | None = None,
+    ) -> None:
+        """`speed` is market time to real time; without one everything goes as fast as the floors take it."""
+        if len({feed.source for feed in feeds}) != len(feeds):
+            raise ConfigurationError("replay", "floors", "a floor occurs twice: give it its files together")
+        self._speed = speed
+        self._told = told or (lambda _: None)
+        reports = [FloorReport(feed.source) for feed in feeds]
+        self.report = ReplayReport(reports)
+        directory = progress or progress_directory(market)
+        self._floors = [
+            _Floor(feed, place, Publisher(market, feed.source, patience_s=patience_s), directory, report)
+            for place, (feed, report) in enumerate(zip(feeds, reports, strict=True))
+        ]
+        self._accepted = 0
+
+    async def run(self) -> ReplayReport:
+        """Publish everything; returns when all of it is in the outboxes."""
+        async with AsyncExitStack() as stack:
+            for floor in self._floors:
+                await stack.enter_async_context(floor.door)
+            work = [asyncio.create_task(floor.work(self._tell)) for floor in self._floors]
+            reading = asyncio.create_task(self._read())
+            try:
+                # A floor never ends by itself: it fails, or it is not needed any more.
+                done, _ = await asyncio.wait([reading, *work], return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                await self._end(reading, *work)
+        self._told(self.report)
+        return self.report
+
+    async def _end(self, *tasks: asyncio.Task[None]) -> None:
+        """Stop, and note how far it came."""
+        for floor in self._floors:
+            # A timeout that ends in the same moment may swallow a cancellation.
+            floor.stopped = True
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for floor in self._floors:
+            floor.save(now=True)
+
+    def _tell(self) -> None:
+        self._accepted += 1
+        if self._accepted % _TELL_EVERY == 0 or self._speed is not None:
+            self._told(self.report)
+
+    # ---- the order of time
+
+    def _messages(self) -> Iterator[ReplayMessage]:
+        """What is not certainly in an outbox yet, of all floors in the order of time."""
+        for message in merge(*[floor.messages for floor in self._floors], key=lambda message: message.due):
+            self.report.market_time = message.due
+            floor = self._floors[message.floor]
+            if message.place < floor.skip:
+                floor.count([message])
+                floor.report.known_messages += 1
+            else:
+                yield message
+
+    async def _read(self) -> None:
+        messages = self._messages()
+        if self._speed is None:
+            for message in messages:
+                await self._hand_over(message)
+        else:
+            await self._in_time(messages, self._speed)
+        await self._drained()
+
+    async def _in_time(self, messages: Iterator[ReplayMessage], speed: float) -> None:
+        anchor: tuple[float, int] | None = None
+        trial = 1
+        while True:
+            if anchor is not None and not all(floor.all_known for floor in self._floors):
+                message = next(messages, None)
+                if message is None:
+                    return
+                await self._until(anchor[0] + (message.due - anchor[1]) / _BILLION / speed)
+                await self._hand_over(message)
+                continue
+            # Whoever was here before us has published these: what sources know need not wait for its time.
+            batch = list(islice(messages, trial))
+            trial = min(2 * trial, _KNOWN_AT_ONCE)
+            for message in batch:
+                await self._hand_over(message)
+            await self._drained()
+            if not batch:
+                return
+            anchor = monotonic(), batch[-1].due
+
+    async def _hand_over(self, message: ReplayMessage) -> None:
+        floor = self._floors[message.floor]
+        while len(floor.waiting) >= _AHEAD:
+            floor.room.clear()
+            await floor.room.wait()
+        floor.put(message)
+
+    async def _drained(self) -> None:
+        for floor in self._floors:
+            await floor.idle.wait()
+
+    async def _until(self, due: float) -> None:
+        """Wait for a moment that is still to come, or note by how much it is past."""
+        left = due - monotonic()
+        self.report.behind_s = max(-left, 0.0)
+        self.report.worst_s = max(self.report.worst_s, self.report.behind_s)
+        if left > 0:
+            await asyncio.sleep(left)

@@ -1,0 +1,75 @@
+"""What the striper is given: consecutive messages of one token, from a release, a line or a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.wire.event_checks import are_events
+from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.journal_blocks import BlockView
+from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.packets import ControlEntry
+
+__all__ = ["ReleasedPart", "part_of_block", "part_of_payloads"]
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedPart:
+    """Consecutive messages of one token that were released, or an empty token."""
+
+    token_number: int
+    instant: int
+    """T_t, of the token."""
+    token_count: int
+    """Messages of the whole token."""
+    place: int
+    """Of the first message here, in its token."""
+    first_sequence: int
+    events: EventArray
+    """Of all messages here, in order."""
+    counts: Counts
+    """How many of them each message has; 0 for one that is no market events."""
+    control: tuple[ControlEntry, ...] = ()
+    """The token's own entries; with the first part of a token, or with all of them."""
+
+    @property
+    def ends_token(self) -> bool:
+        """Whether the token's last message is here."""
+        return self.place + len(self.counts) == self.token_count
+
+
+def part_of_payloads(
+    token_number: int,
+    instant: int,
+    token_count: int,
+    place: int,
+    first_sequence: int,
+    payloads: Sequence[bytes],
+    control: tuple[ControlEntry, ...] = (),
+) -> ReleasedPart:
+    """The same from payloads; one that is no market events has its place and no events."""
+    sound = [payload if are_events(payload) else b"" for payload in payloads]
+    counts = np.array([len(payload) // EVENT_BYTES for payload in sound], np.int64)
+    events = np.frombuffer(b"".join(sound), EVENT_DTYPE)
+    return ReleasedPart(token_number, instant, token_count, place, first_sequence, events, counts, control)
+
+
+def part_of_block(block: BlockView, control: tuple[ControlEntry, ...] = ()) -> ReleasedPart:
+    """The same from a receiver's journal; entries are not in the journal and must be given."""
+    header = block.header
+    return ReleasedPart(
+        header.token_number,
+        header.instant,
+        header.token_count,
+        header.place,
+        header.first_sequence,
+        block.events,
+        block.directory["events"].astype(np.int64),
+        control,
+    )

@@ -1,0 +1,250 @@
+"""The consolidated tape: events go in, in sequence order; last sales, best prices, status and figures come out.
+
+The same events give the same tape, byte for byte, however they were cut into messages and blocks. Nothing that a
+floor publishes raises: what cannot be believed is counted and named (`ticker.faults`).
+
+A floor's day ends when its mark for the start of messages (O) comes twelve hours or more after the one before; a floor
+that restarts within its day goes on. A floor without marks has one day.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from isocast.terms.errors import LocalProtocolError
+from isocast.terms.market import EventKind, MarketStatus
+from isocast.ticker.faults import FaultBook, TapeFault
+from isocast.ticker.keys import Indices, Words
+from isocast.ticker.lines import Lines
+from isocast.ticker.pieces import Piece
+from isocast.ticker.quotes import take_quotes
+from isocast.ticker.snapshots import TapeState, pack_state, unpack_state
+from isocast.ticker.trades import Trades
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["PIECE_EVENTS", "Tape"]
+
+PIECE_EVENTS = 16_384
+"""Events that are looked at together: their columns stay in the processor's cache."""
+
+_DAY_MARK = ord("O")
+_DAY_LEAST_NS = 12 * 3_600 * 1_000_000_000
+_STATUSES = np.array(list(MarketStatus), np.uint32)
+_KINDS = max(EventKind) + 1
+
+_TRADE, _REFERENCE, _QUOTE, _STATUS, _DIRECTORY, _MARK = range(1, 7)
+_PART = np.zeros(256, np.uint8)
+_PART[[EventKind.TRADE, EventKind.EXECUTION]] = _TRADE
+_PART[[EventKind.CORRECTION, EventKind.TRADE_CANCEL]] = _REFERENCE
+_PART[EventKind.QUOTE], _PART[EventKind.STATUS] = _QUOTE, _STATUS
+_PART[EventKind.DIRECTORY], _PART[EventKind.MARK] = _DIRECTORY, _MARK
+
+
+class Tape:
+    """A function of the events that it was given."""
+
+    def __init__(self) -> None:
+        """Nothing was published yet."""
+        self.sequence = 0
+        """Of the newest message that it takes account of."""
+        self.events = 0
+        """How many events it was given."""
+        self._kinds = np.zeros(_KINDS, np.int64)
+        self._faults = FaultBook()
+        self._lines = Lines()
+        self._trades = Trades(self._lines, self._faults)
+        self._waiting: list[tuple[EventArray, Words]] = []
+        self._settled = 0
+
+    @property
+    def kinds(self) -> Indices:
+        """How many events there were of each `EventKind`."""
+        self.settle()
+        return self._kinds
+
+    @property
+    def faults(self) -> FaultBook:
+        """What cannot be believed."""
+        self.settle()
+        return self._faults
+
+    @property
+    def lines(self) -> Lines:
+        """Each symbol on each floor."""
+        self.settle()
+        return self._lines
+
+    @property
+    def trades(self) -> Trades:
+        """Every trade of the day."""
+        self.settle()
+        return self._trades
+
+    def take(self, events: EventArray, sequences: Words | None = None, last_sequence: int | None = None) -> None:
+        """Some events more.
+
+        `sequences` are those of their messages; without them events are numbered from 1 on. `last_sequence` is the
+        newest message of the block, if that has no events. Small blocks wait for each other until somebody asks.
+        """
+        if events.dtype != EVENT_DTYPE or events.ndim != 1:
+            raise LocalProtocolError(f"not a row of events: {events.dtype} in {events.ndim} dimensions")
+        if sequences is None:
+            sequences = np.arange(self.events + 1, self.events + len(events) + 1, dtype=np.uint64)
+        if len(sequences) != len(events):
+            raise LocalProtocolError(f"{len(sequences)} sequences for {len(events)} events")
+        if len(events) < PIECE_EVENTS:
+            # A copy: what the caller has may be a file that it closes.
+            self._waiting.append((events.copy(), sequences.copy()))
+            self.events += len(events)
+            if self.events - self._settled >= PIECE_EVENTS:
+                self.settle()
+        else:
+            self.settle()
+            self.events += len(events)
+            self._take_all(events, sequences)
+        newest = int(sequences[-1]) if len(sequences) else 0
+        self.sequence = max(self.sequence, newest if last_sequence is None else last_sequence)
+
+    def settle(self) -> None:
+        """Work off what waits; whoever asks a tape for something need not call it."""
+        if self._waiting:
+            events, sequences = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            self._take_all(np.concatenate(events), np.concatenate(sequences))
+
+    def snapshot(self) -> bytes:
+        """Everything, for somebody who joins late: restored and given the rest, it is as if given all."""
+        lines, trades = self.lines, self.trades
+        trades.clean()
+        tables = lines.floors, lines.symbols, lines.all, trades.all, trades.originals()
+        return pack_state(TapeState(self.sequence, self.events, self._kinds.tolist(), self._faults, tables))
+
+    @classmethod
+    def restore(cls, snapshot: bytes) -> Self:
+        """A tape as it was; RemoteProtocolError for bytes that are no whole snapshot."""
+        state = unpack_state(snapshot)
+        tape = cls()
+        tape.sequence, tape.events, tape._settled = state.sequence, state.events, state.events
+        tape._kinds[: len(state.kinds)] = state.kinds
+        tape._faults.counts, tape._faults.names = state.faults.counts, state.faults.names
+        floors, symbols, lines, trades, originals = state.tables
+        tape._lines.restore(lines, symbols, floors)
+        tape._trades.restore(trades, originals)
+        return tape
+
+    # Inside -------------------------------------------------------------------------------------
+
+    def _take_all(self, events: EventArray, sequences: Words) -> None:
+        for start in range(0, len(events), PIECE_EVENTS):
+            stop = start + PIECE_EVENTS
+            self._take(np.ascontiguousarray(events[start:stop]), sequences[start:stop])
+
+    def _take(self, events: EventArray, sequences: Words) -> None:
+        """One piece; where a floor's day begins it is cut."""
+        marks = np.flatnonzero((events["kind"] == EventKind.MARK) & (events["reference"] == _DAY_MARK))
+        start, knows = 0, self._lines.knows_floors
+        for place in marks.tolist():
+            word = int.from_bytes(events["floor"][place].ljust(4, b"\0"), "little")
+            moment = int(events["time"][place])
+            opened = int(self._lines.floors["opened"][self._lines.floor_number(word)]) if knows([word]) else 0
+            if opened and moment < opened + _DAY_LEAST_NS:
+                continue
+            self._take_within_day(events[start:place], sequences[start:place])
+            start = place
+            number = self._lines.floor_number(word)
+            if opened:
+                self._trades.begin_day(number)
+            self._lines.floors["opened"][number] = moment
+        self._take_within_day(events[start:], sequences[start:])
+
+    def _take_within_day(self, events: EventArray, sequences: Words) -> None:
+        if not len(events):
+            return
+        words = events.view(np.uint64).reshape(len(events), -1)
+        floors, symbols = words[:, 0] >> np.uint64(32), np.ascontiguousarray(words[:, 1])
+        self._meet_floors(floors, symbols)
+        lines = self._lines.numbers(symbols, floors)
+        piece = Piece(events, sequences, lines, self._settled)
+        kinds = events["kind"]
+        self._kinds += np.bincount(kinds, minlength=_KINDS)[:_KINDS]
+        part = _PART[kinds]
+        is_homeless = (lines < 0) & (symbols != 0)
+        if is_homeless.any():
+            self._faults.note(TapeFault.TOO_MANY_LINES, np.flatnonzero(is_homeless))
+            part[is_homeless] = 0
+        self._count_floors(floors[symbols == 0], lines)
+        for number, work in (
+            (_TRADE, self._trades.take),
+            (_REFERENCE, self._trades.refer),
+            (_QUOTE, self._quotes),
+            (_STATUS, self._statuses),
+            (_DIRECTORY, self._directory),
+        ):
+            places = np.flatnonzero(part == number)
+            if len(places) and number != _STATUS:
+                places = self._with_symbol(lines, places)
+            if len(places):
+                work(piece, places)
+        self._trades.end_piece()
+        self._faults.settle(events, sequences)
+        self._settled += len(events)
+
+    def _with_symbol(self, lines: Indices, places: Indices) -> Indices:
+        has_none = lines[places] < 0
+        if not has_none.any():
+            return places
+        self._faults.note(TapeFault.NO_SYMBOL, places[has_none])
+        return places[~has_none]
+
+    def _meet_floors(self, floors: Words, symbols: Words) -> None:
+        """Floors are numbered as they appear, also those that speak first of themselves and not of a symbol."""
+        alone = np.unique(floors[symbols == 0])
+        if not self._lines.knows_floors(alone.tolist()):
+            words, places = np.unique(floors, return_index=True)
+            for word in words[np.argsort(places)].tolist():
+                self._lines.floor_number(word)
+
+    def _count_floors(self, without: Words, lines: Indices) -> None:
+        """How many events each floor has published, with a symbol and without."""
+        own = lines[lines >= 0]
+        table = self._lines.floors
+        for word, count in zip(*np.unique(without, return_counts=True), strict=True):
+            table["events"][self._lines.floor_number(int(word))] += np.uint64(count)
+        numbers = self._lines.all["floor_number"][own]
+        table["events"] += np.bincount(numbers, minlength=len(table)).astype(np.uint64)
+
+    def _quotes(self, piece: Piece, places: Indices) -> None:
+        take_quotes(piece, places, self._lines, self._faults)
+
+    def _statuses(self, piece: Piece, places: Indices) -> None:
+        """Halts, resumptions, openings and closes: of a line, or of a whole floor."""
+        is_known = np.isin(piece.events["reference"][places], _STATUSES)
+        self._faults.note(TapeFault.UNKNOWN_STATUS, places[~is_known])
+        places = places[is_known]
+        is_whole = piece.lines[places] < 0
+        floors = piece.events["floor"][places[is_whole]].view(np.uint32)
+        numbers = np.array([self._lines.floor_number(word) for word in floors.tolist()], np.int64)
+        for table, which, at in (
+            (self._lines.all, piece.lines[places[~is_whole]], places[~is_whole]),
+            (self._lines.floors, numbers, places[is_whole]),
+        ):
+            newest = _newest(which)
+            to, chosen = which[newest], at[newest]
+            table["status"][to] = piece.events["reference"][chosen]
+            table["status_time"][to] = piece.events["time"][chosen]
+            table["status_event"][to] = (piece.first_event + chosen + 1).astype(np.uint64)
+
+    def _directory(self, piece: Piece, places: Indices) -> None:
+        """Symbols that floors announce; the newest announcement counts."""
+        newest = places[_newest(piece.lines[places])]
+        table, which, events = self._lines.all, piece.lines[newest], piece.events[newest]
+        table["listed"][which] = 1
+        table["step"][which], table["lot"][which] = events["price"], events["quantity"]
+
+
+def _newest(numbers: Indices) -> Indices:
+    """The last place of each number."""
+    _, places = np.unique(numbers[::-1], return_index=True)
+    return len(numbers) - 1 - places

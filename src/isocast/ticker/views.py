@@ -1,0 +1,283 @@
+"""What a tape says, in rows: each symbol now, the trades, and the end-of-day summary."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from isocast.terms.market import TICKS_PER_UNIT, MarketStatus
+from isocast.ticker.keys import Indices
+from isocast.ticker.lines import floor_name, symbol_name
+from isocast.ticker.quotes import CROSSED, LOCKED
+from isocast.ticker.records import NO_ROW, NOT_COUNTED, Records, TradeState
+from isocast.ticker.tape import Tape
+
+__all__ = [
+    "Best",
+    "DayRow",
+    "Sale",
+    "SymbolView",
+    "busiest",
+    "counted_trades",
+    "day_rows",
+    "symbol_views",
+    "tentative",
+    "unlisted",
+]
+
+_MARKETS = {0: "", LOCKED: "locked", CROSSED: "crossed"}
+_STOPPED = (MarketStatus.HALTED, MarketStatus.PAUSED)
+_RUNNING = (MarketStatus.TRADING, MarketStatus.QUOTING, MarketStatus.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """A trade that stands."""
+
+    price: int
+    quantity: int
+    floor: str
+    time: int
+    sequence: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best price of one side over all floors: who has it, and how much together."""
+
+    price: int
+    size: int
+    floors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolView:
+    """A symbol now, across floors."""
+
+    symbol: str
+    last: Sale | None
+    change: int | None
+    """From the floor's last price of the day before, or from the day's first where that is not known."""
+    bid: Best | None
+    ask: Best | None
+    market: str
+    """locked, crossed, or nothing."""
+    volume: int
+    trades: int
+    status: MarketStatus | None
+    """Halted or paused if any floor says so."""
+    status_floors: tuple[str, ...]
+    """The floors that say so."""
+    status_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class DayRow:
+    """The day of a symbol on one floor, or on all: floor is empty then."""
+
+    symbol: str
+    floor: str
+    open: int | None
+    high: int | None
+    low: int | None
+    close: int | None
+    volume: int
+    vwap: Decimal | None
+    trades: int
+    cancelled: int
+    corrected: int
+    status: MarketStatus | None
+    listed: bool
+
+
+def symbol_views(
+    tape: Tape, symbols: Collection[str] | None = None, floors: Collection[str] | None = None
+) -> list[SymbolView]:
+    """Symbols by name, of some floors; all if none are named."""
+    tape.trades.clean()
+    return [_symbol_view(tape, number, lines, floors) for number, lines in _chosen(tape, symbols, floors)]
+
+
+def busiest(tape: Tape, count: int, floors: Collection[str] | None = None) -> list[str]:
+    """The names of the symbols with the largest volume, at most so many; equal ones by name."""
+    lines, symbols = tape.lines.all, tape.lines.symbols
+    is_wanted = np.ones(len(lines), np.bool_) if floors is None else tape.lines.of_floors(map(_word, floors))
+    volume = np.zeros(len(symbols), np.int64)
+    np.add.at(volume, lines["symbol_number"][is_wanted], lines["volume"][is_wanted])
+    is_there = np.zeros(len(symbols), np.bool_)
+    is_there[lines["symbol_number"][is_wanted]] = True
+    # Read from the other end, the eight bytes of a symbol sort as its text does.
+    order = np.lexsort((symbols["symbol"].byteswap(), -volume))
+    chosen = order[is_there[order]][:count]
+    return [symbol_name(word) for word in symbols["symbol"][chosen].tolist()]
+
+
+def day_rows(tape: Tape, symbols: Collection[str] | None = None, floors: Collection[str] | None = None) -> list[DayRow]:
+    """The summary: for each symbol its floors, and behind them all of them together if there are several."""
+    tape.trades.clean()
+    rows = []
+    for _, lines in _chosen(tape, symbols, floors):
+        rows += [_day_row(tape, lines[place : place + 1]) for place in range(len(lines))]
+        if len(lines) > 1:
+            rows.append(_day_row(tape, lines))
+    return rows
+
+
+def counted_trades(tape: Tape, symbol: str | None = None, floor: str | None = None) -> Records:
+    """The consolidated trades that stand, in sequence order, corrections applied."""
+    trades, lines = tape.trades.all, tape.lines.all
+    is_wanted = (trades["state"] & NOT_COUNTED) == 0
+    for name, text in (("symbol", symbol), ("floor", floor)):
+        if text is not None:
+            is_wanted &= lines[name][trades["line"]] == int.from_bytes(text.encode("ascii"), "little")
+    standing: Records = trades[is_wanted]
+    return standing
+
+
+def unlisted(tape: Tape) -> int:
+    """Lines with trades or quotes of which no floor's directory has told."""
+    lines = tape.lines.all
+    is_used = (lines["largest_id"] > 0) | (lines["trades"] > 0) | (lines["bid_time"] > 0) | (lines["ask_time"] > 0)
+    return int((is_used & (lines["listed"] == 0)).sum())
+
+
+def tentative(tape: Tape) -> int:
+    """Trades that wait to be confirmed."""
+    return int(((tape.trades.all["state"] & NOT_COUNTED) == TradeState.TENTATIVE).sum())
+
+
+# ---- one symbol
+
+
+def _chosen(
+    tape: Tape, symbols: Collection[str] | None, floors: Collection[str] | None
+) -> Iterator[tuple[int, Indices]]:
+    """Numbers of symbols by name, each with its lines."""
+    words = [_word(name) for name in symbols] if symbols is not None else tape.lines.symbols["symbol"].tolist()
+    numbers = [number for word in words if (number := tape.lines.symbol_number(word)) >= 0]
+    numbers.sort(key=lambda number: symbol_name(int(tape.lines.symbols["symbol"][number])))
+    if not numbers:
+        return
+    members, begins = tape.lines.of_symbols(np.array(numbers, np.int64))
+    is_wanted = None if floors is None else tape.lines.of_floors(map(_word, floors))
+    for number, lines in zip(numbers, np.split(members, begins[1:]), strict=True):
+        own = lines if is_wanted is None else lines[is_wanted[lines]]
+        if len(own):
+            yield number, own
+
+
+def _word(name: str) -> int:
+    return int.from_bytes(name.encode("ascii", "replace"), "little")
+
+
+def _symbol_view(tape: Tape, number: int, lines: Indices, floors: Collection[str] | None) -> SymbolView:
+    rows, symbol = tape.lines.all[lines], tape.lines.symbols[number]
+    last, change = _last(tape, rows)
+    status, names, moment = _status(tape, rows)
+    bid, ask = _best(rows, "bid"), _best(rows, "ask")
+    if floors is None:
+        market = _MARKETS[int(symbol["market"])]
+    else:
+        market = "" if bid is None or ask is None or bid.price < ask.price else _MARKETS[_market(bid, ask)]
+    return SymbolView(
+        symbol_name(int(symbol["symbol"])),
+        last,
+        change,
+        bid,
+        ask,
+        market,
+        int(rows["volume"].sum()),
+        int(rows["trades"].sum()),
+        status,
+        names,
+        moment,
+    )
+
+
+def _market(bid: Best, ask: Best) -> int:
+    return LOCKED if bid.price == ask.price else CROSSED
+
+
+def _last(tape: Tape, rows: Records) -> tuple[Sale | None, int | None]:
+    """The newest sale of some lines, and how the price has changed."""
+    newest = int(rows["last_row"].argmax())
+    row = int(rows["last_row"][newest])
+    if row == NO_ROW:
+        return None, None
+    trade, line = tape.trades.all[row], rows[newest]
+    before = int(line["previous"] if line["has_previous"] else tape.trades.all["price"][_first(rows)])
+    price = int(trade["price"])
+    sale = Sale(
+        price,
+        int(trade["quantity"]),
+        floor_name(int(line["floor"])),
+        int(trade["time"]),
+        int(trade["sequence"]),
+        int(trade["id"]),
+    )
+    return sale, price - before
+
+
+def _first(rows: Records) -> int:
+    first = rows["first_row"]
+    return int(first[first != NO_ROW].min())
+
+
+def _best(rows: Records, side: str) -> Best | None:
+    there = rows[rows[f"{side}_size"] > 0]
+    if not len(there):
+        return None
+    price = int(there[side].max() if side == "bid" else there[side].min())
+    at = there[there[side] == price]
+    return Best(price, int(at[f"{side}_size"].sum(dtype=np.int64)), tuple(map(floor_name, at["floor"].tolist())))
+
+
+def _status(tape: Tape, rows: Records) -> tuple[MarketStatus | None, tuple[str, ...], int]:
+    """What floors say now: of a line and its whole floor, whatever was said last."""
+    floors = tape.lines.floors[rows["floor_number"]]
+    is_whole = floors["status_event"] > rows["status_event"]
+    statuses = np.where(is_whole, floors["status"], rows["status"])
+    times = np.where(is_whole, floors["status_time"], rows["status_time"])
+    for status in (*_STOPPED, *_RUNNING):
+        said = np.flatnonzero(statuses == status)
+        if len(said):
+            names = tuple(floor_name(word) for word in rows["floor"][said].tolist())
+            return status, names, int(times[said].max())
+    return None, (), 0
+
+
+def _day_row(tape: Tape, lines: Indices) -> DayRow:
+    rows, trades = tape.lines.all[lines], tape.trades.all
+    is_traded = rows["last_row"] != NO_ROW
+    traded = rows[is_traded]
+    volume = int(rows["volume"].sum())
+    has = len(traded) > 0
+    status, _, _ = _status(tape, rows)
+    return DayRow(
+        symbol_name(int(rows["symbol"][0])),
+        floor_name(int(rows["floor"][0])) if len(rows) == 1 else "",
+        int(trades["price"][_first(traded)]) if has else None,
+        int(traded["high"].max()) if has else None,
+        int(traded["low"].min()) if has else None,
+        int(trades["price"][int(traded["last_row"].max())]) if has else None,
+        volume,
+        _vwap(rows, volume),
+        int(rows["trades"].sum()),
+        int(rows["cancelled"].sum()),
+        int(rows["corrected"].sum()),
+        status,
+        bool(rows["listed"].any()),
+    )
+
+
+def _vwap(rows: Records, volume: int) -> Decimal | None:
+    """The mean price by volume, exact before it is rounded to a hundredth of a tick."""
+    if volume <= 0:
+        return None
+    high, low = (sum(map(int, rows[name])) for name in ("notional_high", "notional_low"))
+    mean: Decimal = Decimal((high << 32) + low) / volume / TICKS_PER_UNIT
+    return mean.quantize(Decimal("0.000001"))

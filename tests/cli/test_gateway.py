@@ -1,0 +1,107 @@
+"""`isocast gateway` as a command: what it says, and what it refuses."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.worlds import SMALL, World, market_file, running
+
+from isocast.cli.main import main
+
+NODES = {
+    **{name: SMALL[name] for name in ("a", "b", "c", "x")},
+    "edge": {"role": "customer", "lines": ["a", "b"], "start": False},
+}
+PLAN = """version = 1
+[[stripe]]
+number = 5
+core = 0
+name = "rest"
+rate = "56k"
+spare = true
+[[stripe]]
+number = 6
+core = {core}
+name = "few"
+rate = "56k"
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running(market_file(tmp_path_factory.mktemp("market"), NODES)) as found:
+        yield found
+
+
+def itch(world: World, *arguments: object) -> int:
+    places = "--port", "30977", "--request-port", "0", "--seconds", "0.4"
+    group = () if "--group" in arguments else ("--group", "239.200.80.1")
+    return main(["gateway", "itch", "--config", str(world.path), *places, *group, *map(str, arguments)])
+
+
+def test_a_quiet_market(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert itch(world, "--name", "edge", "--directory", tmp_path) == 0
+    got = capsys.readouterr()
+    assert "edge sends MoldUDP64 to 239.200.80.1:30977; requests at " in got.err
+    assert got.out == "0 ITCH messages from 0 events, 0 packets, 0 of 0 requests.\n"
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.format(core=0, more='symbols = ["ISO"]'), encoding="utf-8")
+    assert itch(world, "--name", "edge", "--directory", tmp_path, "--plan", plan, "--json") == 0
+    got = capsys.readouterr()
+    assert "239.200.80.1:30977 to 239.200.80.2:30977, 2 stripes" in got.err
+    report = json.loads(got.out)
+    assert (report["packets"], report["sessions"], report["left_out"]) == (0, [], {})
+
+
+@pytest.mark.parametrize(
+    "words, rule",
+    [
+        (["--name", "egde"], 'nodes.egde: is no customer; did you mean "edge"?'),
+        (["--name", "a"], "nodes.a: is no customer"),
+        (["--name", "edge", "--zone", "Mars"], "is no time zone"),
+        (["--name", "edge", "--group", "10.0.0.1"], "not all multicast groups"),
+        (["--name", "edge", "--group", "here"], "--group: here is no IPv4 address"),
+        (["--name", "edge", "--plan", "absent.toml"], "absent.toml: --plan: cannot be read"),
+    ],
+)
+def test_bad_words(world: World, words: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert itch(world, *words) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert rule in got.err
+    assert got.err.count("\n") == 1
+
+
+def test_a_plan_of_other_core_stripes(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.replace("core = 0", "core = 3").format(core=3, more=""), encoding="utf-8")
+    assert itch(world, "--name", "edge", "--plan", plan) == 2
+    assert "plans nothing for core stripe 0" in capsys.readouterr().err
+
+
+def websocket(world: World, *arguments: object) -> int:
+    words = "--config", str(world.path), "--port", "0", "--seconds", "0.3", *map(str, arguments)
+    return main(["gateway", "websocket", *words])
+
+
+def test_a_websocket_gateway_of_a_quiet_market(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert websocket(world, "--name", "edge", "--origin", "https://desk.example") == 0
+    got = capsys.readouterr()
+    assert "edge serves WebSockets at ws://127.0.0.1:" in got.err
+    assert got.out == "0 events, 0 clients, 0 messages.\n"
+    assert websocket(world, "--name", "edge", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["clients"] == 0
+    assert websocket(world, "--name", "egde") == 2
+    assert "is no customer" in capsys.readouterr().err
+    assert websocket(world, "--name", "edge", "--address", "192.0.2.1") == 3
+    assert "cannot listen on 192.0.2.1:0" in capsys.readouterr().err
+
+
+def test_without_the_package(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "isocast.runtime.web_gateway", raising=False)
+    monkeypatch.setitem(sys.modules, "websockets.asyncio.server", None)
+    assert websocket(world, "--name", "edge") == 2
+    assert "pip install isocast[websocket]" in capsys.readouterr().err

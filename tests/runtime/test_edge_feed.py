@@ -1,0 +1,239 @@
+"""The clear edge feed as a function of the sequence: the same numbers everywhere, through restarts and days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.mold import MoldRequest, parse_packet
+from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.release_stamps import read_release
+from isocast.runtime.edge_archive import DayArchive
+from isocast.runtime.edge_feed import OTHER_DAY, EdgeBlock, EdgeFeed, SessionEnd, session_name
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.market import EventKind, MarketStatus, Mic
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+DAY_NS = 86_400 * 10**9
+MIDNIGHT = 20_000 * DAY_NS
+"""2024-10-04, in UTC."""
+NOON = MIDNIGHT + DAY_NS // 2
+SYMBOLS = [b"AAA", b"BBB", b"CCC"]
+
+
+def message(number: int, *, release: int = 0, quotes: bool = False) -> tuple[int, int, EventArray]:
+    """Message `number` of a sequence: three trades, a halt now and then, quotes if wanted."""
+    release = release or NOON + number * 10**9
+    events = np.zeros(5 if quotes else 3, EVENT_DTYPE)
+    events["kind"] = EventKind.TRADE
+    events["floor"] = [b"XNYS", b"XLON", b"XNYS", b"XNYS", b"XNYS"][: len(events)]
+    events["symbol"] = [SYMBOLS[(number + place) % 3] for place in range(len(events))]
+    events["price"], events["quantity"] = 10_000 + number, 100
+    events["id"] = np.arange(len(events)) + 10 * number
+    events["time"] = release - 5_000 + np.arange(len(events), dtype=np.uint64)
+    events["kind"][3:] = EventKind.QUOTE
+    if number % 4 == 0:
+        events["kind"][1], events["reference"][1] = EventKind.STATUS, MarketStatus.HALTED
+        events["price"][1] = events["quantity"][1] = events["id"][1] = 0
+    return number, release, events
+
+
+def give(feed: EdgeFeed, messages: Iterable[tuple[int, int, EventArray]]) -> list[EdgeBlock | SessionEnd]:
+    return [made for one in messages for made in feed.take(*one)]
+
+
+def blocks(made: Iterable[EdgeBlock | SessionEnd]) -> list[EdgeBlock]:
+    return [one for one in made if isinstance(one, EdgeBlock)]
+
+
+def packets(made: Iterable[EdgeBlock | SessionEnd]) -> list[bytes]:
+    return [packet for block in blocks(made) for packet in block.packets()]
+
+
+def decoded(made: Iterable[EdgeBlock | SessionEnd]) -> EventArray:
+    """By our own decoder, as a stranger would."""
+    decoder = ItchDecoder(Mic("XNAS"), MIDNIGHT, FeedLog("edge"))
+    return np.concatenate([*decoder.blocks([block.framed for block in blocks(made)])])
+
+
+def test_numbers_follow_one_another_and_every_trade_is_there(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    sequence = [message(number) for number in range(1, 30)]
+    made = give(feed, sequence)
+    following = 1
+    for packet, block in zip(packets(made), blocks(made), strict=True):
+        parsed = parse_packet(packet)
+        assert (parsed.session, parsed.sequence) == (b"2410040000", following)
+        release, exactly = read_release(parsed.body, parsed.sequence, NOON)
+        assert abs(block.release - release) < exactly
+        following += parsed.count
+    feed.close()
+    wanted = np.concatenate([events for _, _, events in sequence])
+    got = decoded(made)
+    got = got[np.isin(got["kind"], (EventKind.TRADE, EventKind.STATUS))]
+    assert got.tobytes() == wanted.tobytes()
+
+
+def test_two_gateways_give_the_same_whatever_interrupts_one(tmp_path: Path) -> None:
+    sequence = [message(number, quotes=True) for number in range(1, 60)]
+    first = EdgeFeed(tmp_path / "one")
+    whole = packets(give(first, sequence))
+    first.close()
+    again: list[bytes] = []
+    at = 0
+    for stop in (1, 2, 17, 40, 59):
+        second = EdgeFeed(tmp_path / "two")
+        second.restore()
+        assert second.next_sequence in (0, at + 1)
+        again += packets(give(second, sequence[max(at - 3, 0) : stop]))
+        second.close()
+        at = stop
+    assert again == whole
+
+
+def test_a_crash_between_two_files_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Killed after a session's files and before the core's index: the message is written again, with its numbers."""
+    feed = EdgeFeed(tmp_path / "whole")
+    wanted = packets(give(feed, [message(1), message(2), message(3)]))
+    feed.close()
+    feed = EdgeFeed(tmp_path / "cut")
+    give(feed, [message(1), message(2)])
+    feed.close()
+    folder = tmp_path / "cut" / "2024-10-04"
+    index = (folder / "core.index").read_bytes()
+    (folder / "core.index").write_bytes(index[: len(index) // 2 + 5])
+    feed = EdgeFeed(tmp_path / "cut")
+    feed.restore()
+    assert feed.next_sequence == 2
+    rest = packets(give(feed, [message(2), message(3)]))
+    feed.close()
+    assert rest == wanted[1:]
+
+
+def test_a_session_that_does_not_fit_the_sequence_is_refused(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    give(feed, [message(1), message(2)])
+    feed.close()
+    file = tmp_path / "2024-10-04" / "2410040000.itch"
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(bytes(raw))
+    feed = EdgeFeed(tmp_path)
+    with pytest.raises(FeedError, match="differs from what message 2 of the sequence gives"):
+        feed.restore()
+    feed.close()
+    file.write_bytes(bytes(raw[:-1]))
+    feed = EdgeFeed(tmp_path)
+    with pytest.raises(FeedError, match="is cut"):
+        feed.restore()
+    feed.close()
+
+
+def test_a_day_ends_with_the_first_message_of_the_next(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    late = message(1, release=MIDNIGHT + DAY_NS - 1)
+    early = message(2, release=MIDNIGHT + DAY_NS)
+    made = give(feed, [late, early])
+    first, end, second = made
+    assert isinstance(first, EdgeBlock)
+    assert isinstance(second, EdgeBlock)
+    assert end == SessionEnd(0, "2410040000", first.first + first.count)
+    assert (second.session, second.first) == ("2410050000", 1)
+    assert feed.left_out[OTHER_DAY] == 3, "5 µs before midnight by the floor's clock"
+    assert feed.answer(MoldRequest(b"2410040000", 1, 1)), "yesterday is still answered"
+    feed.close()
+
+
+def test_what_is_not_known_from_its_beginning_is_not_sent(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    assert give(feed, [message(7), message(8)]) == []
+    assert feed.is_waiting
+    assert feed.missed == 2
+    tomorrow = [message(number, release=NOON + DAY_NS + number) for number in (9, 10)]
+    assert blocks(give(feed, tomorrow))[0].first == 1
+    assert not feed.is_waiting
+    after_a_hole = give(feed, [message(12, release=NOON + DAY_NS + 12)])
+    assert after_a_hole == []
+    assert feed.running == []
+    assert feed.is_waiting
+    feed.close()
+
+
+def test_messages_without_events_have_their_place(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    feed.pass_over(1)
+    give(feed, [message(2)])
+    feed.pass_over(3)
+    assert len(blocks(give(feed, [message(4)]))) == 1
+    assert not feed.is_waiting
+    feed.close()
+
+
+def test_narrow_stripes_have_numbers_of_their_own(tmp_path: Path) -> None:
+    def split(symbols: np.ndarray[tuple[int], np.dtype[np.bytes_]]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        return np.where(symbols == b"AAA", 7, 40).astype(np.uint32)
+
+    feed = EdgeFeed(tmp_path, (7, 40), split)
+    sequence = [message(number) for number in range(1, 20)]
+    mark = np.zeros(1, EVENT_DTYPE)
+    mark["kind"], mark["floor"], mark["reference"], mark["time"] = EventKind.MARK, b"XNYS", ord("M"), NOON
+    made = give(feed, [*sequence, (20, NOON + 10**11, mark)])
+    for stripe, name in ((7, "2410040007"), (40, "2410040014")):
+        own = [block for block in blocks(made) if block.stripe == stripe]
+        assert {block.session for block in own} == {name}
+        numbers = [number for block in own for number in range(block.first, block.first + block.count)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        got = decoded(own)
+        traded = got[got["kind"] == EventKind.TRADE]
+        assert set((traded["symbol"] == b"AAA").tolist()) == {stripe == 7}
+        assert (got["kind"] == EventKind.MARK).sum() == 1, "what is of a whole floor is on every stripe"
+    feed.close()
+
+
+def test_requests_are_answered_as_they_were_sent(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    sent = packets(give(feed, [message(number) for number in range(1, 9)]))
+    for packet in sent:
+        parsed = parse_packet(packet)
+        assert feed.answer(MoldRequest(b"2410040000", parsed.sequence, 100)) == packet
+        one = parse_packet(feed.answer(MoldRequest(b"2410040000", parsed.sequence + parsed.count - 1, 1)))
+        assert one.body == parsed.body[parsed.places[-1] :]
+    last = parse_packet(sent[-1])
+    for session, number in ((b"2410040000", last.sequence + last.count), (b"2410040000", 0), (b"2410050000", 1)):
+        assert feed.answer(MoldRequest(session, number, 1)) == b""
+    feed.close()
+
+
+def test_old_days_are_forgotten(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path, keep_days=2)
+    give(feed, [message(number, release=NOON + number * DAY_NS) for number in range(1, 7)])
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["2024-10-08", "2024-10-09", "2024-10-10"]
+    assert not feed.answer(MoldRequest(b"2410050000", 1, 1))
+    assert feed.answer(MoldRequest(b"2410080000", 1, 1))
+    feed.close()
+
+
+def test_names_of_sessions() -> None:
+    assert session_name(date(2026, 11, 5), 36 * 36 + 35) == "261105010Z"
+    with pytest.raises(ConfigurationError, match="no room"):
+        session_name(date(2026, 11, 5), 36**4)
+
+
+def test_what_itch_cannot_say_is_counted(tmp_path: Path) -> None:
+    feed = EdgeFeed(tmp_path)
+    made = give(feed, [message(1, quotes=True)])
+    assert feed.left_out == {"ITCH has no quotes": 2}
+    assert (decoded(made)["kind"] == EventKind.QUOTE).sum() == 0
+    feed.close()
+
+
+def test_a_day_is_opened_as_far_as_its_index_counts(tmp_path: Path) -> None:
+    archive = DayArchive(tmp_path, date(2024, 10, 4))
+    assert archive.next_sequence == 0
+    assert list(archive.messages()) == []
+    archive.close()

@@ -1,0 +1,211 @@
+"""A tape that looks at one event after the other, with lists and dictionaries: slow, and plainly right.
+
+It keeps every trade that it was ever given and finds each figure anew from all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
+from isocast.ticker.faults import TapeFault
+from isocast.wire.events import EventArray
+
+__all__ = ["SlowTape"]
+
+LIMIT = 1 << 44
+TWELVE_HOURS = 12 * 3_600 * 10**9
+STATUSES = {int(status) for status in MarketStatus}
+
+Line = tuple[str, str]
+
+
+@dataclass
+class SlowTrade:
+    line: Line
+    id: int
+    price: int
+    quantity: int
+    time: int
+    day: int
+    first: tuple[int, int, int]
+    cancelled: bool = False
+    hidden: bool = False
+    tentative: bool = False
+    corrections: int = 0
+
+    @property
+    def counts(self) -> bool:
+        flawed = self.price == 0 or abs(self.price) > LIMIT or self.quantity == 0
+        return not (self.cancelled or self.hidden or self.tentative or flawed)
+
+
+@dataclass
+class SlowTape:
+    trades: list[SlowTrade] = field(default_factory=list)
+    quotes: dict[Line, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    statuses: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    listed: dict[Line, tuple[int, int]] = field(default_factory=dict)
+    markets: dict[str, str] = field(default_factory=dict)
+    opened: dict[str, int] = field(default_factory=dict)
+    days: dict[str, int] = field(default_factory=dict)
+    faults: list[tuple[TapeFault, int]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    previous: dict[Line, int] = field(default_factory=dict)
+    events: int = 0
+
+    def take(self, events: EventArray) -> None:
+        for kind, side, flags, floor, symbol, price, quantity, reference, time, number in events.tolist():
+            self.events += 1
+            line = symbol.decode(), floor.decode()
+            if symbol and line not in self.lines:
+                self.lines.append(line)
+            match kind:
+                case EventKind.MARK:
+                    if reference == ord("O"):
+                        self.mark(line[1], time)
+                case EventKind.STATUS:
+                    if reference in STATUSES:
+                        self.statuses[line] = reference, self.events
+                    else:
+                        self.wrong(TapeFault.UNKNOWN_STATUS)
+                case EventKind.ORDER | EventKind.CANCEL | EventKind.REPLACE:
+                    pass
+                case _ if not symbol:
+                    self.wrong(TapeFault.NO_SYMBOL)
+                case EventKind.TRADE:
+                    self.trade(line, number, price, quantity, time, flags)
+                case EventKind.EXECUTION:
+                    self.trade(line, reference, price, quantity, time, flags)
+                case EventKind.CORRECTION | EventKind.TRADE_CANCEL:
+                    self.refer(line, number, price, quantity, flags, cancel=kind == EventKind.TRADE_CANCEL)
+                case EventKind.QUOTE:
+                    self.quote(line, side, price, quantity, flags)
+                case EventKind.DIRECTORY:
+                    self.listed[line] = price, quantity
+                case _:
+                    raise AssertionError(kind)
+
+    def wrong(self, fault: TapeFault) -> None:
+        self.faults.append((fault, self.events))
+
+    def mark(self, floor: str, time: int) -> None:
+        opened = self.opened.get(floor, 0)
+        if opened and time < opened + TWELVE_HOURS:
+            return
+        if opened:
+            for line in self.lines:
+                if line[1] == floor and self.standing(line):
+                    self.previous[line] = self.standing(line)[-1].price
+            self.days[floor] = self.days.get(floor, 0) + 1
+        self.opened[floor] = time
+
+    def trade(self, line: Line, number: int, price: int, quantity: int, time: int, flags: int) -> None:
+        day = self.days.get(line[1], 0)
+        same_id = self.known(line, number)
+        if same_id and same_id[-1].first == (price, quantity, time):
+            self.wrong(TapeFault.DUPLICATE_TRADE)
+        else:
+            if same_id:
+                self.wrong(TapeFault.REUSED_ID)
+            trade = SlowTrade(line, number, price, quantity, time, day, (price, quantity, time))
+            trade.hidden = bool(flags & EventFlag.UNPRINTED)
+            trade.tentative = bool(flags & EventFlag.TENTATIVE)
+            self.trades.append(trade)
+        if price == 0:
+            self.wrong(TapeFault.NO_PRICE)
+        if abs(price) > LIMIT:
+            self.wrong(TapeFault.WILD_PRICE)
+        if quantity == 0:
+            self.wrong(TapeFault.NO_QUANTITY)
+
+    def known(self, line: Line, number: int) -> list[SlowTrade]:
+        """Trades of an id, of this day and the one before."""
+        since = self.days.get(line[1], 0) - 1
+        return [trade for trade in self.trades if trade.line == line and trade.id == number != 0 and trade.day >= since]
+
+    def refer(self, line: Line, number: int, price: int, quantity: int, flags: int, *, cancel: bool) -> None:
+        found = self.known(line, number)
+        if not found:
+            return self.wrong(TapeFault.UNKNOWN_REFERENCE)
+        trade = found[-1]
+        if trade.day < self.days.get(line[1], 0):
+            return self.wrong(TapeFault.LATE_REFERENCE)
+        if trade.cancelled:
+            return self.wrong(TapeFault.DUPLICATE_REFERENCE if cancel else TapeFault.CANCELLED_REFERENCE)
+        if cancel:
+            trade.cancelled = True
+            return None
+        if price == 0 or abs(price) > LIMIT or quantity == 0:
+            return self.wrong(TapeFault.BAD_CORRECTION)
+        tentative = bool(flags & EventFlag.TENTATIVE)
+        if (trade.price, trade.quantity, trade.tentative) == (price, quantity, tentative):
+            return self.wrong(TapeFault.DUPLICATE_REFERENCE)
+        trade.price, trade.quantity, trade.tentative = price, quantity, tentative
+        trade.corrections += 1
+        return None
+
+    def quote(self, line: Line, side: int, price: int, quantity: int, flags: int) -> None:
+        is_wrong = side == Side.NONE
+        if side == Side.NONE:
+            self.wrong(TapeFault.NO_SIDE)
+        if quantity and price == 0:
+            self.wrong(TapeFault.NO_PRICE)
+            is_wrong = True
+        if quantity and abs(price) > LIMIT:
+            self.wrong(TapeFault.WILD_PRICE)
+            is_wrong = True
+        if is_wrong:
+            return
+        self.quotes.setdefault(line, {})[side] = price, quantity
+        if flags & EventFlag.LINKED:
+            return
+        bid, ask = self.best(line[0], Side.BUY), self.best(line[0], Side.SELL)
+        market = ""
+        if bid and ask and bid[0] >= ask[0]:
+            market = "locked" if bid[0] == ask[0] else "crossed"
+        if market and market != self.markets.get(line[0], ""):
+            self.wrong(TapeFault.LOCKED_MARKET if market == "locked" else TapeFault.CROSSED_MARKET)
+        self.markets[line[0]] = market
+
+    # What it says -------------------------------------------------------------------------------
+
+    def best(self, symbol: str, side: Side) -> tuple[int, int, tuple[str, ...]] | None:
+        """Price, size together, floors."""
+        there = [(*self.quotes.get(line, {}).get(side, (0, 0)), line[1]) for line in self.lines if line[0] == symbol]
+        there = [quote for quote in there if quote[1]]
+        if not there:
+            return None
+        price = (max if side is Side.BUY else min)(quote[0] for quote in there)
+        at = [quote for quote in there if quote[0] == price]
+        return price, sum(quote[1] for quote in at), tuple(quote[2] for quote in at)
+
+    def of_today(self, *lines: Line) -> list[SlowTrade]:
+        return [trade for trade in self.trades if trade.line in lines and trade.day == self.days.get(trade.line[1], 0)]
+
+    def standing(self, *lines: Line) -> list[SlowTrade]:
+        return [trade for trade in self.of_today(*lines) if trade.counts]
+
+    def day(self, *lines: Line) -> tuple[object, ...]:
+        """Open, high, low, close, volume, vwap, trades, cancelled, corrected."""
+        trades = self.standing(*lines)
+        prices = [trade.price for trade in trades]
+        volume = sum(trade.quantity for trade in trades)
+        turnover = sum(trade.price * trade.quantity for trade in trades)
+        has = bool(trades)
+        return (
+            prices[0] if has else None,
+            max(prices) if has else None,
+            min(prices) if has else None,
+            prices[-1] if has else None,
+            volume,
+            (Decimal(turnover) / volume / 10_000).quantize(Decimal("0.000001")) if volume else None,
+            len(trades),
+            sum(trade.cancelled for trade in self.of_today(*lines)),
+            sum(trade.corrections for trade in self.of_today(*lines)),
+        )
+
+    def status(self, line: Line) -> int | None:
+        said = [self.statuses[key] for key in (line, ("", line[1])) if key in self.statuses]
+        return max(said, key=lambda entry: entry[1])[0] if said else None

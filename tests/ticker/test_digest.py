@@ -1,0 +1,46 @@
+"""Digests: of events, however they are cut, and of tapes, however they came to be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isocast.ticker.digest import compare, digest_of, state_digest
+from isocast.ticker.tape import Tape
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+
+def trades(floor: bytes, number: int) -> EventArray:
+    events = np.zeros(number, EVENT_DTYPE)
+    events["kind"], events["floor"], events["symbol"] = 1, floor, b"ISO"
+    events["id"], events["price"], events["quantity"] = np.arange(1, number + 1), 100, 5
+    return events
+
+
+ONE, OTHER = trades(b"XNYS", 30), trades(b"XLON", 20)
+
+
+def test_cutting_makes_no_difference_and_order_does() -> None:
+    whole = digest_of([np.concatenate([ONE, OTHER])])
+    assert compare(whole, digest_of([ONE[:7], ONE[7:], OTHER])).is_same
+    turned = compare(whole, digest_of([OTHER, ONE]))
+    assert (turned.is_same, turned.carries_same, turned.differing_floors) == (False, True, ())
+
+
+def test_a_floor_that_lost_or_changed_an_event_is_named() -> None:
+    whole = digest_of([ONE, OTHER])
+    assert compare(whole, digest_of([ONE, OTHER[:-1]])).differing_floors == ("XLON",)
+    assert compare(whole, digest_of([ONE])).differing_floors == ("XLON",)
+    changed = ONE.copy()
+    changed["price"][3] += 1
+    assert compare(whole, digest_of([changed, OTHER])).differing_floors == ("XNYS",)
+
+
+def test_somebody_who_joined_late_has_the_digest_of_the_tape() -> None:
+    tape = Tape()
+    tape.take(ONE)
+    late = Tape.restore(tape.snapshot())
+    for each in (tape, late):
+        each.take(OTHER)
+    assert state_digest(tape) == state_digest(late)
+    late.take(OTHER[:1])
+    assert state_digest(tape) != state_digest(late)
