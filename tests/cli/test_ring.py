@@ -14,7 +14,7 @@ from isocast.cli.main import main
 FOUR: Nodes = {
     **{name: {**node, "http_port": 7780} for name, node in SMALL.items() if name in ("a", "b", "c", "x", "floor")},
     "d": {"role": "primary-receiver", "http_port": 7780},
-    "bank": SMALL["bank"] | {"retransmit": [], "start": False},
+    "bank": {**SMALL["bank"], "retransmit": [], "start": False},
 }
 
 

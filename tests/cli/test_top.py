@@ -118,12 +118,11 @@ def test_a_clock_that_is_not_synchronised_is_shown(clock: NodeGauges, word: str)
 
 
 def test_a_market_with_layers_shows_who_heads_whom() -> None:
-    below = {"role": "secondary-receiver"}
     text = shown(
         answered(
             london(gauges=gauges(heads=("london", "paris"), adopted=("hull",))),
-            NodeStatus("leeds", node_id=4, **below, gauges=gauges(head="london", head_configured="london")),
-            NodeStatus("lyon", node_id=5, **below, gauges=gauges(head="london", head_configured="paris")),
+            NodeStatus("leeds", "secondary-receiver", 4, gauges=gauges(head="london", head_configured="london")),
+            NodeStatus("lyon", "secondary-receiver", 5, gauges=gauges(head="london", head_configured="paris")),
         )
     )
     assert "heads own + paris + hull" in row(text, "london")

@@ -282,8 +282,8 @@ class ReformationServer(Judging):
             if ballot.patient or formation.unanimous:
                 self._decide(ballot, formation, now)
                 return
-            # Votes are multicast, and the next ones say who heard them: a lost packet is not a broken pair. Asked for at
-            # once they come within 2δ_N, and the ballot stays within its bound.
+            # Votes are multicast, and the next ones say who heard them: a lost packet is not a broken pair. Asked for
+            # at once, they come within 2δ_N, and the ballot stays within its bound.
             ballot.patient = True
             self._out.append(Multicast(self._invite(ballot.epoch)))
             ballot.decide_at = now + 2 * self._timing.detect_ns
