@@ -208,7 +208,8 @@ _RING = Table(
             Kind.CHOICE,
             "Whose votes start a ring: a majority of the primary receivers, or any once a majority has been missing for"
             " `start_wait`. Without a majority, `majority` orders nothing; `availability` goes on, marks what it"
-            " releases as uncertified, and can release two messages under one number on two sides of a partition (§4.3).",
+            " releases as uncertified, and can release two messages under one number on two sides of a partition"
+            " (§4.3).",
             "majority",
             choices=tuple(StartPolicy),
         ),
