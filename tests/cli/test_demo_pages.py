@@ -1,7 +1,7 @@
 """Every command and scenario that README and guides name works as written.
 
-What needs nothing (`sim`, `plan`) is run. What needs a market, or changes something, is parsed: the command and all its
-options exist. Whole markets are tested elsewhere.
+What needs nothing (`sim`, `plan`, `feed generate`) is run. What needs a market, or changes something, is parsed: the
+command and all its options exist. Whole markets are tested elsewhere.
 """
 
 import re
@@ -14,7 +14,7 @@ from isocast.cli.main import app, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("[ht]*/*.md"))]
-RUN = {"sim", "plan"}
+RUN = ("sim ", "plan ", "feed generate ")
 PLACEHOLDER = re.compile(r"\b(NAME|N|SCENARIO\.toml)\b")
 
 
@@ -44,14 +44,14 @@ def all_commands() -> list[str]:
 
 
 def commands() -> dict[str, list[str]]:
-    """Those that are run, by the page that names them first, in its order: one may use what another has made."""
+    """Those that are run, page by page and in its order: one may use what another has made. Simulations once each."""
     seen: set[str] = set()
     found: dict[str, list[str]] = {}
     for page in PAGES:
         for line in lines(page):
-            words = words_of(line)
-            if words and words[0] in RUN and shlex.join(words) not in seen:
-                seen.add(shlex.join(words))
+            command = shlex.join(words_of(line))
+            if command.startswith(RUN) and not (command.startswith("sim ") and command in seen):
+                seen.add(command)
                 found.setdefault(page, []).append(line)
     return found
 
@@ -64,6 +64,10 @@ def save_files(page: str, directory: Path) -> None:
     if names:
         whole = "".join([re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks])
         (directory / Path(names[0]).name).write_text(whole, encoding="utf-8")
+    for name, table in re.findall(
+        r"[Ss]ave this as `([^`]+\.csv)`:\n\n```csv\n(.*?)^```", text, re.DOTALL | re.MULTILINE
+    ):
+        (directory / name).write_text(table, encoding="utf-8")
 
 
 def test_the_pages_name_commands_at_all() -> None:
