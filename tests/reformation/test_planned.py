@@ -83,6 +83,14 @@ def test_else_it_takes_them_all_the_same() -> None:
     assert sorted(found.ring) == [1, 2]
 
 
+def test_of_several_that_leave_as_many_go_as_the_ring_can_do_without() -> None:
+    four = (1, 2, 3, 4)
+    joins = [join(site, 4, universe=four, heard=four) for site in four]
+    found = form(votes(*joins[:2], *map(leaving, joins[2:])), {}, {})
+    assert found is not None
+    assert sorted(found.ring) == [1, 2, 3]
+
+
 def test_it_takes_them_too_if_they_alone_hold_the_cut_and_nobody_else_hears() -> None:
     found = form(votes(leaving(join(1, 6)), join(2, 4), join(3, 4)), {}, {})
     assert found is not None

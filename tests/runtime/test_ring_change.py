@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 
 from isocast.runtime.founding import join_node
 from isocast.runtime.market_file import load_market
-from isocast.runtime.operator_door import OperatorError, ask
-from isocast.runtime.ring_change import Change, restart_order
+from isocast.runtime.operator_door import SOCKET, OperatorError, ask
+from isocast.runtime.ring_change import Change
+from isocast.runtime.rolling_restart import RollingRestart, restart_order
 
 FOUR = {**SMALL, "d": {"role": "primary-receiver"}}
 
@@ -47,6 +49,105 @@ def test_a_ring_that_cannot_do_without_a_site_keeps_it(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_market_without_a_majority_drains_nobody(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, FOUR)) as world:
+            await world.start()
+            await world.stop("c")
+            await world.stop("d")
+            await Change(world.market).until(
+                "a seal", lambda views: all(view.mode == "sealed" for view in views.values()), ""
+            )
+            change = Change(world.market, patience_s=1)
+            with pytest.raises(OperatorError, match="a ring at work: not so"):
+                await change.drain(world.market.node("a"))
+            assert not any(view.leaving for view in (await change.views()).values())
+
+    run(work())
+
+
+def test_of_two_that_would_leave_one_too_many_is_told_so_and_stays(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, FOUR)) as world:
+            await world.start()
+            change = Change(world.market, patience_s=5)
+            plans = [world.market.node(name) for name in ("c", "d")]
+            results = await asyncio.gather(*[change.drain(plan) for plan in plans], return_exceptions=True)
+            refused = [str(result) for result in results if isinstance(result, OperatorError)]
+            assert refused
+            assert all("cannot leave: the ring has" in text for text in refused)
+            views = await change.views()
+            assert sum(view.leaving for view in views.values()) == 2 - len(refused)
+
+    run(work())
+
+
+def test_a_site_outside_u_is_told_to_be_added_before_it_can_come_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, FOUR)) as world:
+            await world.start()
+            change = Change(world.market)
+            await change.remove(world.market.node("d"))
+            with pytest.raises(OperatorError, match="d is not in U, so no ring takes it: isocast ring add d"):
+                await change.undrain(world.market.node("d"))
+
+    run(work())
+
+
+def test_a_restart_that_would_leave_no_majority_waits_and_says_what_it_left_out(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, FOUR)) as world:
+            await world.start()
+            await world.stop("d")
+            told: list[str] = []
+            gone = world.market.node("d").node
+            await Change(world.market).until(
+                "a ring without d", lambda views: all(gone not in view.ring for view in views.values()), ""
+            )
+            restart = RollingRestart(Change(world.market, patience_s=1), told.append)
+            plans = await restart.up(world.market.node(name) for name in ("a", "b", "d"))
+            assert [plan.name for plan in plans] == ["a", "b"]
+            with pytest.raises(OperatorError, match=r"a majority without a: not so.*; not restarted: b"):
+                await restart.run(plans)
+            assert told[0].startswith("d is not up")
+            assert told[1].startswith("a waits")
+            assert not world.nodes["a"].stopping.is_set()
+
+    run(work())
+
+
+def test_a_site_on_another_machine_is_added_by_its_status_page(tmp_path: Path) -> None:
+    path = market_file(tmp_path, {**FOUR, "d": {"role": "primary-receiver", "http_port": 7780}})
+
+    async def work() -> None:
+        async with World(path) as world:
+            await world.start()
+            change = Change(world.market)
+            site = world.market.node("d")
+            await change.remove(site)
+            await ask(world.market.directory_of("d"), "drain", leaving=False)
+            (world.market.directory_of("d") / SOCKET).unlink()
+            assert site.node in (await change.add(site)).ring
+
+    run(work())
+
+
+def test_a_node_that_hangs_does_not_hold_up_the_view_of_the_others(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, FOUR)) as world:
+            await world.start()
+            door = world.market.directory_of("d") / SOCKET
+            door.unlink()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf:
+                deaf.bind(str(door))
+                deaf.listen()
+                async with asyncio.timeout(15):
+                    views = await Change(world.market).views()
+            assert sorted(views) == ["a", "b", "c"]
+
+    run(work())
+
+
 def test_a_site_is_removed_and_the_rest_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
@@ -61,6 +162,8 @@ def test_a_site_is_removed_and_the_rest_goes_on(tmp_path: Path) -> None:
             await world.until_journals_have(range(1, 21), "a", "b", "c")
             # Asked again, it is already so.
             assert (await change.remove(gone)).universe == view.universe
+            # It was drained before it was removed; whoever adds it again wants it on the ring.
+            assert gone.node in (await change.add(gone)).ring
 
     run(work())
 
@@ -86,9 +189,11 @@ def test_two_of_four_go_on_by_force_when_the_others_never_come_back(tmp_path: Pa
             await world.publish("floor", trades(10))
             await world.until_journals_have(range(1, 11), "a", "b", "c", "d")
             await world.stop("c")
+            change = Change(world.market)
+            with pytest.raises(OperatorError, match="not gone, they answer: d"):
+                await change.force([world.market.node("a"), world.market.node("b")])
             await world.stop("d")
             await world.publish("floor", trades(10, 11))
-            change = Change(world.market)
             with pytest.raises(OperatorError, match="not so after"):
                 await Change(world.market, patience_s=1).remove(world.market.node("c"))
             view = await change.force([world.market.node("a"), world.market.node("b")])

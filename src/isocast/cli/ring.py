@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +35,8 @@ _EXAMPLES = """Examples:
     isocast ring remove london --config market.toml
 
 `status` asks the nodes' status pages, wherever they are. The others use the operator's doors, Unix sockets in the
-nodes' directories: run them on a machine of the market, as the user that runs the nodes.
+nodes' directories: run them on a machine of the market, as the user that runs the nodes. Exit code: 0 it is so,
+1 the market does not do it (the message says why), 2 bad input.
 """
 
 app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
@@ -148,32 +149,38 @@ def restart(*names: str, config: Config) -> int:
     Parameters
     ----------
     names
-        Which nodes; all of them without names.
+        Which nodes; without names all that are up on this machine.
     config
         The market's file.
     """
     from isocast.runtime.market_file import load_market
-    from isocast.runtime.ring_change import Change, RollingRestart, restart_order
+    from isocast.runtime.operator_door import OperatorError
+    from isocast.runtime.ring_change import Change
+    from isocast.runtime.rolling_restart import RollingRestart, restart_order
 
     market = load_market(config)
     for name in names:
         node_of(market, name)
     plans = restart_order(market, names)
 
-    async def work() -> None:
+    async def work() -> str:
         done = 0
+        wanted = plans
 
         def told(text: str) -> None:
             nonlocal done
             done += text.endswith("is back")
-            line(f"{done:>3}/{len(plans)}  {text}")
+            line(f"{done:>3}/{len(wanted)}  {text}")
             sys.stdout.flush()
 
-        await RollingRestart(Change(market), told).run(plans)
+        if not names:  # A table whose node has yet to join is in the file before the node is up.
+            wanted = await RollingRestart(Change(market), note).up(plans)
+            if not wanted:
+                raise OperatorError(f"no node answers below {market.data_directory}: run this where one is")
+        await RollingRestart(Change(market), told).run(wanted)
+        return f"{len(wanted)} {'node' if len(wanted) == 1 else 'nodes'} restarted"
 
-    asyncio.run(work())
-    line(f"{len(plans)} nodes restarted")
-    return 0
+    return _carry_out(work())
 
 
 @app.command
@@ -204,23 +211,37 @@ def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="
         lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
         rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
         raise ConfigurationError("command line", "--yes", rule)
-    view = asyncio.run(Change(market, note).force(plans))
-    line(f"U is {', '.join(plan.name for plan in plans)}, by force (epoch {view.epoch})")
-    return 0
+
+    async def work() -> str:
+        view = await Change(market, _waiting).force(plans)
+        return f"U is {', '.join(plan.name for plan in plans)}, by force (epoch {view.epoch})"
+
+    return _carry_out(work())
 
 
-def _on_receiver(config: Path, name: str, work: Callable[[Change, NodePlan], Awaitable[str]]) -> int:
+def _on_receiver(config: Path, name: str, work: Callable[[Change, NodePlan], Coroutine[Any, Any, str]]) -> int:
     from isocast.runtime.market_file import load_market
     from isocast.runtime.ring_change import Change
 
     market = load_market(config)
     plan = _receiver(market, name)
+    return _carry_out(work(Change(market, _waiting), plan))
 
-    async def run() -> Any:  # noqa: ANN401
-        return await work(Change(market, lambda what: note(f"waiting for {what}")), plan)
 
-    line(asyncio.run(run()))
+def _carry_out(work: Coroutine[Any, Any, str]) -> int:
+    """Say what came of it: exit code 1, and one line, where the market does not do it."""
+    from isocast.runtime.operator_door import OperatorError
+
+    try:
+        line(asyncio.run(work))
+    except OperatorError as reason:
+        note(f"isocast: {reason}")
+        return 1
     return 0
+
+
+def _waiting(what: str) -> None:
+    note(f"waiting for {what}")
 
 
 def _receiver(market: Market, name: str) -> NodePlan:

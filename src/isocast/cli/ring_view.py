@@ -108,7 +108,7 @@ def show_ring(report: dict[str, Any]) -> None:
             one["name"],
             figure(one["number"]),
             one["city"] or "–",
-            _place(one),
+            _place(one) if universe else "–",
             one["mode"] or "–",
             one["epoch"] or "–",
             figure(one["held"]),

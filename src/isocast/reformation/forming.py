@@ -171,9 +171,13 @@ def _candidates(
     """Who may be on the ring: first without those that leave, are barred, or so far behind that it would wait."""
     near = [site for site in voters if votes[site].held >= best.held - FAR_BEHIND]
     staying = [site for site in near if not votes[site].leaving]
+    leaving = [site for site in near if votes[site].leaving]
+    # Where not all who leave can go, as many go as the ring can do without.
+    some = [[site for site in near if site in staying or site in leaving[:kept]] for kept in range(1, len(leaving))]
     return [
         [site for site in staying if site not in barred],
         staying,
+        *some,
         [site for site in near if site not in barred],
         near,
         voters,

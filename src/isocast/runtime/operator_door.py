@@ -25,7 +25,7 @@ from isocast.runtime.logs import get_log
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 from isocast.terms.suggestion import suggestion
 
-__all__ = ["SOCKET", "Operation", "OperatorDoor", "OperatorError", "ask"]
+__all__ = ["SOCKET", "NobodyListensError", "Operation", "OperatorDoor", "OperatorError", "ask"]
 
 SOCKET = "operator.sock"
 _LINE_BYTES_MAX = 1 << 20
@@ -40,6 +40,10 @@ Operation: TypeAlias = Callable[[Request], Awaitable[Mapping[str, object] | None
 
 class OperatorError(IsocastError):
     """A node does not do what it was asked; the message is the node's own."""
+
+
+class NobodyListensError(OperatorError):
+    """The node is down, or on another machine."""
 
 
 class OperatorDoor:
@@ -139,9 +143,9 @@ async def ask(directory: Path, do: str, *, seconds: float = _ANSWER_S, **argumen
                 writer.close()
         answer = json.loads(line)
     except (FileNotFoundError, NotADirectoryError):
-        raise OperatorError(f"{where}: nobody listens; is the node up, and on this machine?") from None
+        raise NobodyListensError(f"{where}: nobody listens; is the node up, and on this machine?") from None
     except ConnectionRefusedError:
-        raise OperatorError(f"{where}: the node that made it has gone") from None
+        raise NobodyListensError(f"{where}: the node that made it has gone; start it again") from None
     except PermissionError:
         raise OperatorError(f"{where}: only the user that runs the node may ask it") from None
     except (OSError, TimeoutError) as reason:

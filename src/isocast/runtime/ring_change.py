@@ -1,4 +1,4 @@
-"""Planned changes of a running market: drain, add, remove, force, restart (protocol §5).
+"""Planned changes of a running market: drain, add, remove, force (protocol §5).
 
 Each is a request at an operator's door and then a wait until the market says that it is so. Everything is safe to
 ask for twice: what is already true is said to be, and what was interrupted goes on. All of it happens beside the
@@ -15,25 +15,18 @@ from typing import Any
 
 from isocast.runtime.market import Market, NodePlan, NodeRole
 from isocast.runtime.operator_door import OperatorError, ask
+from isocast.runtime.status_poll import Target, poll
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 
-__all__ = ["Change", "RingView", "RollingRestart", "restart_order"]
+__all__ = ["Change", "RingView"]
 
 _LOOK_S = 0.05
+_VIEW_S = 2.0
+"""A process that hangs must not hold up every look at the others."""
 _PATIENCE_S = 30.0
 _NEAR_TOKENS = 8
 """A site so far behind the ring counts as caught up."""
-_ORDER = (
-    NodeRole.REFORMATION_SERVER,
-    NodeRole.RETRANSMIT_SERVER,
-    NodeRole.SECONDARY_RECEIVER,
-    NodeRole.PRIMARY_RECEIVER,
-    NodeRole.PRIMARY_SOURCE,
-    NodeRole.SECONDARY_SOURCE,
-    NodeRole.CUSTOMER,
-)
-"""Those whom others rest on least come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +87,12 @@ class Change:
         try:
             return await ask(self.market.directory_of(name), do, seconds=seconds, **arguments)
         except OperatorError as reason:
-            raise OperatorError(f"{name}: {reason}") from None
+            raise type(reason)(f"{name}: {reason}") from None
 
     async def view(self, name: str) -> RingView | None:
         """How a primary receiver sees the ring; None if it does not answer here."""
         try:
-            return _view(await self.ask(name, "ring"))
+            return _view(await self.ask(name, "ring", seconds=_VIEW_S))
         except (OperatorError, KeyError, TypeError):
             return None
 
@@ -115,7 +108,7 @@ class Change:
         if not views:
             where = self.market.data_directory
             raise OperatorError(f"no primary receiver answers below {where}: run this where one is, as its user")
-        return max(views.values(), key=lambda view: (view.epoch != "0", view.held))
+        return _newest(views)
 
     async def _member(self) -> str:
         """Somebody on the ring who can carry a request."""
@@ -126,13 +119,16 @@ class Change:
         raise OperatorError("nobody on this machine is on the ring: wait until it has formed, or run this elsewhere")
 
     async def until(self, what: str, so: Callable[[dict[str, RingView]], bool], otherwise: str) -> dict[str, RingView]:
-        """Wait until what everybody says makes it so."""
-        self._told(what)
+        """Wait until what everybody says makes it so; what is so already is not talked about."""
         deadline = monotonic() + self.patience_s
+        told = False
         while True:
             views = await self.views()
             if views and so(views):
                 return views
+            if not told:
+                self._told(what)
+                told = True
             if monotonic() > deadline:
                 raise OperatorError(f"{what}: not so after {self.patience_s:.0f} s. {otherwise}")
             await asyncio.sleep(_LOOK_S)
@@ -144,15 +140,15 @@ class Change:
         view = await self.view(plan.name)
         if view is None:
             await self.ask(plan.name, "ring")  # Says why.
-        newest = await self.newest()
-        others = [site for site in newest.ring if site != plan.node]
-        if plan.node in newest.ring and len(others) < len(newest.universe) // 2 + 1:
-            need = len(newest.universe) // 2 + 1
-            rule = (
-                f"the ring has {len(newest.ring)} of {len(newest.universe)} sites and cannot do with fewer than {need}"
-            )
-            raise OperatorError(f"{plan.name} cannot leave: {rule}")
+        await self.newest()
+        views = await self.until("a ring at work", _at_work, "A majority of U must be up: isocast ring status.")
+        self._insist_on_a_ring_without(plan, views)
         await self.ask(plan.name, "drain", leaving=True)
+        try:  # Somebody else may have been drained at the same moment: neither would ever be let go.
+            self._insist_on_a_ring_without(plan, await self.views())
+        except OperatorError:
+            await self.ask(plan.name, "drain", leaving=False)
+            raise
         views = await self.until(
             f"a ring without {plan.name}",
             lambda views: plan.name in views and _off(plan.node, views),
@@ -163,16 +159,53 @@ class Change:
     async def undrain(self, plan: NodePlan) -> RingView:
         """Let a site come back."""
         await self.ask(plan.name, "drain", leaving=False)
+        if plan.node not in (await self.newest()).universe:
+            raise OperatorError(f"{plan.name} is not in U, so no ring takes it: isocast ring add {plan.name}")
         return await self.on_ring(plan)
 
-    async def on_ring(self, plan: NodePlan) -> RingView:
-        """Wait until a site is on the ring, as it and everybody else here sees it."""
+    async def on_ring(self, plan: NodePlan, *, here: bool = True) -> RingView:
+        """Wait until a site is on the ring, as everybody on this machine sees it, and it itself if it is `here`."""
         views = await self.until(
             f"a ring with {plan.name}",
-            lambda views: plan.name in views and all(plan.node in view.ring for view in views.values()),
+            lambda views: (plan.name in views or not here) and all(plan.node in view.ring for view in views.values()),
             f"Is {plan.name} up and in U, and is its clock within its bound?",
         )
-        return views[plan.name]
+        return _newest(views)
+
+    async def spare(self, plan: NodePlan, told: Callable[[str], None]) -> None:
+        """Wait until a majority of U is up without this site; not where U is so small that it never can be."""
+
+        def so(views: dict[str, RingView]) -> bool:
+            newest = _newest(views)
+            up = set(newest.ring) | {view.site for view in views.values() if view.site in newest.universe}
+            alone = len(newest.universe) - 1 < _majority(newest)
+            return alone or plan.node not in newest.universe or len(up - {plan.node}) >= _majority(newest)
+
+        views = await self.views()
+        if views and so(views):
+            return
+        told(f"{plan.name} waits: the others that are up are no majority of U")
+        await self.until(
+            f"a majority without {plan.name}",
+            so,
+            "Nothing would be released while it is down: start the sites that are missing, or remove them from U.",
+        )
+
+    def _insist_on_a_ring_without(self, plan: NodePlan, views: dict[str, RingView]) -> None:
+        """OperatorError if those who stay are no majority of U."""
+        if not views:
+            return
+        newest = _newest(views)
+        leaving = [view.site for view in views.values() if view.leaving and view.site != plan.node]
+        staying = [site for site in newest.ring if site != plan.node and site not in leaving]
+        if plan.node not in newest.ring or len(staying) >= _majority(newest):
+            return
+        rule = (
+            f"the ring has {len(newest.ring)} of {len(newest.universe)} sites"
+            f" and cannot do with fewer than {_majority(newest)}"
+        )
+        going = ", ".join(self.market.name_of(site) for site in leaving if site in newest.ring)
+        raise OperatorError(f"{plan.name} cannot leave: {rule}{f', and {going} leaves too' if going else ''}")
 
     # U ------------------------------------------------------------------------------------------
 
@@ -181,16 +214,33 @@ class Change:
         newest = await self.newest()
         self._insist_that_all_know(plan, await self.views())
         if plan.node not in newest.universe:
-            await self.until(
-                f"{plan.name} to catch up with the ring",
-                lambda views: (
-                    plan.name in views
-                    and views[plan.name].held >= max(view.held for view in views.values()) - _NEAR_TOKENS > 0
-                ),
-                f"Is it up? Its first start says --join: isocast node --name {plan.name} --join",
-            )
+            await self._caught_up(plan)
             await self._change("add-site", f"U with {plan.name}", plan, lambda universe: plan.node in universe)
-        return await self.on_ring(plan)
+        view = await self.view(plan.name)
+        if view is not None and view.leaving:  # It was drained, say when it was removed.
+            await self.ask(plan.name, "drain", leaving=False)
+        return await self.on_ring(plan, here=view is not None)
+
+    async def _caught_up(self, plan: NodePlan) -> None:
+        """Wait until a site holds what the ring does; one on another machine says so on its status page."""
+        what = f"{plan.name} to catch up with the ring"
+        self._told(what)
+        deadline = monotonic() + self.patience_s
+        while True:
+            views = await self.views()
+            held = views[plan.name].held if plan.name in views else await self._held_elsewhere(plan)
+            if held >= max((view.held for view in views.values()), default=0) - _NEAR_TOKENS > 0:
+                return
+            if monotonic() > deadline:
+                doubt = f"Is it up? Its first start says --join: isocast node --name {plan.name} --join"
+                raise OperatorError(f"{what}: not so after {self.patience_s:.0f} s. {doubt}")
+            await asyncio.sleep(_LOOK_S)
+
+    async def _held_elsewhere(self, plan: NodePlan) -> int:
+        if not plan.http_port:
+            return 0
+        (answer,) = await poll([Target(plan.address, plan.http_port, plan.name)])
+        return (answer.status.gauges.held_token or 0) if answer.status is not None else 0
 
     async def remove(self, plan: NodePlan) -> RingView:
         """Take a site out of U, alive or dead, and off the ring."""
@@ -211,6 +261,7 @@ class Change:
     async def force(self, survivors: Iterable[NodePlan]) -> RingView:
         """U becomes these sites, on an operator's word: the others never come back."""
         sites = sorted(plan.node for plan in survivors)
+        await self._insist_that_others_are_down(sites)
         names = [plan.name for plan in self.market.by_role(NodeRole.REFORMATION_SERVER)]
         refused: list[str] = []
         for name in names:
@@ -224,9 +275,26 @@ class Change:
         views = await self.until(
             f"U of {len(sites)} sites, by force",
             lambda views: _certified(views, lambda universe: sorted(universe) == sites),
-            "All of them must be up and hear one another.",
+            "All of them must be up and hear one another; the word holds for a short time, so give it again then.",
         )
         return next(iter(views.values()))
+
+    async def _insist_that_others_are_down(self, sites: list[NodeId]) -> None:
+        """OperatorError names those of U that would be left out and answer, here or on their status pages."""
+        universe = (await self.newest()).universe
+        views = await self.views()
+        others = [
+            plan
+            for plan in self.market.by_role(NodeRole.PRIMARY_RECEIVER)
+            if plan.node in universe and plan.node not in sites
+        ]
+        paged = [plan for plan in others if plan.http_port and plan.name not in views]
+        answers = await poll([Target(plan.address, plan.http_port, plan.name) for plan in paged])
+        alive = {plan.name for plan, answer in zip(paged, answers, strict=True) if answer.status is not None}
+        names = ", ".join(plan.name for plan in others if plan.name in views or plan.name in alive)
+        if names:
+            rule = "isocast ring remove takes out who is up; to leave them out by force, stop them for good first"
+            raise OperatorError(f"not gone, they answer: {names}. {rule}")
 
     async def _change(self, do: str, what: str, plan: NodePlan, so: Callable[[tuple[NodeId, ...]], bool]) -> None:
         """Have U changed; a request that fell with the site that carried it is given to another."""
@@ -255,6 +323,19 @@ class Change:
             raise OperatorError(f"{names}: {rule}")
 
 
+def _newest(views: dict[str, RingView]) -> RingView:
+    return max(views.values(), key=lambda view: (view.epoch != "0", view.held))
+
+
+def _at_work(views: dict[str, RingView]) -> bool:
+    """Somebody of the newest ring is not sealed: a market without a majority only remembers a ring."""
+    return any(view.mode == "normal" and view.site in view.ring for view in views.values())
+
+
+def _majority(view: RingView) -> int:
+    return len(view.universe) // 2 + 1
+
+
 def _off(site: NodeId, views: dict[str, RingView]) -> bool:
     """Everybody else's ring does without the site, and is at work."""
     return all(site not in view.ring and view.mode != "sealed" for view in views.values())
@@ -271,67 +352,3 @@ def _certified(views: dict[str, RingView], so: Callable[[tuple[NodeId, ...]], bo
 
 def _settled(views: dict[str, RingView]) -> bool:
     return all(view.settled for view in views.values() if view.site in view.ring)
-
-
-def restart_order(market: Market, names: Iterable[str] = ()) -> list[NodePlan]:
-    """All nodes that this market starts, or those named, in the order in which to restart them."""
-    wanted = set(names)
-    plans = [plan for plan in market.nodes if (plan.name in wanted if wanted else plan.start)]
-    return sorted(plans, key=lambda plan: _ORDER.index(plan.role))
-
-
-class RollingRestart:
-    """Starts node after node anew, each only when the one before is back: for a new version, or a new market file."""
-
-    def __init__(self, change: Change, told: Callable[[str], None] = lambda _: None) -> None:
-        """`told` hears each node when it is back, and what could not be done in the best way."""
-        self._change = change
-        self._told = told
-
-    async def run(self, plans: Iterable[NodePlan]) -> None:
-        """All of them; OperatorError names the one that did not come back, and the rest is untouched."""
-        for plan in plans:
-            await self.restart(plan)
-            self._told(f"{plan.name} is back")
-
-    async def restart(self, plan: NodePlan) -> None:
-        """One node: off the ring first, if it is on one; then down, up, and back on."""
-        change = self._change
-        voter = plan.role is NodeRole.PRIMARY_RECEIVER
-        member = voter and await self._drained(plan)
-        before = await self._pid(plan)
-        await change.ask(plan.name, "restart")
-        await self._back(plan, before)
-        if member:
-            await change.on_ring(plan)
-
-    async def _drained(self, plan: NodePlan) -> bool:
-        """Whether it was on the ring. One that the ring cannot do without is restarted all the same."""
-        view = await self._change.view(plan.name)
-        if view is None or plan.node not in view.ring:
-            return view is not None and plan.node in view.universe
-        try:
-            await self._change.drain(plan)
-        except OperatorError as reason:
-            self._told(f"{reason}: it is restarted all the same, and the ring waits for it")
-        return True
-
-    async def _pid(self, plan: NodePlan) -> int:
-        answer = await self._change.ask(plan.name, "status")
-        return int(answer["status"]["pid"])
-
-    async def _back(self, plan: NodePlan, before: int) -> None:
-        """Wait until another process answers and is ready."""
-        deadline = monotonic() + self._change.patience_s
-        doubt = "it ended, and nobody started it again: isocast up and systemd do"
-        while monotonic() < deadline:
-            try:
-                status = (await self._change.ask(plan.name, "status", seconds=2.0))["status"]
-                if status["pid"] != before:
-                    if status["ready"]:
-                        return
-                    doubt = "; ".join(status["reasons"])
-            except OperatorError:
-                pass
-            await asyncio.sleep(_LOOK_S)
-        raise OperatorError(f"{plan.name} is not back after {self._change.patience_s:.0f} s: {doubt}")

@@ -21,7 +21,7 @@ from isocast.runtime.key_files import load_source_key
 from isocast.runtime.market import Market
 from isocast.runtime.publisher import Publisher, PublishRefusedError
 from isocast.runtime.roles import source as module
-from isocast.runtime.roles.publish_door import PublishError
+from isocast.runtime.roles.publish_door import PublishError, SourceStopsError
 from isocast.runtime.roles.source import SourceHost
 from isocast.runtime.store_marker import Role, read_marker
 from isocast.security.keys import Purpose
@@ -281,6 +281,24 @@ def test_a_visitor_publishes_and_is_told_what_is_refused(market: Market) -> None
     run(work)
     assert around.counters.events_published == around.counters.publishes_accepted == 2
     assert around.alarms == []
+
+
+def test_a_source_that_stops_hangs_up_and_refuses_nothing(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal is final, and the next life takes the batch."""
+
+    async def stops(_: object) -> tuple[Label, ...]:
+        raise SourceStopsError("the source stops")
+
+    async def work() -> None:
+        host = await started(Surroundings(market, "floor"))
+        monkeypatch.setattr(host.door, "_publish", stops)
+        guest = await floor_visit(market)
+        await guest.send(Publish(tuple(batches(1))))
+        assert await guest.receive() is None
+        await guest.close()
+        await host.stop()
+
+    run(work)
 
 
 def test_a_visitor_that_leaves_while_it_waits_blocks_nobody(market: Market) -> None:

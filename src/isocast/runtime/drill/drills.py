@@ -13,7 +13,8 @@ from isocast.runtime.drill.staging import flip_bit
 from isocast.runtime.drill.trial import Trial
 from isocast.runtime.evidence import journal_of
 from isocast.runtime.journal_segments import segment_files
-from isocast.runtime.ring_change import Change, RollingRestart, restart_order
+from isocast.runtime.ring_change import Change
+from isocast.runtime.rolling_restart import RollingRestart, restart_order
 from isocast.terms.instants import SECOND
 from isocast.terms.timing import Timing
 

@@ -16,7 +16,7 @@ from isocast.terms.ids import Label
 from isocast.wire.door import Accepted, Publish, Refused
 from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["Batches", "PublishDoor", "PublishError"]
+__all__ = ["Batches", "PublishDoor", "PublishError", "SourceStopsError"]
 
 Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
 """(key, payload) of each."""
@@ -24,6 +24,10 @@ Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 class PublishError(IsocastError):
     """A batch that no source can take, and why."""
+
+
+class SourceStopsError(PublishError):
+    """The source ends before it took a batch: nothing is wrong with the batch, and the next life takes it."""
 
 
 class PublishDoor(Door):
@@ -65,6 +69,9 @@ class PublishDoor(Door):
             first_new = self._next_number()
             try:
                 labels = await self._publish(message.batches)
+            except SourceStopsError:
+                # A refusal would be final; whoever is hung up on comes again, with the same keys.
+                return
             except PublishError as reason:
                 await guest.send(Refused(str(reason)))
                 continue

@@ -271,6 +271,9 @@ class ReceiverHost:
             self._context.log.debug("asks to join a ring", reason=effect.reason.value)
             return
         suspect = self._context.market.name_of(effect.suspect)
+        if effect.reason is Suspicion.LEAVING:
+            self._context.log.info("asks for a ring without a site that leaves", site=suspect)
+            return
         self._context.log.info("suspects", suspect=suspect, reason=effect.reason.value, token=effect.token_number)
         self._context.alarm(
             f"suspect-{effect.reason}-{suspect}",

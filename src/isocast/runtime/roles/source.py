@@ -20,7 +20,7 @@ from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.publish_door import PublishDoor, PublishError
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.frame import Kind
@@ -246,6 +246,6 @@ class SourceHost:
         await self.door.close()
         for order in self._waiting:
             if not order.done.done():
-                order.done.set_exception(PublishError("the source stops: publish it again, with the same keys"))
+                order.done.set_exception(SourceStopsError("the source stops: publish it again, with the same keys"))
         self._waiting.clear()
         self._closing.close()
