@@ -162,7 +162,7 @@ def folded(state: SiteState, records: Iterable[Record], floor: int) -> SiteState
     """A state after some records, everything up to a token folded into its checkpoint: what a store should say."""
     for record in records:
         state.apply(record)
-    while state.checkpoint.token_number < floor:
+    while state.checkpoint.token_number < floor and state.entries:
         state.checkpoint.advance(state.entries.pop(state.checkpoint.token_number + 1))
     # How far the site has released is the journal's to say.
     state.released = state.offset = state.skip_below = 0
