@@ -177,8 +177,8 @@ class ReceiverHost:
 
     def wake(self, now: int) -> None:
         """A heartbeat is due: it says which token is here, so that customers see the ring turn."""
-        held = self.machine.snapshot().receiver
-        self.line.hold(held.accepted, held.held)
+        receiver = self.machine.receiver
+        self.line.hold(receiver.accepted, receiver.held)
         self._send_line(self.line.step(_TIMER_FIRED, now))
 
     # Effects ------------------------------------------------------------------------------------
