@@ -216,19 +216,22 @@ def hearing_group(
     That is the clique problem: up to `EXACT_MAX` sites it is searched exactly. Beyond, the site with the most
     broken pairs leaves until none is broken, which for the few broken pairs of real networks is the same.
     """
+    heard = {site: frozenset(votes[site].heard) for site in candidates}
     hears = {
-        site: frozenset([other for other in candidates if other in votes[site].heard and site in votes[other].heard])
+        site: frozenset([other for other in candidates if other in heard[site] and site in heard[other]])
         for site in candidates
     }
     if len(candidates) <= EXACT_MAX:
         return _largest(candidates, hears, wanted)
     group = list(candidates)
+    broken = {site: len(group) - 1 - len(hears[site]) for site in group}
     while True:
-        broken = {site: len(group) - 1 - sum([other in hears[site] for other in group]) for site in group}
         worst = max(group, key=lambda site: (broken[site], site not in wanted, site), default=None)
         if worst is None or not broken[worst]:
             return group
         group.remove(worst)
+        for site in group:
+            broken[site] -= worst not in hears[site]
 
 
 def _largest(
