@@ -27,9 +27,9 @@ from isocast.runtime.supervisor import node_command
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 
-__all__ = ["Usage", "folder", "quiet_market", "run", "serve_child", "usage"]
+__all__ = ["UNTIL_READY_S", "Usage", "folder", "quiet_market", "run", "run_with", "serve_child", "until", "usage"]
 
-SETTLE_S = 20.0
+UNTIL_READY_S = 20.0
 _CHILD = "--child"
 
 
@@ -83,15 +83,15 @@ async def _offer(market: Market, name: str, seconds: float, rate: float, chunk: 
     try:
         host = process.host
         assert isinstance(host, SourceHost)  # noqa: S101
-        await _until(lambda: not process.monitor.not_ready(), SETTLE_S)
+        await until(lambda: not process.monitor.not_ready(), UNTIL_READY_S)
         published = await _publish(host, market, time.monotonic() + seconds, rate, chunk)
-        await _until(lambda: not host.machine.snapshot().unstable, SETTLE_S)
+        await until(lambda: not host.machine.snapshot().unstable, UNTIL_READY_S)
         return published
     finally:
         await process.stop()
 
 
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
+async def until(condition: Callable[[], bool], seconds: float) -> None:
     """Look again and again; nobody signals what a machine comes to know."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -164,6 +164,20 @@ def run(
     text: str, place: Path, seconds: float, *, rate: float = 0, chunk: int = 1, script: str
 ) -> tuple[Market, int, dict[str, float], dict[str, float]]:
     """Run a market; returns it, the events published, and CPU seconds and memory of every node that is no source."""
+
+    def offering(market: Market, config: Path) -> list[list[str]]:
+        own = [sys.executable, script, _CHILD, str(config)]
+        wanted = [str(seconds), str(rate), str(chunk)]
+        return [[*own, plan.name, *wanted] for plan in market.by_role(NodeRole.PRIMARY_SOURCE)]
+
+    market, answers, cpu, memory = run_with(text, place, offering, seconds)
+    return market, sum(int(answer or 0) for answer in answers), cpu, memory
+
+
+def run_with(
+    text: str, place: Path, offering: Callable[[Market, Path], list[list[str]]], seconds: float
+) -> tuple[Market, list[bytes], dict[str, float], dict[str, float]]:
+    """The same with sources of the bench's own, by their commands; returns what each of them printed."""
     config = place / "market.toml"
     config.write_text(text, encoding="utf-8")
     market = load_market(config)
@@ -178,17 +192,15 @@ def run(
                     nodes[plan.name] = subprocess.Popen(node_command(config, plan.name), stdout=logs, stderr=logs)  # noqa: S603
             time.sleep(3.0)
             before = usage(nodes)
-            for plan in market.by_role(NodeRole.PRIMARY_SOURCE):
-                command = [sys.executable, script, _CHILD, str(config), plan.name]
-                command += [str(seconds), str(rate), str(chunk)]
-                sources.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=logs))  # noqa: S603
-            published = [int(child.communicate(timeout=seconds + 60)[0] or 0) for child in sources]
+            commands = offering(market, config)
+            sources += [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=logs) for command in commands]  # noqa: S603
+            answers = [child.communicate(timeout=seconds + 120)[0] for child in sources]
             time.sleep(2 * market.timing.release_delay_ns / SECOND + 0.5)
             cpu = {name: used - before[name] for name, used in usage(nodes).items()}
             memory = {name: resident_mb(child.pid) for name, child in nodes.items()}
         finally:
             _stop((*nodes.values(), *sources))
-    return market, sum(published), cpu, memory
+    return market, answers, cpu, memory
 
 
 def _stop(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -49,6 +49,7 @@ def test_json_lines_have_everything(world: World, capsys: pytest.CaptureFixture[
     rows = [json.loads(line) for line in got.out.splitlines()]
     assert [row["id"] for row in rows] == [1, 2, 3, 0, 5]
     assert rows[1] | {"time_ns": 0, "instant_ns": 0, "release_ns": 0, "received_ns": 0} == {
+        "stripe": 0,
         "sequence": 1,
         "batch": "messages",
         "instant_ns": 0,

@@ -8,7 +8,7 @@ import pytest
 from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, following, of, rel, rels, settings
 
 from isocast.hierarchy.customer_settings import Grade
-from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent
+from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent, LinesPlanned
 from isocast.hierarchy.lines import Line, Lines, Recent
 from isocast.terms.instants import SECOND
 
@@ -128,3 +128,26 @@ def test_what_two_lines_say_is_not_refuted() -> None:
     assert list(both.refute(100, NOW)) == []
     both.by_owner[2].heartbeat(beat(9_950, 2), NOW)
     assert list(both.refute(100, NOW)) == []
+
+
+def test_a_plan_of_lines_takes_effect_at_once_and_blames_nobody_for_the_past() -> None:
+    """§4.3: a line that is new to a customer was not silent before, and one that was left is not missed."""
+    found = lines()
+    silent_ns = settings().silent_ns
+    found.tick(NOW)
+    later = NOW + 10 * silent_ns
+    assert {effect.line for effect in of(found.tick(later), LineSilent)} == {1, 2}
+    found.by_owner[1].heartbeat(beat(1, 1, later), later)
+    found.plan((3, 1), later)
+    assert not of(found.tick(later + silent_ns), LineSilent)
+    views = {view.line: view.left for view in found.views() if not view.repairs}
+    assert views == {1: False, 2: True, 3: False}
+    assert [effect.line for effect in of(found.tick(later + 2 * silent_ns), LineSilent)] == [3, 1]
+    assert [line.owner for line in found.main] == [3, 1]
+
+
+def test_a_customer_whose_plan_has_no_line_keeps_those_that_it_has() -> None:
+    machine = customer()
+    machine.step(LinesPlanned((2, 7)), NOW)
+    machine.step(LinesPlanned(()), NOW)
+    assert [view.line for view in machine.snapshot().lines if not view.repairs and not view.left] == [2, 7]

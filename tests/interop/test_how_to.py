@@ -1,11 +1,14 @@
 """The programs of the pages on publishing and listening run as they stand there, against a market of that name."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.runtime.worlds import SMALL, market_file, running
+
+from isocast.cli.main import main
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 NODES = {
@@ -25,14 +28,33 @@ def test_what_the_one_page_publishes_the_other_hears(tmp_path: Path) -> None:
     assert len(found) == 3
     with running(market_file(tmp_path, NODES)):
         for program in found:
-            done = subprocess.run(
-                [sys.executable, "-W", "error", "-c", program],
-                cwd=tmp_path,
-                capture_output=True,
-                encoding="utf-8",
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            assert done.stderr == ""
-            assert done.stdout
+            assert printed(program, tmp_path)
+
+
+def printed(program: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_page_on_stripes_hears_what_it_publishes(tmp_path: Path) -> None:
+    (program,) = programs("stripes")
+    text = (PAGES / "stripes.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"printf '%s\\n' (.*) > trades.csv", text)
+    (tmp_path / "trades.csv").write_text("\n".join(shlex.split(rows)) + "\n", encoding="utf-8")
+    path = market_file(tmp_path, NODES, settings={"ring": {"stripes": [0, 1]}})
+    with running(path):
+        words = ["--source", "london-floor", "--key-prefix", "monday", str(tmp_path / "trades.csv")]
+        assert main(["publish", "--config", str(path), *words]) == 0
+        said = printed(program, tmp_path)
+    assert "0 1 [b'IBM']" in said
+    assert "1 1 [b'VOD']" in said
+    assert "just before that existed ((0, " in said

@@ -25,10 +25,16 @@ from isocast.wire.packets import (
     Data,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    LineRest,
+    Lines,
+    LineScope,
     Nack,
     NewRing,
     NextNumber,
     Packet,
+    PlanVersion,
     Range,
     RangeReply,
     Refuse,
@@ -73,6 +79,8 @@ def spelt(value: object) -> object:
         return rows[0] if len(rows) == 1 else rows
     if isinstance(value, dict):
         return value
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else str(int(value))  # type: ignore[call-overload]
 
 
@@ -194,6 +202,27 @@ def ring_fields(ring: NewRing) -> Fields:
     return flat(own, "ring.") | flat(epoch("ballot", ring.ballot)) | lists(ring.universe, ring.next_numbers)
 
 
+def version_fields(name: str, version: PlanVersion) -> Fields:
+    own = {"revision": version.revision, "author": version.author}
+    return flat(epoch("ballot", version.ballot) | own, f"lines.{name}.")
+
+
+def line_fields(lines: Lines) -> Fields:
+    own = {
+        "made_at": lines.made_at,
+        "first_group": lines.first_group,
+        "stripes": lines.stripes,
+        "scopes": len(lines.scopes),
+        "rests": len(lines.rests),
+    }
+
+    def rows(name: str, placed: Sequence[LineScope | LineRest]) -> Fields:
+        return flat({name: [flat(one._asdict(), f"{name}.") for one in placed]})
+
+    fields = version_fields("version", lines.version) | flat(own, "lines.")
+    return fields | rows("scope", lines.scopes) | rows("rest", lines.rests)
+
+
 def event_fields(event: MarketEvent) -> Fields:
     flags = {f"flags.{flag.name.lower()}": flag in event.flags for flag in EventFlag if flag.name}
     return flat(
@@ -271,12 +300,23 @@ def body_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent]) -> Fiel
             return ring_fields(packet)
         case Released():
             return released_fields(packet, rows)
+        case LineAsk():
+            return version_fields("version", packet.version) | version_fields("held", packet.held)
+        case LineAck():
+            return version_fields("version", packet.promised) | version_fields("held", packet.held)
+        case Lines():
+            return line_fields(packet)
         case _:
             prefix, names = PLAIN[kind]
             return flat({name: getattr(packet, attribute) for name, attribute in names.items()}, prefix)
 
 
-FLAGS = {Kind.JOIN: ("leaving",), Kind.NEWRING: ("uncertified", "forced"), Kind.REL: ("uncertified",)}
+FLAGS = {
+    Kind.JOIN: ("leaving",),
+    Kind.NEWRING: ("uncertified", "forced"),
+    Kind.REL: ("uncertified",),
+    Kind.LINEACK: ("settled",),
+}
 
 
 def packet_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent] = ()) -> Fields:

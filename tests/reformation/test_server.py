@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.reformation.ballots import join, refuse, suspect
 from tests.ring.makers import (
@@ -25,7 +27,7 @@ from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import ControlEntry, ControlKind, Invite, Nack, NewRing, Packet, Suspicion
 from isocast.wire.token_body import split_token
@@ -474,3 +476,50 @@ def test_a_clock_that_was_set_back_takes_the_deadline_with_it() -> None:
     server.now -= PERIOD
     server.hear()
     assert server.machine.next_deadline() == server.now + RETRY
+
+
+def _gaps_between_ballots(server: Server, voters: tuple[int, ...], count: int) -> list[int]:
+    """How long after one ballot's start the next starts, if only these sites vote."""
+    starts: list[int] = []
+    while len(starts) <= count:
+        for effect in server.wake():
+            if isinstance(effect, Persist) and isinstance(effect.record, BallotChosen):
+                starts.append(server.now)
+                ballot = effect.record.ballot
+                server.hear(*[join(site, 5, ballot=ballot, universe=(1, 2, 3, 4, 5)) for site in voters])
+    return [after - before for before, after in pairwise(starts)]
+
+
+def test_ballots_in_vain_become_rare_and_never_rarer_than_the_bound() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.BEHIND))
+    gaps = _gaps_between_ballots(server, (1, 2), 12)
+    attempt = gaps[0]
+    most = max(SECOND, 4 * TIMING.reformation_ns)
+    assert gaps[-1] > attempt + most // 2
+    assert max(gaps) <= attempt + most + TIMING.detect_ns
+    assert len(set(gaps[-4:])) == 4, "without jitter servers collide again and again"
+    again = Server()
+    again.hear(suspect(Suspicion.BEHIND))
+    assert _gaps_between_ballots(again, (1, 2), 12) == gaps
+
+
+def test_somebody_new_is_asked_at_once_and_those_who_voted_in_vain_are_no_news() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.BEHIND))
+    _gaps_between_ballots(server, (1, 2), 10)
+    while server.machine.snapshot().stage != WAITING:
+        server.wake()
+    late = server.machine.next_deadline()
+    server.hear(suspect(Suspicion.SEALED, by=2))
+    assert server.machine.next_deadline() == late
+    server.hear(suspect(Suspicion.LOST, by=3))
+    assert server.machine.next_deadline() <= server.now + TIMING.detect_ns < late
+
+
+def test_where_other_sites_vote_each_time_nobody_waits_longer() -> None:
+    server = Server()
+    server.hear(suspect(Suspicion.BEHIND))
+    first = _gaps_between_ballots(server, (1, 2), 1)
+    changing = [gap for site in (3, 4, 3, 4) for gap in _gaps_between_ballots(server, (1, site), 1)[:1]]
+    assert max(changing) <= first[0] + TIMING.detect_ns

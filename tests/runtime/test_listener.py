@@ -182,7 +182,7 @@ def test_a_failure_inside_ends_the_loop_with_its_reason(tmp_path: Path) -> None:
         async with Listener(market, "desk") as listener:
             waiting = asyncio.ensure_future(anext(listener))
             await asyncio.sleep(0)
-            host = listener._host  # noqa: SLF001 - no test can fill a disk politely
+            host = listener._seats[0].host  # noqa: SLF001 - no test can fill a disk politely
             assert host is not None
             assert host.driver.failed is not None
             host.driver.failed(JournalFull("somewhere", "no room"))

@@ -69,11 +69,11 @@ def test_who_sends_and_who_listens() -> None:
 
 
 def test_a_source_publishes_in_its_stripe_only() -> None:
-    market = market_of({"ring.stripes": [0, 1], "nodes.floor.stripe": 1, "nodes.broker.stripe": 1})
+    market = market_of({"ring.stripes": [0, 1], "nodes.floor.stripes": [1], "nodes.broker.stripes": [1]})
     assert names(market.data_senders(0)) == []
-    assert names(market.data_senders(1)) == ["floor"]
+    assert names(market.data_senders(1)) == ["floor.s1"]
     assert "floor" not in names(market.control_members(0))
-    assert market.node("a").stripes == (0, 1)
+    assert market.node("a").stripes == (0,)
 
 
 def test_families() -> None:
@@ -84,7 +84,7 @@ def test_families() -> None:
 
 def test_the_ring_gets_the_settings_of_the_file() -> None:
     ring = {"order": "shuffle", "window": 9, "batch_max": 99, "release_rate": 5, "stripes": [3]}
-    market = market_of({"ring": ring, "nodes.floor.stripe": 3, "nodes.broker.stripe": 3})
+    market = market_of({"ring": ring})
     settings = market.ring_settings(3)
     assert (settings.stripe, settings.order) == (3, OrderRule.SHUFFLE)
     assert (settings.window, settings.batch_max, settings.release_rate) == (9, 99, 5)

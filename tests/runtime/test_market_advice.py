@@ -20,7 +20,10 @@ def warnings(changes: dict[str, object]) -> tuple[str, ...]:
         ({"nodes.c": None}, "nodes: a majority of 2 primary receivers is all of them"),
         ({"nodes.y": None}, "nodes: without its only reformation server"),
         ({"nodes.floor": None, "nodes.broker": None}, "nodes: nobody publishes"),
-        ({"ring.stripes": [0, 4]}, "ring.stripes: no source publishes in stripe 4"),
+        (
+            {"ring.stripes": [0, 4], "nodes.floor.stripes": [0], "nodes.broker.stripes": [0]},
+            "ring.stripes: no source publishes in stripe 4",
+        ),
         ({"nodes.a2.backup": None}, "nodes.a2.backup: when a fails nobody answers it"),
         ({"nodes.bank.lines": ["b"]}, "nodes.bank.lines: with a second line"),
         ({"nodes.archive.lines": ["b"]}, "nodes.archive.lines: with a second line"),

@@ -31,7 +31,6 @@ def test_whoever_names_a_node_without_a_role_is_not_blamed() -> None:
         ("floor", "backup", "a"),
         ("bank", "line", True),
         ("x", "tcp_port", 5),
-        ("bank", "stripe", 0),
         ("archive", "grade", "latest"),
         ("archive", "retransmit", ["archive"]),
     ],
@@ -160,8 +159,12 @@ def test_a_place_is_a_known_city_or_coordinates(changes: dict[str, object], key:
         ({"nodes.bank.lines": ["archive"]}, "bank.lines", "must be receivers; archive is a retransmit-server"),
         ({"nodes.b.line": False, "nodes.archive.lines": ["a"]}, "bank.lines", "b has no line: set nodes.b.line = true"),
         ({"nodes.bank.retransmit": ["a"]}, "bank.retransmit", "must be retransmit servers; a is a primary-receiver"),
-        ({"nodes.floor.stripe": 1, "nodes.broker.stripe": 1}, "floor.stripe", "is none of ring.stripes: 0, not 1"),
-        ({"ring.stripes": [0, 1], "nodes.floor.stripe": 1}, "broker.stripe", "must be that of its parent floor, 1"),
+        ({"nodes.floor.stripes": [1], "nodes.broker.stripes": [1]}, "floor.stripes", "1 is none of ring.stripes: 0"),
+        (
+            {"ring.stripes": [0, 1], "nodes.floor.stripes": [1]},
+            "broker.stripes",
+            "its parent floor has no process in stripe 0",
+        ),
         (
             {"nodes.a.clock_bound": "1ms"},
             "a.clock_bound",

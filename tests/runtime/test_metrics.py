@@ -116,6 +116,7 @@ def test_every_gauge_that_is_a_number_is_in_some_metric() -> None:
         "clock_source",
         "owns_token",
         "line_followed",
+        "line_plan",
         "waiting",
     }
     for field in fields(NodeGauges):

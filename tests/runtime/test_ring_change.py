@@ -200,6 +200,15 @@ def test_two_of_four_go_on_by_force_when_the_others_never_come_back(tmp_path: Pa
             assert view.universe == (1, 2)
             await world.until_journals_have(range(1, 21), "a", "b")
             assert "forced" in world.alarms("x")
+            assert view.left_out == {3, 4}
+            with pytest.raises(OperatorError, match="number 3 was left out of U by force and never votes again"):
+                await change.add(world.market.node("c"))
+            with pytest.raises(OperatorError, match="site 4 was left out of U by force"):
+                await change.ask("a", "add-site", site=4)
+            await world.stop("a")
+            await world.start("a")
+            with pytest.raises(OperatorError, match="number 4 was left out of U by force"):
+                await change.add(world.market.node("d"))
 
     run(work())
 

@@ -128,6 +128,7 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
     [
         (NodeRole.PRIMARY_RECEIVER, HEALTHY, ()),
         (NodeRole.PRIMARY_RECEIVER, NodeGauges(), ("not on a ring yet",)),
+        (NodeRole.PRIMARY_RECEIVER, NodeGauges(universe=()), ("joins a market that it has heard nothing of",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, mode="sealed"), ("sealed",)),
         (NodeRole.SECONDARY_RECEIVER, replace(HEALTHY, mode="catchup"), ("catching up",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, clock_trusted=False), ("the clock is proven outside",)),

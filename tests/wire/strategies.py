@@ -22,11 +22,17 @@ from isocast.wire.packets import (
     Holding,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    LineRest,
+    Lines,
+    LineScope,
     Nack,
     NewRing,
     NextNumber,
     Packet,
     Pending,
+    PlanVersion,
     Range,
     RangeReply,
     RangeRequest,
@@ -151,6 +157,15 @@ def range_request(stripe: int, epoch: Epoch, sender: int, kind: Range, *ends: in
     return RangeRequest(stripe, epoch, sender, kind, min(ends), max(ends))
 
 
+VERSIONS = st.builds(PlanVersion, EPOCHS, U32, U32)
+LATITUDES = st.floats(-90, 90)
+LONGITUDES = st.floats(-180, 180)
+ADDRESSES = st.integers(0, (1 << 16) - 2)
+SCOPES = st.one_of(
+    st.builds(LineScope, U32, LATITUDES, LONGITUDES, st.integers(1, (1 << 32) - 1), U32, ADDRESSES),
+    st.builds(LineScope, U32, LATITUDES, LONGITUDES, st.just(0), U32, st.just((1 << 16) - 1)),
+)
+RESTS = st.builds(LineRest, U32, LATITUDES, LONGITUDES, U32, U32, ADDRESSES, I64)
 DATA = st.builds(Data, *HEADER, U64, U64, st.binary(max_size=MAX_PAYLOAD))
 HOLDINGS = st.builds(Holding, U64, NUMBERS, st.integers(0, (1 << MAX_HOLDING_BITS) - 1))
 
@@ -191,6 +206,18 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     ),
     RangeRequest: st.builds(range_request, *HEADER, st.sampled_from(Range), U64, U64),
     RangeReply: st.builds(RangeReply, *HEADER, st.sampled_from(Range), U64, U64, U64),
+    LineAsk: st.builds(LineAsk, *HEADER, VERSIONS, VERSIONS),
+    LineAck: st.builds(LineAck, *HEADER, VERSIONS, VERSIONS, st.booleans()),
+    Lines: st.builds(
+        Lines,
+        *HEADER,
+        VERSIONS,
+        I64,
+        U32,
+        st.integers(1, (1 << 16) - 1),
+        st.lists(SCOPES, max_size=6, unique_by=lambda scope: scope.site).map(tuple),
+        st.lists(RESTS, max_size=6).map(tuple),
+    ),
 }
 
 

@@ -89,7 +89,7 @@ def test_a_broken_record_is_refused(length: int) -> None:
         (0, max(EventKind) + 1, "kind"),
         (0, 255, "kind"),
         (1, 3, "side"),
-        (2, 64, "flags"),
+        (2, 128, "flags"),
         (3, 1, "flags"),
         (4, 0, "floor"),
         (7, ord("x"), "floor"),

@@ -13,11 +13,17 @@ from isocast.wire.packets import (
     Holding,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    LineRest,
+    Lines,
+    LineScope,
     Nack,
     NewRing,
     NextNumber,
     Packet,
     Pending,
+    PlanVersion,
     Range,
     RangeReply,
     RangeRequest,
@@ -41,6 +47,7 @@ U64 = (1 << 64) - 1
 I64 = (1 << 63) - 1
 EPOCH = Epoch(U32, U32)
 HEADER = (U16, EPOCH, U64)
+VERSION = PlanVersion(EPOCH, U32, U32)
 DIGEST = b"\xff" * 16
 ALL_PARTS = (1 << limits.MAX_PARTS) - 1
 NODES = tuple(range(U32 - limits.MAX_RING, U32))
@@ -108,6 +115,16 @@ LARGEST: tuple[tuple[Packet, int], ...] = (
     ),
     (RangeRequest(*HEADER, Range.TOKENS, U64, U64), MAX_DATAGRAM),
     (RangeReply(*HEADER, Range.TOKENS, U64, U64, U64), MAX_DATAGRAM),
+    (LineAsk(*HEADER, VERSION, VERSION), MAX_DATAGRAM),
+    (LineAck(*HEADER, VERSION, VERSION, settled=True), MAX_DATAGRAM),
+    (
+        Lines(
+            *(*HEADER, VERSION, I64, U32, U16),
+            tuple(LineScope(U32 - index, 90.0, 180.0, U32, U32, 0) for index in range(limits.MAX_LINE_SCOPES)),
+            (LineRest(U32, 90.0, 180.0, U32, U32, 0, I64),) * limits.MAX_LINE_RESTS,
+        ),
+        MAX_UDP,
+    ),
 )
 
 
@@ -126,6 +143,7 @@ def test_where_a_limit_is_meant_to_fill_the_datagram_it_does() -> None:
     assert MAX_UDP - sizes[Nack] < limits.HOLDING_BYTES + 1
     assert sizes[Join] == 34_926
     assert sizes[NewRing] == 40_048
+    assert sizes[Lines] == 62_026
     assert len(encode(WHOLE)) + limits.RUN_BYTES > limits.MAX_REPAIR_ITEM
     assert len(WHOLE.runs) == 35
 

@@ -27,6 +27,7 @@ FIXED = {
     Kind.JOIN: limits.JOIN_BYTES,
     Kind.NEWRING: limits.NEW_RING_BYTES,
     Kind.REL: limits.RELEASED_BYTES,
+    Kind.LINES: limits.LINES_BYTES,
 }
 """Of the packets that end in something of variable length."""
 

@@ -19,6 +19,8 @@ from isocast.wire.limits import (
     MAX_DATAGRAM,
     MAX_HOLDING_BITS,
     MAX_HOLDINGS,
+    MAX_LINE_RESTS,
+    MAX_LINE_SCOPES,
     MAX_NEXT_NUMBERS,
     MAX_NUMBER,
     MAX_PART_BODY,
@@ -27,11 +29,14 @@ from isocast.wire.limits import (
     MAX_PROOF,
     MAX_RING,
 )
+from isocast.wire.line_plans import LINE_PLANS
 from isocast.wire.nacks import NACKS
-from isocast.wire.packets import Data, Holding, NextNumber, Packet, Range, Repair, Suspicion, Token
+from isocast.wire.packets import Data, Holding, LineRest, LineScope, NextNumber, Packet, Range, Repair, Suspicion, Token
 from isocast.wire.traffic import TRAFFIC
 
-LAYOUTS = {layout.kind: layout for layout in (*TRAFFIC.values(), *NACKS.values(), *BALLOTS.values())}
+LAYOUTS = {
+    layout.kind: layout for layout in (*TRAFFIC.values(), *NACKS.values(), *BALLOTS.values(), *LINE_PLANS.values())
+}
 
 
 def altered(kind: Kind, **changes: Any) -> Packet:  # noqa: ANN401  any field of any packet
@@ -69,6 +74,18 @@ BROKEN: dict[str, tuple[Kind, dict[str, Any]]] = {
     "a source's number twice": (Kind.NEWRING, {"next_numbers": (NextNumber(9, 1), NextNumber(9, 2))}),
     "fewer commits than members": (Kind.NEWRING, {"commits": (bytes(16),)}),
     "more commits than members": (Kind.NEWRING, {"commits": (bytes(16),) * 3}),
+    "a scope of one site twice": (Kind.LINES, {"scopes": (LineScope(1, 0.0, 0.0, 5, 5, 0),) * 2}),
+    "too many scopes": (
+        Kind.LINES,
+        {"scopes": tuple(LineScope(n, 0.0, 0.0, 5, 5, 0) for n in range(MAX_LINE_SCOPES + 1))},
+    ),
+    "too many that rest": (Kind.LINES, {"rests": (LineRest(1, 0.0, 0.0, 5, 5, 0, 9),) * (MAX_LINE_RESTS + 1)}),
+    "a silent scope with an address": (Kind.LINES, {"scopes": (LineScope(1, 0.0, 0.0, 0, 0, 3),)}),
+    "a scope without an address": (Kind.LINES, {"scopes": (LineScope(1, 0.0, 0.0, 5, 5, 0xFFFF),)}),
+    "nothing that rests": (Kind.LINES, {"rests": (LineRest(1, 0.0, 0.0, 5, 5, 0xFFFF, 9),)}),
+    "a place beyond the pole": (Kind.LINES, {"scopes": (LineScope(1, 90.5, 0.0, 5, 5, 0),)}),
+    "a place that is no number": (Kind.LINES, {"scopes": (LineScope(1, 0.0, float("nan"), 5, 5, 0),)}),
+    "an address without groups": (Kind.LINES, {"stripes": 0}),
 }
 
 

@@ -15,6 +15,7 @@ local KINDS = {
     [1] = "DATA", [2] = "TOKEN", [3] = "TOKENPART", [4] = "RECEIPT", [5] = "NACK", [6] = "REPAIR", [7] = "PENDING",
     [8] = "STANDING", [9] = "SUSPECT", [10] = "INVITE", [11] = "REFUSE", [12] = "JOIN", [13] = "NEWRING",
     [14] = "SECTOKEN", [15] = "REL", [16] = "RXREQ", [17] = "RXREP",
+    [18] = "LINEASK", [19] = "LINEACK", [20] = "LINES",
 }
 local REASONS = {
     [1] = "unrecovered", [2] = "no-receipts", [3] = "behind", [4] = "late", [5] = "clock", [6] = "sealed",
@@ -29,7 +30,7 @@ local EVENTS = {
 local SIDES = { [0] = "none", [1] = "buy", [2] = "sell" }
 local STATUSES = { [1] = "closed", [2] = "halted", [3] = "paused", [4] = "quoting", [5] = "trading" }
 local STATUS = 9
-local FLAGS = { [12] = { "leaving" }, [13] = { "uncertified", "forced" }, [15] = { "uncertified" } }
+local FLAGS = { [12] = { "leaving" }, [13] = { "uncertified", "forced" }, [15] = { "uncertified" }, [19] = { "settled" } }
 local REPAIRED = { [1] = true, [2] = true, [3] = true }
 
 -- ---- fields
@@ -55,11 +56,36 @@ declare("flags", u16, "Flags", base.HEX)
 declare("flags.leaving", flag, "Leaving", 16, nil, 0x1)
 declare("flags.uncertified", flag, "Uncertified", 16, nil, 0x1)
 declare("flags.forced", flag, "Forced", 16, nil, 0x2)
+declare("flags.settled", flag, "Settled", 16, nil, 0x1)
 declare("epoch.number", u32, "Epoch: number")
 declare("epoch.server", u32, "Epoch: server")
 declare("sender", u64, "Sender")
 declare("tag", bytes, "Tag")
 declare("payload", bytes, "Payload")
+
+declare("lines.version.ballot.number", u32, "Version: ballot number")
+declare("lines.version.ballot.server", u32, "Version: ballot server")
+declare("lines.version.revision", u32, "Version: revision")
+declare("lines.version.author", u32, "Version: author")
+declare("lines.held.ballot.number", u32, "Version held: ballot number")
+declare("lines.held.ballot.server", u32, "Version held: ballot server")
+declare("lines.held.revision", u32, "Version held: revision")
+declare("lines.held.author", u32, "Version held: author")
+declare("lines.made_at", i64, "Made at")
+declare("lines.first_group", u32, "First group")
+declare("lines.stripes", u16, "Groups of an address")
+declare("lines.scopes", u16, "Scopes")
+declare("lines.rests", u16, "Addresses that rest")
+for _, name in ipairs({ "scope", "rest" }) do
+    declare(name, group, name == "scope" and "Scope" or "Address that rests")
+    declare(name .. ".site", u32, "Site")
+    declare(name .. ".latitude", ProtoField.double, "Latitude")
+    declare(name .. ".longitude", ProtoField.double, "Longitude")
+    declare(name .. ".radius_m", u32, "Radius in metres")
+    declare(name .. ".settled_m", u32, "Radius that it was planned with")
+    declare(name .. ".address", u16, "Address")
+end
+declare("rest.free_at", i64, "Free at")
 
 declare("data.number", u64, "Number")
 declare("data.base", u64, "Base")
@@ -180,6 +206,7 @@ declare("rel.edge_stripe", u32, "Edge stripe")
 declare("rel.count", u32, "Count")
 declare("rel.payload_bytes", u16, "Bytes of the payload")
 declare("rel.proof_bytes", u16, "Bytes of the proof")
+declare("rel.passed", i64, "Released whole up to")
 declare("rel.proof", bytes, "Proof")
 
 declare("range.unit", u16, "Unit", base.DEC, UNITS)
@@ -609,7 +636,9 @@ BODIES[15] = function(at, tree)
     local _, count = at:add(tree, "rel.count", 4)
     local _, payload = at:add(tree, "rel.payload_bytes", 2)
     local _, proof = at:add(tree, "rel.proof_bytes", 2)
-    if payload:le_uint() > 0 then
+    if count:le_uint() == 0 and payload:le_uint() == 8 then
+        at:instant(tree, "rel.passed")
+    elseif payload:le_uint() > 0 then
         add_payload(tree, at:take(payload:le_uint()))
     end
     if proof:le_uint() > 0 then
@@ -637,6 +666,55 @@ BODIES[17] = function(at, tree)
     local said = range_fields(at, tree)
     at:add(tree, "range.low_water", 8)
     return said
+end
+
+-- ---- plans of lines
+
+local function version(at, tree, prefix)
+    local ballot = at:epoch(tree, prefix .. ".ballot")
+    local _, revision = at:add(tree, prefix .. ".revision", 4)
+    at:add(tree, prefix .. ".author", 4)
+    return string.format("%s/%d", ballot, revision:le_uint())
+end
+
+BODIES[18] = function(at, tree)
+    local wanted = version(at, tree, "lines.version")
+    return string.format("for plan %s, holds %s", wanted, version(at, tree, "lines.held"))
+end
+
+BODIES[19] = function(at, tree)
+    local promised = version(at, tree, "lines.version")
+    return string.format("promised plan %s, holds %s", promised, version(at, tree, "lines.held"))
+end
+
+local function placed(at, tree, name)
+    local item = element(at, tree, name, name == "rest" and 38 or 30)
+    local _, site = at:add(item, name .. ".site", 4)
+    at:add(item, name .. ".latitude", 8)
+    at:add(item, name .. ".longitude", 8)
+    local _, radius = at:add(item, name .. ".radius_m", 4)
+    at:add(item, name .. ".settled_m", 4)
+    local _, address = at:add(item, name .. ".address", 2)
+    if name == "rest" then
+        at:instant(item, "rest.free_at")
+    end
+    item:append_text(string.format(": site %d, %d m, address %d", site:le_uint(), radius:le_uint(), address:le_uint()))
+end
+
+BODIES[20] = function(at, tree)
+    local plan = version(at, tree, "lines.version")
+    at:instant(tree, "lines.made_at")
+    at:add(tree, "lines.first_group", 4)
+    at:add(tree, "lines.stripes", 2)
+    local _, scopes = at:add(tree, "lines.scopes", 2)
+    local _, rests = at:add(tree, "lines.rests", 2)
+    for _ = 1, scopes:le_uint() do
+        placed(at, tree, "scope")
+    end
+    for _ = 1, rests:le_uint() do
+        placed(at, tree, "rest")
+    end
+    return string.format("plan %s, %d scopes, %d addresses rest", plan, scopes:le_uint(), rests:le_uint())
 end
 
 -- ---- frames

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import line, note, show_json, show_table, showed_whole
 from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.runtime.market import Market
 
 __all__ = ["app"]
 
@@ -47,10 +50,13 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
     from isocast.runtime.market_file import read_market
 
     reading = read_market(file)
-    if reading.market is None:
+    faults = reading.faults
+    if reading.market is not None and len(reading.market.stripes) > 1:
+        faults = _plan_faults(reading.market)
+    if reading.market is None or faults:
         if json:
-            show_json(faults_as_json(reading.faults))
-        for fault in reading.faults:
+            show_json(faults_as_json(faults))
+        for fault in faults:
             note(f"isocast: {fault}")
         return _BAD_INPUT
     if json:
@@ -58,6 +64,17 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
     else:
         show_market(reading.market, reading.warnings)
     return 0
+
+
+def _plan_faults(market: Market) -> tuple[ConfigurationError, ...]:
+    """What is wrong with the plan that splits symbols among stripes: it is a file of its own."""
+    from isocast.runtime.market_routes import core_routes
+
+    try:
+        core_routes(market)
+    except ConfigurationError as fault:
+        return (fault,)
+    return ()
 
 
 @app.command(

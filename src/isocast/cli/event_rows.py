@@ -44,6 +44,7 @@ _IGNORED = frozenset(
         "released_ns",
         "sequence",
         "source",
+        "stripe",
         "token",
     }
 )

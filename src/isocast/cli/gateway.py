@@ -109,7 +109,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep)
 
     def listening(start: int | str) -> Listener:
-        return Listener(market, name, latest=False, start=start, told=_told)
+        return Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
 
     groups = dict(zip(stripes, groups_of(group, port, len(stripes)), strict=True))
     gateway = ItchGateway(
@@ -187,7 +187,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     market = load_market(config)
     seat = _seat(market, name)
     start = "snapshot" if seat.retransmit else "now"
-    listener = Listener(market, name, latest=False, start=start, told=_told)
+    listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
     gateway = WebGateway(address, port, fields_of, origins=origin or (), rows_max=rows, clients_max=clients)
 
     async def serve() -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -17,6 +17,7 @@ from cyclopts.validators import Number
 from isocast.cli.render import line, note
 
 if TYPE_CHECKING:
+    from isocast.cli.stripe_choice import StripeChoice
     from isocast.runtime.listener import Conflict, Listener
     from isocast.runtime.received import ReceivedBatch
 
@@ -30,6 +31,10 @@ _EXAMPLES = """Examples:
 
     isocast listen --config market.toml --from beginning --count 1000 --json > events.jsonl
 
+    isocast listen --config market.toml --symbols ISO,CAST
+
+    isocast listen --config market.toml --stripes 0,1 --from 0:1200,1:980 --unmerged
+
 Exit code 1 means that two lines carried different contents of one message: the first copy was shown, and each conflict
 was told on standard error and, with --json, as an object {"conflict": …}.
 """
@@ -38,12 +43,14 @@ _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 _Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 _Rows: TypeAlias = "Iterator[Mapping[str, object]]"
+_Columns: TypeAlias = "Mapping[str, int]"
 
 _CONFLICTS = 1
 """The exit code when lines contradicted each other."""
 _PATIENCE_S = 2.0
 """Without a line for so long, something is wrong."""
 _COLUMNS = {
+    "stripe": 6,
     "sequence": 10,
     "released": 15,
     "kind": 12,
@@ -57,7 +64,7 @@ _COLUMNS = {
     "flags": 0,
 }
 """The width of each; the last is as long as it likes."""
-_NUMBERS = frozenset({"sequence", "price", "quantity", "id"})
+_NUMBERS = frozenset({"stripe", "sequence", "price", "quantity", "id"})
 _STYLES = {"buy": "green", "sell": "red"}
 
 
@@ -65,12 +72,15 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 
 
 @listen.default
-def _command(
+def _command(  # noqa: PLR0913 - what, from where, until when, how
     *,
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
     name: Annotated[str | None, Parameter(name="--as")] = None,
     latest: _Flag = False,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
+    stripes: str | None = None,
+    symbols: str | None = None,
+    unmerged: _Flag = False,
     count: _Count | None = None,
     seconds: _Seconds | None = None,
     json: _Flag = False,
@@ -78,7 +88,9 @@ def _command(
     """Listen to a running market as one of its customers, and print its events as they are released.
 
     Every message comes once and in sequence: what a line loses is repaired by the market's retransmit servers. With
-    --latest only the newest event of each key is shown, without waiting. Ctrl-C ends it with a summary.
+    --latest only the newest event of each key is shown, without waiting. Ctrl-C ends it with a summary. Several stripes
+    are merged into one sequence, by token instant, stripe and sequence, the same for every customer: nothing of an
+    instant is shown before every stripe has passed it.
 
     Parameters
     ----------
@@ -89,7 +101,14 @@ def _command(
     latest
         Only what is newest of each floor, symbol, kind and side, whatever grade the file gives the customer.
     from_
-        Where to begin: now, beginning, snapshot, or a sequence. Now if left out; with --latest a snapshot.
+        Where to begin: now, beginning, snapshot, or a sequence (of several stripes 0:17,1:4). Now if left out; with
+        --latest a snapshot.
+    stripes
+        Which stripes of the core to hear, such as 0,1; all if left out.
+    symbols
+        Show these symbols, such as ISO,CAST, and hear their stripes alone; a floor's own announcements are shown too.
+    unmerged
+        Show each stripe as it comes: a stripe that is late holds up no other.
     count
         End after so many events.
     seconds
@@ -97,10 +116,13 @@ def _command(
     json
         Print one JSON object on each line instead of rows.
     """
+    from isocast.cli.stripe_choice import read_choice, read_start
     from isocast.runtime.listener import Listener
+    from isocast.runtime.market_file import load_market
 
-    start = int(from_) if from_ is not None and from_.isascii() and from_.isdigit() else from_
-    heard, printer = _Heard(), _Printer(as_json=json)
+    wanted = read_choice(stripes, symbols)
+    market = load_market(config)
+    heard, printer = _Heard(), _Printer(as_json=json, stripes=len(market.stripes))
 
     def conflict(found: Conflict) -> None:
         heard.conflicts += 1
@@ -109,8 +131,18 @@ def _command(
     def told(text: str) -> None:
         note(f"isocast: {text}")
 
-    listener = Listener(config, name, latest=latest or None, start=start, told=told, conflict=conflict)
-    asyncio.run(_listen(listener, heard, printer, count, seconds))
+    listener = Listener(
+        market,
+        name,
+        latest=latest or None,
+        start=read_start(from_),
+        told=told,
+        conflict=conflict,
+        stripes=wanted.stripes,
+        symbols=wanted.symbols,
+        merged=not unmerged,
+    )
+    asyncio.run(_listen(listener, heard, printer, wanted, count, seconds))
     note(f"isocast: {heard}")
     return _CONFLICTS if heard.conflicts else 0
 
@@ -121,18 +153,19 @@ class _Heard:
 
     events: int = 0
     messages: int = 0
-    first: int = 0
-    last: int = 0
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """First and last sequence, by stripe."""
     skipped: int = 0
     conflicts: int = 0
 
-    def take(self, batch: ReceivedBatch, events: int) -> None:
+    def take(self, batch: ReceivedBatch, events: int, *, is_whole: bool) -> None:
         """A batch, or its first events."""
         from isocast.runtime.received import BatchKind
 
         self.events += events
-        self.last = batch.last_sequence if events == len(batch) else int(batch.sequences[events - 1])
-        self.first = self.first or batch.first_sequence
+        last = batch.last_sequence if is_whole or not events else int(batch.sequences[events - 1])
+        first, _ = self.spans.get(batch.stripe, (batch.first_sequence, 0))
+        self.spans[batch.stripe] = first, last
         if batch.kind is BatchKind.MESSAGES:
             self.messages += batch.last_sequence - batch.first_sequence + 1
 
@@ -140,7 +173,12 @@ class _Heard:
         """A summary."""
         if not self.events and not self.messages:
             return "nothing was heard"
-        text = f"{self.events:,} events, sequences {self.first:,} to {self.last:,}"
+        several = len(self.spans) > 1
+        spans = [
+            f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"
+            for stripe, (first, last) in sorted(self.spans.items())
+        ]
+        text = ", ".join([f"{self.events:,} events", *spans])
         if self.skipped:
             text += f"; {self.skipped:,} messages were skipped"
         if self.conflicts:
@@ -149,7 +187,12 @@ class _Heard:
 
 
 async def _listen(
-    listener: Listener, heard: _Heard, printer: _Printer, count: int | None, seconds: float | None
+    listener: Listener,
+    heard: _Heard,
+    printer: _Printer,
+    wanted: StripeChoice,
+    count: int | None,
+    seconds: float | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -157,10 +200,13 @@ async def _listen(
         loop.add_signal_handler(number, stop.set)
     async with listener:
         lines = ", ".join(listener.plan.lines)
-        note(f"isocast: listening as {listener.plan.name} ({listener.grade}) to {lines}; Ctrl-C ends it")
+        if len(listener.stripes) > 1:
+            how = "merged" if listener.is_merged else "each as it comes"
+            lines += f" in stripes {', '.join(map(str, listener.stripes))}, {how}"
+        note(f"isocast: listening as {listener.plan.origin} ({listener.grade}) to {lines}; Ctrl-C ends it")
         printer.begin()
         work = [
-            asyncio.create_task(_print(listener, heard, printer, count)),
+            asyncio.create_task(_print(listener, heard, printer, wanted, count)),
             asyncio.create_task(stop.wait()),
         ]
         warning = asyncio.create_task(_tell_silence(listener))
@@ -175,19 +221,23 @@ async def _listen(
             await task
 
 
-async def _print(listener: Listener, heard: _Heard, printer: _Printer, count: int | None) -> None:
-    async for batch in listener:
+async def _print(listener: Listener, heard: _Heard, printer: _Printer, wanted: StripeChoice, count: int | None) -> None:
+    async for whole in listener:
+        batch = wanted.part(whole)
         number = len(batch) if count is None else min(len(batch), count - heard.events)
         printer.show(_rows(batch, number))
-        heard.take(batch, number)
+        heard.take(batch, number, is_whole=number == len(batch))
         if heard.events == count:
             return
 
 
 async def _tell_silence(listener: Listener) -> None:
     await asyncio.sleep(_PATIENCE_S)
-    if not any(view.heartbeats + view.messages for view in listener.snapshot().lines):
-        note("isocast: no line is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks")
+    for stripe, snapshot in listener.snapshots().items():
+        if not any(view.heartbeats + view.messages for view in snapshot.lines):
+            where = f" of stripe {stripe}" if len(listener.stripes) > 1 else ""
+            hint = "is the market up? isocast up --config … starts it, isocast doctor looks"
+            note(f"isocast: no line{where} is heard yet: {hint}")
 
 
 # ---- rows
@@ -203,6 +253,7 @@ def _rows(batch: ReceivedBatch, number: int) -> _Rows:
         sequences, instants, releases, batch.events[:number].tolist(), strict=True
     ):
         yield {
+            "stripe": batch.stripe,
             "sequence": sequence,
             "batch": batch.kind.value,
             "instant_ns": instant or None,
@@ -215,14 +266,15 @@ def _rows(batch: ReceivedBatch, number: int) -> _Rows:
 class _Printer:
     """Writes rows in the form that suits whoever reads them."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, stripes: int = 1) -> None:
         self._write = _write_json if as_json else _write_styled if sys.stdout.isatty() else _write_plain
         self._header = not as_json
+        self._columns = {name: width for name, width in _COLUMNS.items() if name != "stripe" or stripes > 1}
 
     def begin(self) -> None:
         """The names of the columns, where there are columns."""
         if self._header:
-            line(_in_columns({name: name for name in _COLUMNS}))
+            line(_in_columns({name: name for name in self._columns}, self._columns))
             sys.stdout.flush()
 
     def warn(self, conflict: Conflict) -> None:
@@ -231,34 +283,34 @@ class _Printer:
         if not self._header:
             from dataclasses import asdict
 
-            _write_json(iter([{"conflict": asdict(conflict)}]))
+            _write_json(iter([{"conflict": asdict(conflict)}]), self._columns)
             sys.stdout.flush()
 
     def show(self, rows: _Rows) -> None:
         """Rows, at once."""
-        self._write(rows)
+        self._write(rows, self._columns)
         sys.stdout.flush()
 
 
-def _write_json(rows: _Rows) -> None:
+def _write_json(rows: _Rows, _: _Columns) -> None:
     from json import dumps
 
     for row in rows:
         line(dumps(row, ensure_ascii=False))
 
 
-def _write_plain(rows: _Rows) -> None:
+def _write_plain(rows: _Rows, columns: _Columns) -> None:
     for row in rows:
-        line(_in_columns(_cells(row)))
+        line(_in_columns(_cells(row), columns))
 
 
-def _write_styled(rows: _Rows) -> None:
+def _write_styled(rows: _Rows, columns: _Columns) -> None:
     from rich.console import Console
     from rich.text import Text
 
     text = Text()
     for row in rows:
-        text.append(f"{_in_columns(_cells(row))}\n", style=_STYLES.get(str(row["side"]), ""))
+        text.append(f"{_in_columns(_cells(row), columns)}\n", style=_STYLES.get(str(row["side"]), ""))
     if text:
         Console(soft_wrap=True).print(text, end="")
 
@@ -282,9 +334,9 @@ def _clock(instant: int) -> str:
     return f"{hour:02}:{minute:02}:{second:02}.{nanoseconds // 1_000:06}"
 
 
-def _in_columns(cells: Mapping[str, object]) -> str:
+def _in_columns(cells: Mapping[str, object], columns: _Columns) -> str:
     parts = []
-    for name, width in _COLUMNS.items():
+    for name, width in columns.items():
         text = str(cells.get(name, ""))
         parts.append(text.rjust(width) if name in _NUMBERS else text.ljust(width))
     return "  ".join(parts).rstrip()

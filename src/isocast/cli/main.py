@@ -51,6 +51,7 @@ for _name, _place in {
     "publish": "publish:publish",
     "replay": "replay:replay",
     "listen": "listen:listen",
+    "edge": "edge:app",
     "gateway": "gateway:app",
     "tape": "tape:tape",
     "sim": "sim:app",
@@ -64,6 +65,7 @@ for _name, _place in {
     "ring": "ring:app",
     "lab": "lab:app",
     "drill": "drill:drill",
+    "lake": "lake:app",
 }.items():
     # By name: a process of a market, of which there are dozens on one machine, imports its own command alone.
     app.command(f"isocast.cli.{_place}", name=_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isocast.cli.coverage_picture import coverage_as_json, coverage_text, show_coverage
 from isocast.cli.render import line, show_table
 from isocast.runtime.market import Market, NetworkMode, NodePlan
 from isocast.runtime.market_rules import slowest_pair
@@ -43,6 +44,8 @@ def market_as_json(market: Market, warnings: Sequence[str]) -> dict[str, object]
         "name": market.name,
         "profile": market.profile,
         "gate": timing.gate.value,
+        "stripes": list(market.stripes),
+        "stripe_plan": str(market.stripe_plan) if market.stripe_plan is not None else None,
         "nodes": [_node_json(market, plan) for plan in market.nodes],
         "groups": [{"what": what, "address": address} for what, address in _groups(market)],
         "port": market.network.port,
@@ -56,6 +59,7 @@ def market_as_json(market: Market, warnings: Sequence[str]) -> dict[str, object]
         ],
         "data": str(market.data_directory),
         "keys": str(market.keys_directory),
+        "coverage": coverage_as_json(market),
         "warnings": list(warnings),
     }
 
@@ -63,6 +67,7 @@ def market_as_json(market: Market, warnings: Sequence[str]) -> dict[str, object]
 def _node_json(market: Market, plan: NodePlan) -> dict[str, object]:
     return {
         "name": plan.name,
+        "table": plan.origin,
         "role": plan.role.value,
         "id": plan.node,
         "number": plan.number,
@@ -98,6 +103,7 @@ def show_market(market: Market, warnings: Sequence[str]) -> None:
     rows = [(meaning, f.symbol, f.symbols, f.numbers, f"{number(value)} s") for meaning, f, value in _times(market)]
     show_table(f"Times derived, gate {market.timing.gate}", ("", "symbol", "formula", "in numbers", "value"), rows)
     show_table("Payloads and places on disk", ("", "value"), _facts(market))
+    show_coverage(market)
     for warning in warnings:
         line(f"warning: {warning}")
     line(f"{market.file} is sound; {len(warnings) or 'no'} warning{'' if len(warnings) == 1 else 's'}.")
@@ -160,6 +166,7 @@ def _facts(market: Market) -> list[tuple[str, str]]:
     kept = [f"{size_text(journal.keep_bytes)}"] if journal.keep_bytes else []
     kept += [f"{journal.keep_seconds:,} s"] if journal.keep_seconds else []
     return [
+        *_stripes(market),
         ("payload", payload),
         ("sealed", "yes" if market.seal else "no"),
         ("durability", market.durability.value),
@@ -167,7 +174,17 @@ def _facts(market: Market) -> list[tuple[str, str]]:
         ("keys", str(market.keys_directory)),
         ("journals keep", " or ".join(kept) or "everything"),
         ("impairment", _impairment(market)),
+        ("coverage", coverage_text(market)),
     ]
+
+
+def _stripes(market: Market) -> list[tuple[str, str]]:
+    """How symbols are split, where there are several."""
+    if len(market.stripes) == 1:
+        return []
+    plan = market.stripe_plan or (market.edge.plan if market.edge is not None else None)
+    split = f"symbols split by the plan {plan}" if plan else "symbols split by a hash of their names"
+    return [("stripes", f"{', '.join(map(str, market.stripes))}: {split}")]
 
 
 def _impairment(market: Market) -> str:

@@ -14,7 +14,7 @@ from isocast.terms.errors import ConfigurationError
 if TYPE_CHECKING:
     from isocast.runtime.market import Market, NodePlan
 
-__all__ = ["node", "node_of"]
+__all__ = ["node", "node_of", "processes_of"]
 
 _EXAMPLES = """Examples:
 
@@ -55,7 +55,7 @@ def _node(  # noqa: PLR0913  # how it begins, and how much it says
     config
         The market's file; every process of the market reads the same.
     name
-        Which of its nodes this process is.
+        Which of its processes this is: a node by its name, and in another stripe than the first as NAME.s1.
     new
         This node has never run before: let it begin with an empty disk. Refused if it has.
     join
@@ -110,6 +110,16 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
         return asyncio.run(run_node(market, plan, logs.tell_suppressed))
     finally:
         logs.tell_suppressed(ending=True)
+
+
+def processes_of(market: Market, name: str, stripe: int | None = None) -> tuple[NodePlan, ...]:
+    """The processes of a node in all its stripes, or in one; of NAME.s1 that one alone."""
+    found = market.processes_of(name) or (node_of(market, name),)
+    if stripe is not None:
+        found = tuple(plan for plan in found if plan.stripe == stripe)
+        if not found:
+            raise ConfigurationError(market.file, f"nodes.{name}.stripes", f"it has no process in stripe {stripe}")
+    return found
 
 
 def node_of(market: Market, name: str) -> NodePlan:

@@ -23,7 +23,8 @@ from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from isocast.cli.event_rows import RowFormat
-    from isocast.runtime.publisher import Publisher
+    from isocast.runtime.publisher import Lane, Publisher
+    from isocast.striping.routing import CoreRoutes
     from isocast.terms.ids import Label
     from isocast.wire.events import EventArray
 
@@ -86,7 +87,7 @@ def _command(
     config
         The market's file.
     source
-        The primary or secondary source at whose door to publish.
+        The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
     form
         How the events are written; auto looks at the first bytes.
     key_prefix
@@ -102,7 +103,7 @@ def _command(
     prefix = _prefix(key_prefix)
     door = Publisher(config, source, patience_s=patience)
     began = monotonic()
-    sent = _Sent(prefix, door.events_per_message)
+    sent = _Sent(prefix, door.events_per_message, door.routes, {stripe: _Cutting() for stripe in door.lanes})
     try:
         asyncio.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
@@ -157,6 +158,16 @@ def _label(label: Label | None) -> dict[str, int] | None:
 
 
 @dataclass(slots=True)
+class _Cutting:
+    """Events of one stripe that wait to fill a message."""
+
+    waiting: list[EventArray] = field(default_factory=list)
+    events: int = 0
+    messages: int = 0
+    """Cut so far."""
+
+
+@dataclass(slots=True)
 class _Sent:
     """What was published, and the events that wait to fill a message.
 
@@ -166,38 +177,48 @@ class _Sent:
 
     prefix: bytes
     per_message: int
+    routes: CoreRoutes
+    lanes: dict[int, _Cutting]
+    """What waits, by stripe of the core."""
     events: int = 0
     messages: int = 0
     repeated: int = 0
     """Messages that the source had before."""
     first: Label | None = None
     last: Label | None = None
-    waiting: list[EventArray] = field(default_factory=list)
-    waiting_events: int = 0
-    _cut: int = 0
+
+    @property
+    def waiting_events(self) -> int:
+        """Events that are not published yet."""
+        return sum(lane.events for lane in self.lanes.values())
 
     def add(self, events: EventArray) -> None:
         """Events that follow all before."""
-        self.waiting.append(events)
-        self.waiting_events += len(events)
+        for stripe, part in self.routes.split(events, self.lanes).items():
+            if stripe not in self.lanes:
+                rule = f"{part['symbol'][0].decode('ascii')} travels in stripe {stripe}, where this source is not"
+                raise ConfigurationError("command line", "--source", rule)
+            self.lanes[stripe].waiting.append(part)
+            self.lanes[stripe].events += len(part)
 
-    def cut(self, *, rest: bool) -> list[tuple[bytes, bytes]]:
-        """(key, records) of full messages; with `rest` of all that wait."""
+    def cut(self, stripe: int, *, rest: bool) -> list[tuple[bytes, bytes]]:
+        """(key, records) of the full messages of a stripe; with `rest` of all that wait."""
         import numpy as np
 
-        if not self.waiting:
+        lane = self.lanes[stripe]
+        if not lane.waiting:
             return []
-        events = np.concatenate(self.waiting)
+        events = np.concatenate(lane.waiting)
         stop = len(events) if rest else len(events) - len(events) % self.per_message
-        self.waiting = [events[stop:]] if stop < len(events) else []
-        self.waiting_events = len(events) - stop
-        return [self._message(events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
+        lane.waiting = [events[stop:]] if stop < len(events) else []
+        lane.events = len(events) - stop
+        return [self._message(lane, events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
 
-    def _message(self, events: EventArray) -> tuple[bytes, bytes]:
+    def _message(self, lane: _Cutting, events: EventArray) -> tuple[bytes, bytes]:
         # The present time is no part of the key: a repeat has another one.
         digest = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
-        key = self.prefix + self._cut.to_bytes(8) + digest
-        self._cut += 1
+        key = self.prefix + lane.messages.to_bytes(8) + digest
+        lane.messages += 1
         if not events["time"].all():
             events = events.copy()
             events["time"][events["time"] == 0] = time_ns()
@@ -238,13 +259,25 @@ async def _tell_waiting(door: Publisher) -> None:
 
 
 async def _send(door: Publisher, sent: _Sent, *, rest: bool) -> None:
-    from isocast.wire.limits import EVENT_BYTES
+    async def send(stripe: int, lane: Lane) -> None:
+        messages = sent.cut(stripe, rest=rest)
+        for at in range(0, len(messages), _AT_ONCE):
+            some = messages[at : at + _AT_ONCE]
+            labels = await lane.publish_messages(some)
+            sent.accepted(labels, sum(_originals(records) for _, records in some))
 
-    messages = sent.cut(rest=rest)
-    for at in range(0, len(messages), _AT_ONCE):
-        some = messages[at : at + _AT_ONCE]
-        labels = await door.publish_messages(some)
-        sent.accepted(labels, sum(len(records) for _, records in some) // EVENT_BYTES)
+    await asyncio.gather(*[send(stripe, lane) for stripe, lane in door.lanes.items()])
+
+
+def _originals(records: bytes) -> int:
+    """Events of a message that no other stripe counts."""
+    import numpy as np
+
+    from isocast.terms.market import EventFlag
+    from isocast.wire.events import EVENT_DTYPE
+
+    flags = np.frombuffer(records, EVENT_DTYPE)["flags"]
+    return int(np.count_nonzero(flags & int(EventFlag.COPIED) == 0))
 
 
 def _checked(path: Path, form: _Format) -> int:

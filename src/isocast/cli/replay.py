@@ -249,6 +249,7 @@ def _as_json(report: ReplayReport, files: list[FeedFile], seconds: float) -> dic
     floors = [
         {
             "source": floor.source,
+            "stripe": floor.stripe,
             "events": floor.events,
             "messages": floor.messages,
             "known_messages": floor.known_messages,

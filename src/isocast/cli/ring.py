@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from isocast.cli.node import node_of
+from isocast.cli.node import processes_of
 from isocast.cli.render import line, note, show_json
 from isocast.terms.errors import ConfigurationError
 
@@ -42,12 +42,13 @@ nodes' directories: run them on a machine of the market, as the user that runs t
 app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
 
 Config = Annotated[Path, Parameter(name=["--config", "-c"])]
+Stripe = Annotated[int | None, Parameter(name="--stripe", negative="")]
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 @app.command
-def status(*, config: Config, json: AsJson = False) -> int:
-    """Show the ring, U, and where every primary receiver and reformation server stands.
+def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> int:
+    """Show the ring, U, and where every primary receiver and reformation server stands; of every stripe its own.
 
     Exit code 1 means that there is no ring at work, or that it lacks a site of U.
 
@@ -55,22 +56,32 @@ def status(*, config: Config, json: AsJson = False) -> int:
     ----------
     config
         The market's file.
+    stripe
+        Only the ring of this stripe.
     json
-        Print one JSON object instead of a table.
+        Print one JSON object instead of a table; of several stripes one with a list of them.
     """
     from isocast.cli.ring_view import ring_report, show_ring
     from isocast.runtime.market_file import load_market
 
-    report = ring_report(load_market(config))
+    market = load_market(config)
+    if stripe is not None and stripe not in market.stripes:
+        listed = ", ".join(map(str, market.stripes))
+        raise ConfigurationError("command line", "--stripe", f"is none of ring.stripes: {listed}, not {stripe}")
+    reports = [ring_report(market.of_stripe(one)) for one in market.stripes if stripe in (None, one)]
+    whole = all(report["whole"] for report in reports)
     if json:
-        show_json(report)
+        show_json(reports[0] if len(reports) == 1 else {"market": market.name, "whole": whole, "stripes": reports})
     else:
-        show_ring(report)
-    return 0 if report["whole"] else 1
+        for report in reports:
+            show_ring(report, of_several=len(market.stripes) > 1)
+    return 0 if whole else 1
 
 
 @app.command
-def drain(name: str, /, *, config: Config, undo: Annotated[bool, Parameter(negative="")] = False) -> int:
+def drain(
+    name: str, /, *, config: Config, stripe: Stripe = None, undo: Annotated[bool, Parameter(negative="")] = False
+) -> int:
     """Take a primary receiver off the ring, so that it can be stopped or moved without anybody waiting for it.
 
     It stays in U, votes, follows and releases; only the token passes it by. A restart brings it back, and so does
@@ -79,9 +90,11 @@ def drain(name: str, /, *, config: Config, undo: Annotated[bool, Parameter(negat
     Parameters
     ----------
     name
-        The receiver.
+        The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
     config
         The market's file.
+    stripe
+        Only its process in this stripe.
     undo
         Let it come back.
     """
@@ -89,13 +102,13 @@ def drain(name: str, /, *, config: Config, undo: Annotated[bool, Parameter(negat
     async def work(change: Change, plan: NodePlan) -> str:
         view = await (change.undrain(plan) if undo else change.drain(plan))
         state = "is on the ring again" if undo else "is off the ring; stop it, or bring it back with --undo"
-        return f"{name} {state} (epoch {view.epoch}, {_names(change.market, view)})"
+        return f"{plan.name} {state} (epoch {view.epoch}, {_names(change.market, view)})"
 
-    return _on_receiver(config, name, work)
+    return _on_receiver(config, name, stripe, work)
 
 
 @app.command
-def add(name: str, /, *, config: Config) -> int:
+def add(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
     """Make a primary receiver a member of U, and let it onto the ring.
 
     First give it a table in the market's file with a number of its own, never used before; roll the file out
@@ -104,20 +117,22 @@ def add(name: str, /, *, config: Config) -> int:
     Parameters
     ----------
     name
-        The receiver.
+        The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
     config
         The market's file.
+    stripe
+        Only its process in this stripe.
     """
 
     async def work(change: Change, plan: NodePlan) -> str:
         view = await change.add(plan)
-        return f"{name} is in U and on the ring (epoch {view.epoch}, {_names(change.market, view)})"
+        return f"{plan.name} is in U and on the ring (epoch {view.epoch}, {_names(change.market, view)})"
 
-    return _on_receiver(config, name, work)
+    return _on_receiver(config, name, stripe, work)
 
 
 @app.command
-def remove(name: str, /, *, config: Config) -> int:
+def remove(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
     """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
 
     One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
@@ -126,17 +141,19 @@ def remove(name: str, /, *, config: Config) -> int:
     Parameters
     ----------
     name
-        The receiver.
+        The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
     config
         The market's file, which still has it.
+    stripe
+        Only its process in this stripe.
     """
 
     async def work(change: Change, plan: NodePlan) -> str:
         view = await change.remove(plan)
         members = ", ".join(change.market.name_of(site) for site in view.universe)
-        return f"{name} is out: U is {members} (epoch {view.epoch}). Stop it, and take it out of the file"
+        return f"{plan.name} is out: U is {members} (epoch {view.epoch}). Stop it, and take it out of the file"
 
-    return _on_receiver(config, name, work)
+    return _on_receiver(config, name, stripe, work)
 
 
 @app.command
@@ -149,7 +166,7 @@ def restart(*names: str, config: Config) -> int:
     Parameters
     ----------
     names
-        Which nodes; without names all that are up on this machine.
+        Which nodes, in all their stripes, or NAME.s1 in stripe 1 alone; without names all that are up on this machine.
     config
         The market's file.
     """
@@ -160,7 +177,7 @@ def restart(*names: str, config: Config) -> int:
 
     market = load_market(config)
     for name in names:
-        node_of(market, name)
+        processes_of(market, name)
     plans = restart_order(market, names)
 
     async def work() -> str:
@@ -184,7 +201,9 @@ def restart(*names: str, config: Config) -> int:
 
 
 @app.command
-def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="")] = False) -> int:
+def force(
+    *names: str, config: Config, stripe: Stripe = None, yes: Annotated[bool, Parameter(negative="")] = False
+) -> int:
     """Let U be these receivers alone, because a majority of it will never come back.
 
     The only command that can make two histories: if those left out are alive somewhere, they may go on without these.
@@ -197,6 +216,8 @@ def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="
         The receivers that are left, all of them up: two or more.
     config
         The market's file.
+    stripe
+        Whose ring: must be given where there are several.
     yes
         The others are gone for good, and I know what this means.
     """
@@ -204,7 +225,10 @@ def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="
     from isocast.runtime.ring_change import Change
 
     market = load_market(config)
-    plans = [_receiver(market, name) for name in dict.fromkeys(names)]
+    if stripe is None and len(market.stripes) > 1:
+        raise ConfigurationError("command line", "--stripe", "each stripe has a U of its own: say of which")
+    market = market.of_stripe(market.stripes[0] if stripe is None else stripe)
+    plans = [plan for name in dict.fromkeys(names) for plan in _receivers(market, name, stripe)]
     if len(plans) < 2:  # noqa: PLR2004  A ring has at least two.
         raise ConfigurationError("command line", "names", "name the receivers that are left: two or more")
     if not yes:
@@ -219,13 +243,18 @@ def force(*names: str, config: Config, yes: Annotated[bool, Parameter(negative="
     return _carry_out(work())
 
 
-def _on_receiver(config: Path, name: str, work: Callable[[Change, NodePlan], Coroutine[Any, Any, str]]) -> int:
+def _on_receiver(
+    config: Path, name: str, stripe: int | None, work: Callable[[Change, NodePlan], Coroutine[Any, Any, str]]
+) -> int:
+    """In each of its stripes, one after the other, until one does not do it."""
     from isocast.runtime.market_file import load_market
     from isocast.runtime.ring_change import Change
 
     market = load_market(config)
-    plan = _receiver(market, name)
-    return _carry_out(work(Change(market, _waiting), plan))
+    for plan in _receivers(market, name, stripe):
+        if _carry_out(work(Change(market.of_stripe(plan.stripe), _waiting), plan)):
+            return 1
+    return 0
 
 
 def _carry_out(work: Coroutine[Any, Any, str]) -> int:
@@ -244,13 +273,13 @@ def _waiting(what: str) -> None:
     note(f"waiting for {what}")
 
 
-def _receiver(market: Market, name: str) -> NodePlan:
+def _receivers(market: Market, name: str, stripe: int | None) -> tuple[NodePlan, ...]:
     from isocast.runtime.market import NodeRole
 
-    plan = node_of(market, name)
-    if plan.role is not NodeRole.PRIMARY_RECEIVER:
+    plans = processes_of(market, name, stripe)
+    if plans[0].role is not NodeRole.PRIMARY_RECEIVER:
         raise ConfigurationError(market.file, f"nodes.{name}.role", "only primary receivers are on the ring and in U")
-    return plan
+    return plans
 
 
 def _names(market: Market, view: RingView) -> str:

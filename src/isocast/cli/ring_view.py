@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from isocast.cli.line_view import line_report, line_watchers, show_lines
 from isocast.cli.render import figure, line, show_table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def ring_report(market: Market) -> dict[str, Any]:
     from isocast.runtime.status_poll import Target, poll
 
     plans = [*market.by_role(NodeRole.PRIMARY_RECEIVER), *market.by_role(NodeRole.REFORMATION_SERVER)]
-    asked = [plan for plan in plans if plan.http_port]
+    asked = [plan for plan in dict.fromkeys((*plans, *line_watchers(market))) if plan.http_port]
     answers = asyncio.run(poll([Target(plan.address, plan.http_port, plan.name) for plan in asked]))
     by_name = {plan.name: answer for plan, answer in zip(asked, answers, strict=True)}
     receivers = [plan for plan in plans if plan.role is NodeRole.PRIMARY_RECEIVER]
@@ -30,6 +31,7 @@ def ring_report(market: Market) -> dict[str, Any]:
     whole = bool(ring) and set(ring) == set(universe) and best is not None and best.gauges.mode == "normal"
     return {
         "market": market.name,
+        "stripe": market.stripes[0],
         "policy": market.policy.value,
         "epoch": best.gauges.epoch if best is not None else None,
         "ring": ring,
@@ -41,6 +43,7 @@ def ring_report(market: Market) -> dict[str, Any]:
         "servers": [
             _server(plan, by_name.get(plan.name)) for plan in plans if plan.role is NodeRole.REFORMATION_SERVER
         ],
+        "lines": line_report(market, by_name),
     }
 
 
@@ -93,15 +96,16 @@ def _trouble(answer: Answer | None) -> str | None:
     return "; ".join(answer.status.reasons) or None
 
 
-def show_ring(report: dict[str, Any]) -> None:
+def show_ring(report: dict[str, Any], *, of_several: bool = False) -> None:
     """For people."""
     ring, universe = report["ring"], report["universe"]
+    whose = f"{report['market']}, stripe {report['stripe']}" if of_several else report["market"]
     if ring:
         mark = " (uncertified: started without a majority)" if report["uncertified"] else ""
-        line(f"{report['market']}, epoch {report['epoch']}{mark}: {' → '.join(ring)} → {ring[0]}")
+        line(f"{whose}, epoch {report['epoch']}{mark}: {' → '.join(ring)} → {ring[0]}")
         line(f"U has {len(universe)}: {', '.join(universe)}; a majority is {report['majority']}.")
     else:
-        line(f"{report['market']}: no primary receiver knows a ring")
+        line(f"{whose}: no primary receiver knows a ring")
     line()
     rows = [
         (
@@ -125,6 +129,8 @@ def show_ring(report: dict[str, Any]) -> None:
         for one in report["servers"]
     ]
     show_table("", ("reformation server", "stage", "epoch", "ballot", ""), servers)
+    if report["lines"] is not None:
+        show_lines(report["lines"])
 
 
 def _place(one: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, figure, line, show_json, show_table, showed_whole, working
 from isocast.cli.sim_explore import EXPLORE_EXAMPLES, explore
+from isocast.cli.sim_sweep import SWEEP_EXAMPLES, sweep
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = App(
 )
 
 app.command(explore, help_epilogue=EXPLORE_EXAMPLES)
+app.command(sweep, help_epilogue=SWEEP_EXAMPLES)
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]

@@ -14,7 +14,7 @@ from isocast.feeds.days import NEW_YORK
 from isocast.runtime.feed_files import FeedFile
 from isocast.runtime.journal_reader import read_blocks
 from isocast.striping.history import History, HistoryMaker
-from isocast.striping.history_rows import add_count_rows, is_count_header, read_sectors
+from isocast.striping.history_rows import COUNT_COLUMNS, SIZE_COLUMNS, add_count_rows, is_count_header, read_sectors
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["load_history", "load_sectors"]
@@ -38,6 +38,8 @@ def load_history(
         elif _has_counts(path):
             with _text(path) as lines:
                 add_count_rows(maker, lines, str(path))
+        elif _has_sizes(path):
+            _add_sizes(maker, path)
         else:
             feed = FeedFile(path, options)
             with Progress("bytes", feed.size, quiet=quiet) as progress:
@@ -56,6 +58,29 @@ def _has_counts(path: Path) -> bool:
         with _text(path) as lines:
             return is_count_header(lines.readline(_HEAD))
     return False
+
+
+def _has_sizes(path: Path) -> bool:
+    """Whether it is a Parquet table as `isocast lake stripes` writes it."""
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return False
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return {*COUNT_COLUMNS, *SIZE_COLUMNS} <= set(parquet.read_schema(path).names)
+    except (ArrowInvalid, OSError):
+        return False  # Whoever reads feeds says what is wrong with it.
+
+
+def _add_sizes(maker: HistoryMaker, path: Path) -> None:
+    import numpy as np
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=[*COUNT_COLUMNS, *SIZE_COLUMNS]):
+            names = np.array(batch.column("symbol").to_pylist(), "S8")
+            numbers = [batch.column(name).to_numpy() for name in ("time", "count", *SIZE_COLUMNS)]
+            maker.add_sizes(names, *numbers)
 
 
 @contextmanager

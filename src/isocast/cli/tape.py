@@ -14,6 +14,7 @@ from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from isocast.cli.tape_sources import Wanted
+    from isocast.runtime.listener import Start
     from isocast.ticker.digest import TapeDigest
     from isocast.ticker.tape import Tape
 
@@ -28,6 +29,8 @@ _EXAMPLES = """Examples:
     isocast tape --journal data/london/journal --summary
 
     isocast tape --journal data/london/journal --at 2026-03-02T14:30:00Z --symbols ISO
+
+    isocast tape --journal data/london/journal data/london.s1/journal --summary
 
     isocast tape --feed day.parquet --summary --json
 
@@ -47,7 +50,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     *,
     config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     name: str | None = None,
-    journal: Path | None = None,
+    journal: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     feed: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     day: str | None = None,
     symbols: str | None = None,
@@ -55,6 +58,8 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     summary: _Flag = False,
     at: str | None = None,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
+    stripes: str | None = None,
+    unmerged: _Flag = False,
     snapshot: Path | None = None,
     count: _Count | None = None,
     seconds: _Seconds | None = None,
@@ -63,7 +68,8 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     """Show the tape: for each symbol the last sale, best bid and offer of all floors, volume and status.
 
     Corrections and cancels of earlier trades are applied; what floors publish and nobody can believe is counted. Live,
-    it listens as one of the market's customers, from the beginning of what is kept, until Ctrl-C.
+    it listens as one of the market's customers, from the beginning of what is kept, until Ctrl-C. Several stripes are
+    one sequence, by token instant, stripe and sequence, and its messages are numbered from 1 on.
 
     Parameters
     ----------
@@ -72,7 +78,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     name
         Which customer of the file to be; if left out, the first that nobody is yet.
     journal
-        A journal, or one segment of it, instead of a market. It may be in use.
+        A journal, or one segment of it, instead of a market; of several stripes one of each. It may be in use.
     feed
         Files of feeds instead of a market; several are merged in the order of time.
     day
@@ -87,7 +93,11 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         The state as of a sequence (of feeds: an event), or of a time such as 2026-03-02T14:30:00Z: what was released
         by then, of feeds what had happened.
     from_
-        Live, where to begin: beginning, now, snapshot, or a sequence.
+        Live, where to begin: beginning, now, snapshot, or a sequence (of several stripes 0:17,1:4).
+    stripes
+        Live: which stripes of the core to hear, such as 0,1; if left out those of the symbols, or all.
+    unmerged
+        Live: take each stripe as it comes, in no common order; one that is late holds up no other.
     snapshot
         A file: begin with the tape that it holds, if it exists, and write the tape to it in the end.
     count
@@ -97,12 +107,14 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     json
         Print JSON: an object on each line, for each symbol that changed; with --summary one object.
     """
+    from isocast.cli.stripe_choice import read_choice
     from isocast.cli.tape_sources import Moment, Wanted, load_snapshot, save_snapshot
 
-    if [config is not None, journal is not None, bool(feed)].count(True) != 1:
+    if [config is not None, bool(journal), bool(feed)].count(True) != 1:
         raise ConfigurationError("command line", "tape", "give one of --config, --journal and --feed")
-    if config is None and (name is not None or from_ is not None or seconds is not None):
-        raise ConfigurationError("command line", "tape", "--name, --from and --seconds are for a running market")
+    if config is None and (unmerged or any(value is not None for value in (name, from_, stripes, seconds))):
+        rule = "--name, --from, --stripes, --unmerged and --seconds are for a running market"
+        raise ConfigurationError("command line", "tape", rule)
     if config is not None and at is not None:
         raise ConfigurationError("command line", "--at", "a running market is shown as it is now: ask its journal")
     moment = Moment.read(at)
@@ -112,12 +124,29 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     if config is not None:
         from isocast.cli.tape_live import watch
 
-        watch(shown, wanted, config, name, _start(from_, shown), seconds, as_json=json and not summary)
+        chosen = read_choice(stripes, None).stripes
+        start = _start(from_, shown)
+        watch(
+            shown,
+            wanted,
+            config,
+            name,
+            start,
+            seconds,
+            as_json=json and not summary,
+            stripes=chosen,
+            merged=not unmerged,
+            digest=digest,
+        )
     else:
         from isocast.cli.tape_sources import read_feeds, read_journal
 
-        if journal is not None:
-            read_journal(journal, shown, moment, wanted, digest)
+        if journal and (len(journal) > 1 or shown.positions):
+            from isocast.cli.tape_stripes import read_journals
+
+            read_journals(journal, shown, moment, wanted, digest)
+        elif journal:
+            read_journal(journal[0], shown, moment, wanted, digest)
         else:
             read_feeds(feed or [], shown, moment, wanted, digest, day=day, quiet=json)
     save_snapshot(snapshot, shown)
@@ -130,12 +159,15 @@ def _new_digest() -> TapeDigest:
     return TapeDigest()
 
 
-def _start(text: str | None, shown: Tape) -> str | int:
+def _start(text: str | None, shown: Tape) -> Start:
     """Where to begin to listen: behind the snapshot, if there is one."""
-    if text is not None and text.isascii() and text.isdigit():
-        return int(text)
-    if text is not None:
-        return text
+    from isocast.cli.stripe_choice import read_start
+
+    given = read_start(text)
+    if given is not None:
+        return given
+    if shown.positions:
+        return {stripe: last + 1 for stripe, last in shown.positions.items()}
     return shown.sequence + 1 if shown.sequence else "beginning"
 
 

@@ -14,8 +14,10 @@ import numpy as np
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, note
 from isocast.cli.tape_sources import Wanted, tell_gap
+from isocast.cli.tape_stripes import take_batch
 from isocast.cli.tape_view import live_frame, view_as_json
-from isocast.runtime.listener import Listener
+from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime.listener import Listener, Start
 from isocast.runtime.received import BatchKind, ReceivedBatch
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import symbol_views
@@ -27,15 +29,18 @@ _PATIENCE_S = 2.0
 """Without a line for so long, something is wrong."""
 
 
-def watch(
+def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
     tape: Tape,
     wanted: Wanted,
     config: Path,
     name: str | None,
-    start: str | int,
+    start: Start,
     seconds: float | None,
     *,
     as_json: bool,
+    stripes: tuple[int, ...] | None = None,
+    merged: bool = True,
+    digest: TapeDigest | None = None,
 ) -> None:
     """Listen until the end that was asked for, or a signal; the tape has everything that was heard."""
 
@@ -44,20 +49,40 @@ def watch(
 
     # A tape of newest prices alone would have no volume: every message is wanted, whatever the seat's grade.
     complete = None if start == "snapshot" else False
-    listener = Listener(config, name, latest=complete, start=start, told=told)
-    asyncio.run(_watch(listener, tape, wanted, seconds, as_json=as_json))
+    listener = Listener(
+        config,
+        name,
+        latest=complete,
+        start=start,
+        told=told,
+        stripes=stripes,
+        symbols=wanted.symbols if stripes is None else None,
+        merged=merged,
+    )
+    asyncio.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
     note(f"isocast: {tape.events:,} events, up to sequence {tape.sequence:,}")
 
 
-async def _watch(listener: Listener, tape: Tape, wanted: Wanted, seconds: float | None, *, as_json: bool) -> None:
+async def _watch(
+    listener: Listener,
+    tape: Tape,
+    wanted: Wanted,
+    seconds: float | None,
+    digest: TapeDigest | None,
+    *,
+    as_json: bool,
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with listener:
         lines = ", ".join(listener.plan.lines)
-        note(f"isocast: the tape as {listener.plan.name} hears it from {lines}; Ctrl-C ends it")
-        work = [asyncio.create_task(_hear(listener, tape, wanted, as_json=as_json)), asyncio.create_task(stop.wait())]
+        if len(listener.stripes) > 1:
+            lines += f" in stripes {', '.join(map(str, listener.stripes))}"
+        note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
+        hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
+        work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
         beside = [asyncio.create_task(_tell_silence(listener))]
         if not as_json and can_draw():
             beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
@@ -71,14 +96,19 @@ async def _watch(listener: Listener, tape: Tape, wanted: Wanted, seconds: float 
             await task
 
 
-async def _hear(listener: Listener, tape: Tape, wanted: Wanted, *, as_json: bool) -> None:
-    heard = 0
+async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDigest | None, *, as_json: bool) -> None:
+    heard, is_striped = 0, len(listener.stripes) > 1
     async for batch in listener:
-        if batch.kind is BatchKind.MESSAGES and tape.sequence:
-            tell_gap(tape, batch.first_sequence)
         part = wanted.part(batch.sequences, heard)
-        is_whole = part == len(batch)
-        tape.take(batch.events[:part], batch.sequences[:part], batch.last_sequence if is_whole else None)
+        if is_striped:
+            take_batch(tape, batch, part)
+        else:
+            if batch.kind is BatchKind.MESSAGES and tape.sequence:
+                tell_gap(tape, batch.first_sequence)
+            is_whole = part == len(batch)
+            tape.take(batch.events[:part], batch.sequences[:part], batch.last_sequence if is_whole else None)
+        if digest is not None:
+            digest.update(batch.events[:part])
         heard += part
         if as_json:
             _write_changes(tape, wanted, batch, part)
@@ -110,5 +140,6 @@ async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
 
 async def _tell_silence(listener: Listener) -> None:
     await asyncio.sleep(_PATIENCE_S)
-    if not any(view.heartbeats + view.messages for view in listener.snapshot().lines):
+    views = [view for snapshot in listener.snapshots().values() for view in snapshot.lines]
+    if not any(view.heartbeats + view.messages for view in views):
         note("isocast: no line is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks")

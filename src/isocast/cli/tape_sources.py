@@ -23,7 +23,17 @@ from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Moment", "Sequences", "Wanted", "load_snapshot", "read_feeds", "read_journal", "save_snapshot", "tell_gap"]
+__all__ = [
+    "Moment",
+    "Sequences",
+    "Wanted",
+    "load_snapshot",
+    "messages_of",
+    "read_feeds",
+    "read_journal",
+    "save_snapshot",
+    "tell_gap",
+]
 
 Sequences: TypeAlias = npt.NDArray[np.uint64]
 
@@ -128,7 +138,7 @@ def read_journal(where: Path, tape: Tape, moment: Moment, wanted: Wanted, digest
         if moment.time_ns is not None and block.header.due > moment.time_ns:
             return
         tell_gap(tape, block.header.first_sequence)
-        events, sequences, last = _messages(block, first, moment.sequence)
+        events, sequences, last = messages_of(block, first, moment.sequence)
         part = wanted.part(sequences, tape.events - began)
         is_whole = part == len(events)
         tape.take(events[:part], sequences[:part], last if is_whole else None)
@@ -145,7 +155,7 @@ def tell_gap(tape: Tape, first_sequence: int) -> None:
         note(f"isocast: sequences {expected:,} to {first_sequence - 1:,} are not here: the tape lacks what they say")
 
 
-def _messages(block: BlockView, first: int | None, last: int | None) -> tuple[EventArray, Sequences, int]:
+def messages_of(block: BlockView, first: int | None, last: int | None) -> tuple[EventArray, Sequences, int]:
     """The events of a range of messages, the sequence of each, and that of the last message."""
     start, stop = block.places(first, last)
     rows = block.directory[start:stop]

@@ -108,6 +108,27 @@ def _head(status: NodeStatus) -> Text:
     return Text("heads " + " ".join([*own, *others]) if own or others else "", style="bold magenta" if others else "")
 
 
+def _line(status: NodeStatus) -> Text:
+    """Where a receiver's line is, where lines are planned."""
+    plan = status.gauges.line_plan
+    if plan is None:
+        return Text("")
+    return (
+        Text("silent", style="color(245)")
+        if plan.group is None
+        else Text(f"{plan.group} {plan.radius_km or 0:,.0f} km")
+    )
+
+
+def _planned(status: NodeStatus) -> Text:
+    """How many lines a listener hears by the plan."""
+    plan = status.gauges.line_plan
+    if plan is None:
+        return Text("")
+    count = len(plan.sources)
+    return Text(f"{count}/{plan.wanted}", style="bold red" if count < plan.wanted else "")
+
+
 def _gaps(status: NodeStatus) -> Text:
     gaps = status.gauges.sequence_gaps
     return Text(_figure(gaps), style="bold red" if gaps else "green")
@@ -134,6 +155,7 @@ _RECEIVERS = (
     _EPOCH,
     _Column("ring", _ring, spare=1),
     _Column("head", _head, spare=1, left=True, optional=True),
+    _Column("line", _line, spare=2, left=True, optional=True),
     _Column("token", lambda status: _figure(status.gauges.held_token), spare=1),
     _Column("released", lambda status: _figure(status.gauges.released_token), spare=2),
     _SEQUENCE,
@@ -179,6 +201,7 @@ _ARCHIVES = (
 )
 _CUSTOMERS = (
     _Column("lines", _lines),
+    _Column("planned", _planned, spare=2, optional=True),
     _Column("follows", lambda status: status.gauges.line_followed or _UNKNOWN, left=True),
     _SEQUENCE,
     _EVENTS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.node import node_of
+from isocast.cli.node import processes_of
 from isocast.cli.up_report import UpReport
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _up(
     config
         The market's file.
     only
-        Start these nodes alone: on each of several machines its own.
+        Start these nodes alone: on each of several machines its own. NAME.s1 is a node's process in stripe 1 alone.
     new
         These nodes have never run before: let them begin with empty disks. Refused if one has.
     join
@@ -92,13 +92,19 @@ def _up(
 
     market = load_market(config)
     started = [plan for plan in market.nodes if plan.start]
-    plans = started if only is None else [node_of(market, name) for name in dict.fromkeys(only)]
+    plans = started if only is None else _processes(market, only)
     report = UpReport(market, config, [plan.name for plan in plans], as_json=json)
-    joining = [node_of(market, name).name for name in join or ()]
+    joining = [plan.name for plan in _processes(market, join or ())]
     _prepare(market, plans, report, whole=only is None, new=new, joining=joining)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_run(config, plans, seconds, logs, report))
+
+
+def _processes(market: Market, names: Sequence[str]) -> list[NodePlan]:
+    """Those of some nodes in all their stripes, each once."""
+    found = {plan.name: plan for name in names for plan in processes_of(market, name)}
+    return list(found.values())
 
 
 def _prepare(

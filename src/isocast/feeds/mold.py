@@ -23,11 +23,13 @@ __all__ = [
     "END_OF_SESSION",
     "HEADER_BYTES",
     "MAX_COUNT",
+    "SESSION_BYTES",
     "MoldPacket",
     "MoldRequest",
     "end_of_session",
     "heartbeat",
     "message_places",
+    "packet_of",
     "packetise",
     "parse_packet",
     "parse_request",
@@ -83,6 +85,13 @@ def _session(session: bytes | str) -> bytes:
     if not 0 < len(raw) <= SESSION_BYTES:
         raise LocalProtocolError(f"session {raw!r}: 1 to {SESSION_BYTES} letters are wanted")
     return raw.ljust(SESSION_BYTES)
+
+
+def packet_of(session: bytes | str, first_sequence: int, count: int, framed: bytes) -> bytes:
+    """One packet with length-prefixed messages, which are `count`."""
+    if not 0 < count <= MAX_COUNT:
+        raise LocalProtocolError(f"{count} messages: a packet has 1 to {MAX_COUNT}")
+    return _HEADER.pack(_session(session), first_sequence, count) + framed
 
 
 def heartbeat(session: bytes | str, next_sequence: int) -> bytes:

@@ -13,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isocast.hierarchy.arbitration import Arbitration
-from isocast.hierarchy.edge import Deliver, FetchFailed, GapAbandoned, GapClosed, RangeArrived, RangeContinued
+from isocast.hierarchy.edge import (
+    Deliver,
+    FetchFailed,
+    GapAbandoned,
+    GapClosed,
+    RangeArrived,
+    RangeContinued,
+    TokensPassed,
+)
 from isocast.hierarchy.gaps import Gap, Gaps, missing_runs
+from isocast.hierarchy.line_sender import INSTANT_BYTES
 from isocast.hierarchy.lines import Line
 from isocast.hierarchy.repair import Repairs
 from isocast.terms.ids import NodeId
@@ -44,6 +53,9 @@ class Complete:
         self._reach = arbitration.settings.hold_max
         self._gaps_max = arbitration.settings.gaps_max
         self._stripe = arbitration.settings.stripe
+        self._passing: list[TokensPassed] = []
+        """What lines say of their tokens: the oldest that is not reached yet, and the newest."""
+        self._passed = 0
 
     @property
     def overflown(self) -> int:
@@ -144,6 +156,10 @@ class Complete:
             self._arbitration.counters.strange += packet.sender != self._arbitration.node
             return
         line.heartbeat(packet, now)
+        if len(packet.payload) == INSTANT_BYTES:
+            instant = int.from_bytes(packet.payload, "little", signed=True)
+            if instant > (self._passing[-1].instant if self._passing else self._passed):
+                self._passing[1:] = [TokensPassed(instant, packet.sequence)]
         announced = packet.sequence - 1
         if announced - following >= self._reach:
             self._beyond(line, announced, now)
@@ -192,6 +208,10 @@ class Complete:
             self.claimed = self.top
         if troubled or len(self.gaps):
             self.repairs.reconsider(self.overflown)
+        while self._passing and self._passing[0].next_sequence <= following:
+            told = self._passing.pop(0)
+            self._passed = told.instant
+            arbitration.out.append(told)
 
     def _tell_closed(self, gaps: list[Gap], now: int) -> None:
         for gap in gaps:

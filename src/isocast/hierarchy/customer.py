@@ -17,6 +17,7 @@ from isocast.hierarchy.edge import (
     CustomerEffect,
     CustomerSlow,
     FetchFailed,
+    LinesPlanned,
     RangeArrived,
     RangeContinued,
     Slowness,
@@ -115,6 +116,8 @@ class Customer:
                 self._on_snapshot(event, now)
             case FetchFailed():
                 service.on_failed(event, now)
+            case LinesPlanned(lines) if lines:
+                self._arbitration.lines.plan(lines, now)
             case _:
                 pass
         if self._joining is not None:

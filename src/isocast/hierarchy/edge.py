@@ -39,6 +39,7 @@ __all__ = [
     "LineLate",
     "LineSilent",
     "LineSwitched",
+    "LinesPlanned",
     "MarketGoesOn",
     "MarketWaits",
     "MessagesReleased",
@@ -48,6 +49,7 @@ __all__ = [
     "SendLine",
     "Slowness",
     "SnapshotArrived",
+    "TokensPassed",
     "Waiting",
 ]
 
@@ -99,7 +101,16 @@ class FetchFailed:
     server: NodeId
 
 
-CustomerInput: TypeAlias = PacketsArrived | TimerFired | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed
+@dataclass(frozen=True, slots=True)
+class LinesPlanned:
+    """From now on the receivers' lines that this customer hears are these, the preferred first (§4.3)."""
+
+    lines: tuple[NodeId, ...]
+
+
+CustomerInput: TypeAlias = (
+    PacketsArrived | TimerFired | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed | LinesPlanned
+)
 
 
 # ---- effects: what is handed on
@@ -143,6 +154,14 @@ class DeliverSnapshot:
     """Hand over the state that what follows continues."""
 
     snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TokensPassed:
+    """Every message of tokens up to an instant has been delivered, and the next is of a token a period later."""
+
+    instant: int
+    next_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +334,7 @@ CustomerEffect: TypeAlias = (
     Deliver
     | DeliverLatest
     | DeliverSnapshot
+    | TokensPassed
     | Unicast
     | FetchRange
     | FetchSnapshot

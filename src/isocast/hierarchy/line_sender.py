@@ -3,7 +3,9 @@
 A heartbeat is a REL that carries no message: `count` is 0, `sequence` and `number` are the *next* ones that the line
 will send, `instant` is the sender's clock as it sends, `epoch` and `token_number` are of the newest token that the
 receiver holds. It lets a customer see that the last message of all was lost on every line, that a line lives, that the
-ring behind it turns, and how long it leaves packets in its own sockets.
+ring behind it turns, and how long it leaves packets in its own sockets. Where a market has several stripes it has a
+payload: the instant (8 bytes) of the newest token that is released whole, so that everything of tokens up to it comes
+before `sequence`. Whoever hears several stripes knows by it what existed when.
 
 The first heartbeat follows a burst quickly, each next one after twice the time, up to `heartbeat_ns`: the end of a
 burst is where a loss cannot be seen otherwise. However busy the line is, there is one every `heartbeat_ns`.
@@ -19,8 +21,9 @@ from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.wire.packets import Released
 
-__all__ = ["Heartbeat", "LineSender", "LineSenderSnapshot"]
+__all__ = ["INSTANT_BYTES", "Heartbeat", "LineSender", "LineSenderSnapshot"]
 
+INSTANT_BYTES = 8
 QUICK = 8
 """The first heartbeat after a burst comes an eighth of `heartbeat_ns` after it."""
 
@@ -39,6 +42,7 @@ class Heartbeat:
         self._quick_ns = max(heartbeat_ns // QUICK, 1)
         self._wait_ns = heartbeat_ns
         self._beat_at = 0
+        self._passed = b""
 
     def busy(self, last: Released, now: int) -> None:
         """Messages went out, `last` at the end: heartbeats are quick again, and never rarer than the longest wait."""
@@ -65,9 +69,17 @@ class Heartbeat:
             self._stripe,
             next_sequence,
             0,
-            b"",
+            self._passed,
             b"",
         )
+
+    def passed(self, instant: int, now: int) -> None:
+        """A token of this instant is released whole: said soon."""
+        told = instant.to_bytes(INSTANT_BYTES, "little", signed=True)
+        if told != self._passed:
+            self._passed = told
+            self._wait_ns = self._quick_ns
+            self.due = min(self.due, now + self._quick_ns)
 
     def set_back(self, now: int) -> None:
         """The clock was set back: the next heartbeat does not wait for the difference."""
@@ -117,6 +129,10 @@ class LineSender:
     def hold(self, epoch: Epoch, token_number: int) -> None:
         """The newest token that the receiver holds: told with the next heartbeat."""
         self._heartbeat.hold(epoch, token_number)
+
+    def passed(self, instant: int, now: int) -> None:
+        """Everything of tokens up to this instant is on the line: told with the next heartbeat."""
+        self._heartbeat.passed(instant, now)
 
     def next_deadline(self) -> int:
         """When the next heartbeat is due."""

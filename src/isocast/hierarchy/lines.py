@@ -78,6 +78,8 @@ class LineView:
     newest: int
     silent: bool
     late: bool
+    left: bool = False
+    """A receiver's that is heard no longer: the plan of lines says so."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,9 @@ class Line:
     distrusted_until: int = -NEVER
     silent: bool = False
     late: bool = False
+    left: bool = False
+    since: int = -NEVER
+    """When it became one of the customer's lines: it was not silent before."""
     queued_ns: int = 0
     """By the last heartbeat: time spent waiting on the way, beyond the least."""
     _least_ns: int = NEVER
@@ -152,6 +157,7 @@ class Line:
             self.newest,
             self.silent,
             self.late,
+            self.left,
         )
 
 
@@ -181,7 +187,7 @@ class Lines:
         told: list[CustomerEffect] = []
         for line in self.main:
             troubled = line.silent or line.late
-            heard_at = max(min(line.heard_at, now), self._since)
+            heard_at = max(min(line.heard_at, now), self._since, min(line.since, now))
             silent = now - heard_at > self._silent_ns
             late = line.lag_ns > (self._late_ns // 2 if line.late else self._late_ns)
             if silent and not line.silent:
@@ -192,6 +198,19 @@ class Lines:
             if troubled and not (silent or late):
                 told.append(LineBack(line.owner))
         return told
+
+    def plan(self, owners: Sequence[NodeId], now: int) -> None:
+        """Other lines from now on. What still comes of one that was left counts, and nobody waits for it."""
+        for owner in owners:
+            line = self.by_owner.setdefault(owner, Line(owner, repairs=False, left=True))
+            if line.left:
+                line.since, line.silent, line.late = now, False, False
+        for line in self.main:
+            line.left = True
+        # In place: whoever chooses among them looks at the same list.
+        self.main[:] = [self.by_owner[owner] for owner in owners]
+        for line in self.main:
+            line.left = False
 
     def slept(self, now: int) -> None:
         """The reader did not run until now: what the lines sent meanwhile waits to be read, so none was silent."""

@@ -211,9 +211,12 @@ class Judging:
 
     def _backoff(self) -> int:
         """A part of δ_N that depends on server and ballot alone: collisions do not repeat."""
-        seed = f"{self.server}/{self._highest}".encode()
-        part = int.from_bytes(blake2b(seed, digest_size=4).digest())
-        return part * self._timing.detect_ns >> 32 if self._highest != NO_EPOCH else 0
+        return self._share("", self._timing.detect_ns) if self._highest != NO_EPOCH else 0
+
+    def _share(self, purpose: str, span_ns: int) -> int:
+        """A part of a span, by chance for all we know, and the same for the same server, ballot and purpose."""
+        seed = f"{self.server}/{self._highest}{purpose}".encode()
+        return int.from_bytes(blake2b(seed, digest_size=4).digest()) * span_ns >> 32
 
     def _rest(self) -> None:
         self._stage = Stage.IDLE

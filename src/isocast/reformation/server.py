@@ -19,11 +19,13 @@ from isocast.ring.settings import RingSettings, StartPolicy
 from isocast.ring.universe import UNIVERSE_MIN
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_site
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.packets import Invite, Join, Nack, NewRing, Packet, Refuse, Suspect, Token, TokenPart
 
 __all__ = ["ReformationServer", "ServerSnapshot", "ServerState"]
 
+VAIN_MOST = 8
+"""Doublings of the wait between ballots in vain; a second, or four reformations, is the longest anyway."""
 FORCE_REFORMATIONS = 16
 """How long an operator's word for a forced U holds: sixteen times what a ballot takes."""
 
@@ -48,6 +50,9 @@ class ReformationServer(Judging):
         self._forcing: Forcing | None = None
         self._short_since: int | None = None
         """Since when ballots have been held in vain."""
+        self._vain = 0
+        """Ballots in a row for which the same sites voted, and too few."""
+        self._vain_voters: tuple[NodeId, ...] = ()
         self._stood_back = NO_EPOCH
         self._asked_at = -NEVER
         self._last_now = -NEVER
@@ -104,6 +109,7 @@ class ReformationServer(Judging):
     # Packets ------------------------------------------------------------------------------------
 
     def _on_packet(self, packet: Packet, now: int) -> None:
+        self._note_news(packet.sender, now)
         match packet:
             case Suspect():
                 self._on_suspect(packet, now)
@@ -296,6 +302,24 @@ class ReformationServer(Judging):
             return
         self._ballot = None
         self._wait(now)
+        if formation is None:
+            self._note_vain(ballot)
+
+    def _note_vain(self, ballot: Ballot) -> None:
+        """The same few voted as the last time: ask more and more seldom, until somebody else is heard of."""
+        voters = tuple(sorted(ballot.votes))
+        again = self._settings.policy is StartPolicy.MAJORITY and voters == self._vain_voters
+        self._vain = min(self._vain + 1, VAIN_MOST) if again else 0
+        self._vain_voters = voters
+        if self._vain:
+            span = min(self._timing.reformation_ns << self._vain, max(SECOND, 4 * self._timing.reformation_ns))
+            self._next_at += span // 2 + self._share("vain", span // 2)
+
+    def _note_news(self, sender: NodeId, now: int) -> None:
+        """Somebody who did not vote for the last ballots is there: the next one may have a majority."""
+        if self._vain and self._stage is Stage.WAITING and is_site(sender) and sender not in self._vain_voters:
+            self._vain = 0
+            self._wait(now)
 
     def _decide(self, ballot: Ballot, formation: Formation, now: int) -> None:
         """One NEWRING per ballot, on disk first."""
@@ -331,6 +355,7 @@ class ReformationServer(Judging):
         """This is the ring now; the next ballot that only lets sites in waits for a few cycles of it."""
         self._plan(ring)
         self._forcing = self._short_since = None
+        self._vain, self._vain_voters = 0, ()
         self.ring = ring
         self._ballot = None
         self._probe = None

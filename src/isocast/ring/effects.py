@@ -6,7 +6,7 @@ others, so it must be as durable as the site promises. The effects are also the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -241,6 +241,8 @@ class UniverseForced:
     epoch: Epoch
     token_number: int
     universe: tuple[NodeId, ...]
+    left_out: tuple[NodeId, ...] = field(default=(), compare=False)
+    """Those of the U before that are not in it: their numbers must never vote again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,7 @@ class Ordering:
     def _append(self, entry: LogEntry) -> None:
         """Make an entry part of the log, on disk first."""
         self.persist(entry)
+        universe_before = self.ledger.universe
         self.ledger.append(entry)
         token = entry.token
         self.issuer.saw(token)
@@ -261,7 +262,8 @@ class Ordering:
             self._secstable = groups_floor(self.reports, self.schedule)
         self.out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
         if token.control and (universe := forced_universe(token)) is not None:
-            self.out.append(UniverseForced(self.accepted, token.token_number, universe))
+            left_out = tuple([site for site in universe_before if site not in universe])
+            self.out.append(UniverseForced(self.accepted, token.token_number, universe, left_out))
 
     def persist(self, entry: LogEntry) -> None:
         """A receipt may go out only for what the disk has."""

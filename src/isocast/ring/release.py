@@ -27,6 +27,8 @@ class Releaser:
         """Messages of the next token that are out."""
         self.next_sequence = 1
         """The first sequence that is not out."""
+        self.passed = 0
+        """The instant of the newest token that went out whole since the start; 0: none has."""
         self._skip_below = 0
         """Sequences that are out already, whatever token of a log taken over has them."""
         self._rate = settings.release_rate
@@ -122,6 +124,7 @@ class Releaser:
             owed = now > due + self._process_ns or entry.token.token_number < schedule.first_token
             self._not_before = now + MILLISECOND if owed and self._rate else 0
         self.released, self.offset = entry.token.token_number, 0
+        self.passed = entry.token.instant
         return True
 
     def _fault(self, number: int, effects: list[Effect]) -> None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from isocast.runtime.counters import Channel, NodeCounters
 from isocast.runtime.groups import open_group_inlet, open_group_outlet
 from isocast.runtime.impairment import Impairment
 from isocast.runtime.market import Market, NodePlan, NodeRole
 from isocast.runtime.reception import Reception
-from isocast.runtime.udp import Endpoint, Inlet, Outlet, unicast_inlet, unicast_outlet
+from isocast.runtime.udp import Endpoint, Inlet, unicast_inlet, unicast_outlet
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import Keys, Kind, encode
 from isocast.wire.packets import Data, Packet
 
-__all__ = ["Channels", "NodeKeys"]
+__all__ = ["ON_A_LINE", "Channels", "LineOutlet", "NodeKeys"]
 
 _BUDGET_BYTES = 2 << 20
 """Read from one socket in one go: control is looked at again after this much."""
@@ -34,18 +35,31 @@ _CORE_ROLE = {
     NodeRole.REFORMATION_SERVER: Role.SERVER,
 }
 
-_TO_RECEIVERS = (Kind.TOKEN, Kind.TOKENPART, Kind.RECEIPT, Kind.NACK, Kind.REPAIR, Kind.PENDING, Kind.INVITE)
+_TO_RECEIVERS = (
+    *(Kind.TOKEN, Kind.TOKENPART, Kind.RECEIPT, Kind.NACK, Kind.REPAIR, Kind.PENDING, Kind.INVITE),
+    *(Kind.LINES, Kind.LINEASK),
+)
 _DIRECT: dict[NodeRole, tuple[Kind, ...]] = {
     NodeRole.PRIMARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
     NodeRole.SECONDARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
     NodeRole.PRIMARY_SOURCE: (Kind.TOKEN, Kind.TOKENPART, Kind.REPAIR, Kind.STANDING, Kind.NEWRING),
-    NodeRole.REFORMATION_SERVER: (Kind.TOKEN, Kind.SUSPECT, Kind.INVITE, Kind.REFUSE, Kind.JOIN, Kind.NEWRING),
+    NodeRole.REFORMATION_SERVER: (
+        Kind.TOKEN,
+        Kind.SUSPECT,
+        Kind.INVITE,
+        Kind.REFUSE,
+        Kind.JOIN,
+        Kind.NEWRING,
+        Kind.LINES,
+    ),
     NodeRole.RETRANSMIT_SERVER: (Kind.RXREQ,),
     NodeRole.CUSTOMER: (Kind.REL, Kind.RXREP),
 }
 """What a role takes by unicast."""
-_ON_A_LINE = (Kind.REL, Kind.RXREP)
+ON_A_LINE = (Kind.REL, Kind.RXREP)
+"""What travels in a line's group."""
 _KIND_AT = 3
+_SENDER = slice(16, 24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,19 @@ class _Ear:
     inlet: Inlet
     reception: Reception
     impairment: Impairment | None
+    only: frozenset[bytes] | None = None
+    """The senders that are within reach, as frames spell them; None: whoever is heard."""
+
+
+class LineOutlet(Protocol):
+    """Where a line's frames go: one group, or several while it moves."""
+
+    @property
+    def unsent(self) -> int:
+        """Datagrams that were given up."""
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Each frame as one datagram, in order."""
 
 
 class Channels:
@@ -87,7 +114,9 @@ class Channels:
         self._counters = counters
         self._impairment = impairment
         self._ears: list[_Ear] = []
-        self._group_outlets: dict[Channel, Outlet] = {}
+        self._group_outlets: dict[Channel, LineOutlet] = {}
+        self.tap: Callable[[list[Packet]], list[Packet]] | None = None
+        """Takes what is not for the machine out of a burst."""
         self._queued: dict[Channel, list[bytes]] = {Channel.CONTROL: [], Channel.DATA: [], Channel.LINE: []}
         self._direct_queue: dict[Endpoint, list[bytes]] = {}
         self._endpoints: dict[NodeId, Endpoint] = {}
@@ -132,16 +161,21 @@ class Channels:
         plan, market = self._plan, self._market
         heard = dict.fromkeys((*plan.lines, *plan.retransmit))
         if market.network.mode == "fanout" and heard:
-            self._hear(Channel.LINE, "", [market.node(name) for name in heard], _ON_A_LINE, plan.line_port)
+            # Whoever a plan of lines brings within reach sends to the same port.
+            planned = market.coverage.enabled and plan.lines
+            senders = [plan for plan in market.receivers if plan.line] if planned else []
+            senders += [market.node(name) for name in heard if market.node(name) not in senders]
+            kinds = (*ON_A_LINE, Kind.LINES) if planned else ON_A_LINE
+            self._hear(Channel.LINE, "", senders, kinds, plan.line_port)
         else:
             for name in heard:
-                self._hear(Channel.LINE, market.line_group(name), [market.node(name)], _ON_A_LINE, plan.line_port)
+                self._hear(Channel.LINE, market.line_group(name), [market.node(name)], ON_A_LINE, plan.line_port)
         if plan.line:
             self._speak(Channel.LINE, market.line_group(plan.name), market.line_listeners(plan.name))
 
     def _hear(
         self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[Kind], port: int
-    ) -> None:
+    ) -> _Ear:
         network = self._market.network
         sources = [node.address for node in senders] if network.source_specific else []
         inlet = open_group_inlet(
@@ -155,12 +189,13 @@ class Channels:
             buffer_bytes=network.receive_buffer,
         )
         self._opened.callback(inlet.close)
-        self._listen(channel, inlet, kinds, self._keys.edge if channel is Channel.LINE else self._keys.core)
+        return self._listen(channel, inlet, kinds, self._keys.edge if channel is Channel.LINE else self._keys.core)
 
-    def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[Kind], keys: Keys | None) -> None:
+    def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[Kind], keys: Keys | None) -> _Ear:
         reception = Reception(channel, self._stripe, self._own, kinds, keys or {}, self._counters)
         impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
+        return self._ears[-1]
 
     def _speak(self, channel: Channel, group: str, members: Iterable[NodePlan]) -> None:
         network, own = self._market.network, self._plan.name
@@ -176,6 +211,35 @@ class Channels:
         self._opened.callback(outlet.close)
         self._group_outlets[channel] = outlet
 
+    # A plan of lines ----------------------------------------------------------------------------
+
+    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[Kind] = ON_A_LINE) -> object:
+        """Join a group, and hear in it only those who are within reach; what comes back is for `leave` and `reach`."""
+        self._opened = self.closing
+        ear = self._hear(Channel.LINE, group, owners, kinds, self._plan.line_port)
+        self.reach(ear, owners)
+        return ear
+
+    def reach(self, ear: object, owners: Sequence[NodePlan]) -> None:
+        """Others are within reach in this group from now on."""
+        if isinstance(ear, _Ear):
+            ear.only = frozenset([node.node.to_bytes(8, "little") for node in owners])
+
+    def leave(self, ear: object) -> None:
+        """Hear this group no more."""
+        if isinstance(ear, _Ear):
+            self._ears.remove(ear)
+            ear.inlet.close()
+
+    @property
+    def line_outlet(self) -> LineOutlet | None:
+        """Where our own line goes."""
+        return self._group_outlets.get(Channel.LINE)
+
+    def speak_line(self, outlet: LineOutlet) -> None:
+        """Our own line goes there from now on; what it went to before is whoever's made it."""
+        self._group_outlets[Channel.LINE] = outlet
+
     # Hearing ------------------------------------------------------------------------------------
 
     def filenos(self) -> list[int]:
@@ -189,11 +253,19 @@ class Channels:
             frames = ear.inlet.read(_BUDGET_BYTES)
             if not frames:
                 continue
+            if ear.only is not None:
+                frames = self._within_reach(frames, ear.only)
             if ear.impairment is not None:
                 ear.impairment.admit(frames, now)
                 frames = ear.impairment.due(now)
             packets += ear.reception.packets(frames)
-        return packets
+        return packets if self.tap is None else self.tap(packets)
+
+    def _within_reach(self, frames: list[bytes], only: frozenset[bytes]) -> list[bytes]:
+        """Without those whose scope does not come here, though this network carries them."""
+        near = [frame for frame in frames if frame[_SENDER] in only]
+        self._counters.out_of_reach += len(frames) - len(near)
+        return near
 
     def due(self, now: int) -> list[Packet]:
         """What a demo delayed until now."""
@@ -201,7 +273,7 @@ class Channels:
         for ear in self._ears:
             if ear.impairment is not None and ear.impairment.next_deadline() <= now:
                 packets += ear.reception.packets(ear.impairment.due(now))
-        return packets
+        return packets if self.tap is None else self.tap(packets)
 
     def next_deadline(self) -> int:
         """When `due` has something next."""

@@ -18,6 +18,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.ballot import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import SourceSnapshot
+from isocast.runtime.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
 from isocast.wire.packets import Suspicion
@@ -140,6 +141,8 @@ class NodeCounters:
     unknown_senders: int = 0
     unaddressed: int = 0
     """Well-formed packets that are not for this role or stripe."""
+    out_of_reach: int = 0
+    """Packets of lines whose scope does not come here."""
     unsent: int = 0
     """Datagrams that the kernel refused to take."""
     injected_losses: int = 0
@@ -291,6 +294,8 @@ class NodeGauges:
     lines_configured: int | None = None
     line_followed: str | None = None
     """By name: the first of a customer's lines that speaks in time."""
+    line_plan: LineGauges | None = None
+    """Where lines are, if the market plans them."""
     waiting: str | None = None
     """Why nothing can come to a customer now: "ring is reforming since …", "no line is heard since …"."""
 

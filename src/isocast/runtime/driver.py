@@ -74,6 +74,8 @@ class Driver:
         """Called when packets or the timer were dealt with: for a role that has more to give its machine."""
         self.clock_judged: Callable[[ClockStatus], None] | None = None
         """Told when the clock is found outside its bound, or within it again."""
+        self.heard: Callable[[Sequence[object], int], None] | None = None
+        """Told of all packets before the machine is: for whoever measures the network."""
         self.behind_ns = 0
         """How late the present step is against the instant that was armed: so long the process did not get to run."""
         self._trusted = True
@@ -82,6 +84,11 @@ class Driver:
         self._alarm = Alarm(loop, self._rang, self._clock_set, offset_ns=clock.offset_ns)
         self._armed = NEVER
         self._watched: list[int] = []
+
+    @property
+    def running(self) -> bool:
+        """Whether anything is heard and done."""
+        return self._running
 
     def start(self) -> None:
         """Listen, and let the machine say when it wants to be woken."""
@@ -98,6 +105,17 @@ class Driver:
             self._loop.remove_reader(fileno)
         self._watched.clear()
         self._alarm.close()
+
+    def retune(self, change: Callable[[], None]) -> None:
+        """Change which sockets there are, while nobody listens to any of them."""
+        for fileno in self._watched:
+            self._loop.remove_reader(fileno)
+        self._watched.clear()
+        change()
+        if self._running:
+            for fileno in self.channels.filenos():
+                self._loop.add_reader(fileno, self._guarded, self._read)
+                self._watched.append(fileno)
 
     def feed(self, *events: object) -> None:
         """Give the machine inputs of another kind than packets; their effects are performed together."""
@@ -140,6 +158,8 @@ class Driver:
     def _read(self) -> None:
         packets = self.channels.receive(self.clock.now())
         if packets:
+            if self.heard is not None:
+                self.heard(packets, self.clock.now())
             self._run((PacketsArrived(packets),))
             if self.after_step is not None:
                 self.after_step(self.clock.now())
@@ -154,6 +174,8 @@ class Driver:
         self._armed = NEVER
         # What waits in our own sockets has arrived: nobody shall be asked for it, or suspected, because we were slow.
         packets = self.channels.receive(now) + self.channels.due(now)
+        if packets and self.heard is not None:
+            self.heard(packets, now)
         events: list[object] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
             events.append(_TIMER_FIRED)

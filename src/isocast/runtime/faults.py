@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isocast.runtime.channels import Channels
+from isocast.runtime.channels import ON_A_LINE, Channels
 from isocast.runtime.driver import Driver
 from isocast.runtime.logs import get_log
-from isocast.runtime.market import Market
+from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.operator_door import Operation, OperatorError
+from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 from isocast.terms.suggestion import suggestion
-from isocast.wire.packets import Invite, Packet, Token
+from isocast.wire.codec import Kind
+from isocast.wire.packets import Invite, Lines, Packet, Token
 
 __all__ = ["FATAL", "FaultyChannels", "allows_faults", "fault_operations"]
 
-FATAL: dict[str, type[Packet]] = {"token": Token, "invite": Invite}
+FATAL: dict[str, type[Packet]] = {"token": Token, "invite": Invite, "lines": Lines}
 """Packets that a process can be told to die of."""
 _STEP_MOST_NS = 3_600 * SECOND
 
@@ -41,13 +43,22 @@ class FaultyChannels(Channels):
     _fatal: type[Packet] | None = None
     _unheard = False
     _doomed = False
+    _unheard_of: Sequence[NodeId] = ()
 
     def cut(self, names: list[str]) -> None:
         """Hear nothing more of these nodes, on any channel, and again of all others."""
-        senders = [self._market.node(name).node for name in names]
+        self._unheard_of = [self._market.node(name).node for name in names]
         for ear in self._ears:
             if ear.impairment is not None:
-                ear.impairment.cut(senders)
+                ear.impairment.cut(self._unheard_of)
+
+    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[Kind] = ON_A_LINE) -> object:
+        """Join a group; whoever is cut off is not heard there either."""
+        ear = super().hear_line(group, owners, kinds)
+        for one in self._ears:
+            if one is ear and one.impairment is not None:
+                one.impairment.cut(self._unheard_of)
+        return ear
 
     def crash_after(self, packet: type[Packet], *, unheard: bool) -> None:
         """Die once the next such packet is out; `unheard`: once it is on our disk, and not yet out."""

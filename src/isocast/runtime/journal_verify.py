@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES
 
-__all__ = ["Fault", "FaultKind", "VerifyReport", "verify"]
+__all__ = ["Fault", "FaultKind", "VerifyReport", "Visit", "order_faults", "source_fault", "verify"]
 
 _FAULTS_KEPT = 1_000
 """Of each report; all are counted."""
 _LABEL_BYTES = 32
 """The first three columns of a directory: source, number and digest."""
 _PROGRESS_BYTES = 4 << 20
+
+Visit: TypeAlias = Callable[[int, BlockView], None]
+"""Told the offset and the view of every sound block, in order."""
 
 
 class FaultKind(StrEnum):
@@ -53,6 +56,8 @@ class Fault(NamedTuple):
     file: str
     offset: int
     text: str
+    sequence: int | None = None
+    """The first message that it concerns, where that is known."""
 
     def __str__(self) -> str:
         """One line."""
@@ -89,18 +94,44 @@ class VerifyReport:
         return not self.counts
 
 
-def verify(where: Path, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+def verify(where: Path, progress: Callable[[int, int], None] | None = None, visit: Visit | None = None) -> VerifyReport:
     """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all."""
-    return _Verifier(segment_files(where), progress).run()
+    return _Verifier(segment_files(where), progress, visit).run()
+
+
+def order_faults(before: BlockHeader, header: BlockHeader) -> Iterator[str]:
+    """What is wrong between two blocks that follow each other: T increases (S11), one token has one instant (S5)."""
+    foreign = header.fetched or before.fetched
+    if header.token_number < before.token_number:
+        yield f"token {header.token_number} follows {before.token_number}"
+    elif header.token_number == before.token_number:
+        same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
+        if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
+            yield f"token {header.token_number} contradicts itself"
+    elif header.instant <= before.instant:
+        yield f"the instant of token {header.token_number} is not after the one before"
+    if header.epoch < before.epoch:
+        yield f"epoch {header.epoch} follows {before.epoch}"
+    if header.released_at < before.released_at and not foreign:
+        yield f"the clock went back by {before.released_at - header.released_at} ns"
+
+
+def source_fault(source: NodeId, number: int, before: int) -> str:
+    """How a source's numbers fail to follow one another (S2, S3)."""
+    what = "it is repeated" if number <= before else "what lies between is missing"
+    return f"message {number} of {describe(source)} follows {before}: {what}"
 
 
 class _Verifier:
     """One walk over all blocks."""
 
-    def __init__(self, files: list[SegmentFile], progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self, files: list[SegmentFile], progress: Callable[[int, int], None] | None, visit: Visit | None
+    ) -> None:
         self.report = VerifyReport()
         self._files = files
         self._progress = progress
+        self._visit = visit
         self._before: BlockHeader | None = None
         self._expected: dict[NodeId, int] = {}
         """The next number of each source."""
@@ -162,7 +193,7 @@ class _Verifier:
         try:
             block.check()
         except RemoteProtocolError as reason:
-            self._fault(FaultKind.DAMAGE, str(reason))
+            self._fault(FaultKind.DAMAGE, str(reason), sequence=header.first_sequence)
             return
         self._place(header)
         self._instants(header)
@@ -177,6 +208,8 @@ class _Verifier:
         self._labels.update(table.reshape(-1, DIRECTORY_BYTES)[:, :_LABEL_BYTES].tobytes())
         events_at = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
         self._events.update(block.raw[events_at : events_at + header.events * EVENT_BYTES])
+        if self._visit is not None:
+            self._visit(self._offset, block)
 
     def _place(self, header: BlockHeader) -> None:
         """Sequences are contiguous (S2)."""
@@ -185,33 +218,21 @@ class _Verifier:
         if expected is None:
             self.report.first_sequence = found
         elif found > expected:
-            self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing")
+            self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing", sequence=expected)
         elif found < expected:
-            self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}")
+            self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}", sequence=found)
         if found != expected:
             self._expected.clear()
             self._labels.update(found.to_bytes(8, "little"))
 
     def _instants(self, header: BlockHeader) -> None:
-        """T increases (S11), nothing is early (S12), and one token has one instant (S5)."""
+        """Nothing is early (S12), and blocks follow one another in order."""
         if header.lateness_ns < 0:
-            self._fault(FaultKind.EARLY, f"released {-header.lateness_ns} ns before its instant")
-        before = self._before
-        if before is None:
-            return
-        foreign = header.fetched or before.fetched
-        if header.token_number < before.token_number:
-            self._fault(FaultKind.ORDER, f"token {header.token_number} follows {before.token_number}")
-        elif header.token_number == before.token_number:
-            same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
-            if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
-                self._fault(FaultKind.ORDER, f"token {header.token_number} contradicts itself")
-        elif header.instant <= before.instant:
-            self._fault(FaultKind.ORDER, f"the instant of token {header.token_number} is not after the one before")
-        if header.epoch < before.epoch:
-            self._fault(FaultKind.ORDER, f"epoch {header.epoch} follows {before.epoch}")
-        if header.released_at < before.released_at and not foreign:
-            self._fault(FaultKind.ORDER, f"the clock went back by {before.released_at - header.released_at} ns")
+            text = f"released {-header.lateness_ns} ns before its instant"
+            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence)
+        if self._before is not None:
+            for text in order_faults(self._before, header):
+                self._fault(FaultKind.ORDER, text, sequence=header.first_sequence)
 
     def _sources(self, block: BlockView) -> None:
         """Each source's numbers follow one another (S2, S3); a retransmit server's blocks do not name the sources."""
@@ -225,19 +246,21 @@ class _Verifier:
         follows = np.concatenate(([True], numbers[1:] == numbers[:-1] + np.uint64(1)))
         follows[begins] = True
         for at in np.flatnonzero(~follows).tolist():
-            self._number_fault(int(sources[at]), int(numbers[at]), int(numbers[at - 1]))
+            sequence = block.header.first_sequence + int(order[at])
+            self._number_fault(int(sources[at]), int(numbers[at]), int(numbers[at - 1]), sequence)
         ends = [*begins[1:].tolist(), len(order)]
         for begin, end in zip(begins.tolist(), ends, strict=True):
             source, number = int(sources[begin]), int(numbers[begin])
             expected = self._expected.get(source)
             if expected is not None and number != expected:
-                self._number_fault(source, number, expected - 1)
+                self._number_fault(source, number, expected - 1, block.header.first_sequence + int(order[begin]))
             self._expected[source] = int(numbers[end - 1]) + 1
 
-    def _number_fault(self, source: NodeId, number: int, before: int) -> None:
-        self._fault(FaultKind.SOURCE, f"message {number} of {describe(source)} follows {before}")
+    def _number_fault(self, source: NodeId, number: int, before: int, sequence: int) -> None:
+        self._fault(FaultKind.SOURCE, source_fault(source, number, before), sequence=sequence)
 
-    def _fault(self, kind: FaultKind, text: str, offset: int | None = None) -> None:
+    def _fault(self, kind: FaultKind, text: str, offset: int | None = None, sequence: int | None = None) -> None:
         self.report.counts[kind] += 1
         if len(self.report.faults) < _FAULTS_KEPT:
-            self.report.faults.append(Fault(kind, self._path, self._offset if offset is None else offset, text))
+            place = self._offset if offset is None else offset
+            self.report.faults.append(Fault(kind, self._path, place, text, sequence))

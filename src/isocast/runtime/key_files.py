@@ -2,6 +2,7 @@
 
     core.key              all trusted nodes of the network, and the primary sources
     edge.key              trusted receivers, retransmit servers and customers
+    repair.key            retransmit servers, and whoever bought repairs of the narrow stripes; only where there are any
     source-NAME.key       one for each source; a primary one's is also with the trusted receivers, a secondary one's
                           with the primary source that trusts it
 
@@ -28,18 +29,21 @@ from isocast.terms.ids import NodeId
 __all__ = [
     "CORE",
     "EDGE",
+    "REPAIR",
     "KeyFile",
     "MarketKeys",
     "check_keys",
     "init_keys",
     "key_names",
     "load_keys",
+    "load_repair_key",
     "load_source_key",
     "needed_by",
 ]
 
 CORE = "core.key"
 EDGE = "edge.key"
+REPAIR = "repair.key"
 
 _DIGITS = re.compile(rb"[0-9a-fA-F]{%d}" % (2 * KEY_BYTES))
 _FILE_BYTES_MAX = 1_024
@@ -60,26 +64,28 @@ _EDGE_ROLES = (
 
 
 def _source_file(plan: NodePlan) -> str:
-    return f"source-{plan.name}.key"
+    return f"source-{plan.origin}.key"
 
 
 def key_names(market: Market) -> tuple[str, ...]:
     """Every key file of a market."""
     sources = market.by_role(NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
-    return (CORE, EDGE, *(_source_file(plan) for plan in sources))
+    repairs = () if market.edge is None else (REPAIR,)
+    return (CORE, EDGE, *repairs, *dict.fromkeys(_source_file(plan) for plan in sources))
 
 
 def needed_by(market: Market, plan: NodePlan) -> tuple[str, ...]:
     """The files that one node must have, and no others."""
     files = [CORE] if plan.role in _CORE_ROLES else []
     files += [EDGE] if plan.role in _EDGE_ROLES else []
-    return (*files, *(_source_file(source) for source in _known_sources(market, plan)))
+    files += [REPAIR] if market.edge is not None and plan.role is NodeRole.RETRANSMIT_SERVER else []
+    return (*files, *dict.fromkeys(_source_file(source) for source in _known_sources(market, plan)))
 
 
 def _known_sources(market: Market, plan: NodePlan) -> tuple[NodePlan, ...]:
     """The sources whose key a node holds."""
     if plan.role.is_receiver:
-        return market.by_role(NodeRole.PRIMARY_SOURCE)
+        return tuple(source for source in market.by_role(NodeRole.PRIMARY_SOURCE) if source.stripe == plan.stripe)
     return (plan, *market.children(plan.name)) if plan.role.is_source else ()
 
 
@@ -226,9 +232,14 @@ def load_keys(market: Market, plan: NodePlan) -> MarketKeys:
         core=keys.get(CORE),
         edge=keys.get(EDGE),
         sources={source.number: keys[_source_file(source)] for source in _known_sources(market, plan)},
-        core_members=tuple(p.node for p in market.by_role(*_CORE_ROLES) if not p.role.is_source),
-        edge_members=tuple(p.node for p in market.by_role(*_EDGE_ROLES)),
+        core_members=tuple(dict.fromkeys(p.node for p in market.by_role(*_CORE_ROLES) if not p.role.is_source)),
+        edge_members=tuple(dict.fromkeys(p.node for p in market.by_role(*_EDGE_ROLES))),
     )
+
+
+def load_repair_key(market: Market) -> SecretKey:
+    """The key of repairs of the narrow stripes: all that a complete customer of theirs needs."""
+    return _read_key(market.keys_directory / REPAIR)
 
 
 def load_source_key(market: Market, plan: NodePlan) -> SecretKey:

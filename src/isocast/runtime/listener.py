@@ -6,66 +6,43 @@
 Sockets are read whether or not the program keeps up. What a program does not read waits in a bounded inbox; when that
 is full, a complete service rests and fetches the rest later, and the grade latest keeps the newest of each key. Nothing
 of this touches anybody else.
+
+Of a market with several stripes all are heard, or those that are asked for. A complete service merges them into one
+sequence by (token instant, stripe, sequence), which is the same for everybody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
-
-from isocast.hierarchy.edge import ConflictFound
 from isocast.nodes.customer import CustomerSnapshot, Grade, JoinPoint
-from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters
-from isocast.runtime.key_files import load_keys
-from isocast.runtime.logs import redact
-from isocast.runtime.market import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.heard_stripes import HeardStripes
+from isocast.runtime.market import Market, NodePlan, NodeRole
 from isocast.runtime.market_file import load_market
 from isocast.runtime.received import Inbox, ReceivedBatch
-from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.customer import CustomerHost, Seat
 from isocast.runtime.status import Alarms
+from isocast.runtime.stripe_seat import Conflict, StripeSeat, Wish
+from isocast.striping.cut import Cut
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 from isocast.terms.suggestion import suggestion
 from isocast.wire.limits import MAX_NUMBER
 
 __all__ = ["INBOX_MESSAGES", "Conflict", "Listener", "Start", "listen"]
 
-Start: TypeAlias = str | int
-"""now, beginning, snapshot, or the first sequence that is wanted."""
+Start: TypeAlias = "str | int | Mapping[int, int]"
+"""now, beginning, snapshot, or the first sequence that is wanted: of several stripes one for each."""
 
 INBOX_MESSAGES = 16_384
 """Messages that wait for a program that does not keep up: 22 MB, and four fetches of a customer that is behind."""
-_TICK_S = 1.0
 _LEAVING_S = 0.5
 _POINTS = {"now": JoinPoint.NOW, "beginning": JoinPoint.SEQUENCE, "snapshot": JoinPoint.SNAPSHOT}
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two lines carry different contents of one message. The first that came was handed on, and stands."""
-
-    sequence: int
-    first_line: str
-    other_line: str
-    first_digest: str
-    other_digest: str
-
-    def __str__(self) -> str:
-        """For people."""
-        return (
-            f"CONFLICT at sequence {self.sequence}: {self.first_line} and {self.other_line} carry different messages"
-            f" ({self.first_digest[:16]} and {self.other_digest[:16]}); that of {self.first_line} came first and stands"
-        )
 
 
 def listen(
@@ -75,14 +52,28 @@ def listen(
     latest: bool | None = None,
     start: Start | None = None,
     inbox_messages: int = INBOX_MESSAGES,
+    stripes: Iterable[int] | None = None,
+    symbols: Iterable[str] | None = None,
+    merged: bool = True,
 ) -> AsyncGenerator[ReceivedBatch]:
     """Batches of a market as they are released, for ever; leaving the loop closes everything.
 
     `customer` is a customer of the market's file: without a name the first whose ports nobody uses. Its grade may be
     changed by `latest`. `start` is now, beginning, snapshot or a sequence; left out, it is now, and for the grade
-    latest a snapshot where a retransmit server gives one.
+    latest a snapshot where a retransmit server gives one. `stripes`, or those of `symbols`, are heard instead of all;
+    with `merged` false, or the grade latest, each as it comes.
     """
-    return _batches(Listener(market, customer, latest=latest, start=start, inbox_messages=inbox_messages))
+    listener = Listener(
+        market,
+        customer,
+        latest=latest,
+        start=start,
+        inbox_messages=inbox_messages,
+        stripes=stripes,
+        symbols=symbols,
+        merged=merged,
+    )
+    return _batches(listener)
 
 
 async def _batches(listener: Listener) -> AsyncGenerator[ReceivedBatch]:
@@ -94,7 +85,7 @@ async def _batches(listener: Listener) -> AsyncGenerator[ReceivedBatch]:
 class Listener:
     """The same as an object, to be used in an `async with` block: for whoever wants counters and alarms too."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what, from where, how much, and who hears of trouble
         self,
         market: Market | Path | str,
         customer: str | None = None,
@@ -104,6 +95,9 @@ class Listener:
         inbox_messages: int = INBOX_MESSAGES,
         told: Callable[[str], None] | None = None,
         conflict: Callable[[Conflict], None] | None = None,
+        stripes: Iterable[int] | None = None,
+        symbols: Iterable[str] | None = None,
+        merged: bool = True,
     ) -> None:
         """`told` hears of what goes wrong, a line each; left out, the logger `isocast` does.
 
@@ -111,40 +105,68 @@ class Listener:
         `told` hears too.
         """
         self.market = market if isinstance(market, Market) else load_market(Path(market))
-        self.counters = NodeCounters()
         self.alarms = Alarms()
         self._named = customer is not None
         self._latest = latest
-        self._join, self._first = _join_point(start)
-        self._candidates = self._suitable(_candidates(self.market, customer))
-        self._inbox = Inbox(inbox_messages, self.market.timing.release_delay_ns)
+        self._start = start
+        self._room = inbox_messages
+        wanted = wanted_stripes(self.market, stripes, symbols)
+        self._candidates = self._suitable(_candidates(self.market, customer, wanted))
         self._told = told or logging.getLogger("isocast").warning
         self._conflict = conflict or (lambda _: None)
-        self._host: CustomerHost | None = None
-        self._ticking: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
+        self._merged = merged
+        self._news = asyncio.Event()
+        self._seats: tuple[StripeSeat, ...] = ()
+        self._heard: HeardStripes | None = None
+        self._is_open = False
 
     # What it is ---------------------------------------------------------------------------------
 
     @property
     def plan(self) -> NodePlan:
-        """The customer of the market's file that it is."""
-        return self._running.plan
+        """The customer of the market's file that it is: its place in the first stripe that it hears."""
+        return self._running[0].plan
+
+    @property
+    def stripes(self) -> tuple[int, ...]:
+        """The stripes that it hears."""
+        return tuple([seat.plan.stripe for seat in self._running])
 
     @property
     def grade(self) -> Grade:
         """Its grade of service."""
-        return self._running.grade
-
-    def snapshot(self) -> CustomerSnapshot:
-        """The state of its machine: lines, gaps, counts."""
-        return self._running.machine.snapshot()
+        return self._running[0].host.grade
 
     @property
-    def _running(self) -> CustomerHost:
-        if self._host is None:
+    def is_merged(self) -> bool:
+        """Whether several stripes come as one sequence."""
+        return self._heard is not None and self._heard.is_merged
+
+    @property
+    def counters(self) -> NodeCounters:
+        """Of all stripes together."""
+        seats = self._seats
+        return seats[0].counters if len(seats) == 1 else _sum([seat.counters for seat in seats])
+
+    def snapshot(self) -> CustomerSnapshot:
+        """The state of its machine in the first stripe that it hears: lines, gaps, counts."""
+        return self._running[0].snapshot()
+
+    def snapshots(self) -> dict[int, CustomerSnapshot]:
+        """The same for each stripe."""
+        return {seat.plan.stripe: seat.snapshot() for seat in self._running}
+
+    def cut(self, instant: int) -> Cut | None:
+        """What existed at an instant in the merged stripes; None while one of them has not passed it."""
+        if self._heard is None:
             raise IsocastError("this listener is not open: use it in an `async with` block")
-        return self._host
+        return self._heard.cut(instant)
+
+    @property
+    def _running(self) -> tuple[StripeSeat, ...]:
+        if not self._is_open:
+            raise IsocastError("this listener is not open: use it in an `async with` block")
+        return self._seats
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -158,38 +180,47 @@ class Listener:
         await self.close()
 
     async def open(self) -> None:
-        """Take a customer's place and begin to hear."""
-        host = self._host = await self._take_place()
-        host.driver.failed = self._fail
-        host.on_conflict(self._conflict_found)
-        await host.start()
-        self._ticking = asyncio.create_task(self._tick(host), name=f"listen as {host.plan.name}")
+        """Take a customer's place in every stripe that is wanted, and begin to hear."""
+        self._seats = await self._take_places()
+        self._heard = HeardStripes(self._seats, self.market.timing, merged=self._merged, told=self._told)
+        self._is_open = True
+        for seat in self._seats:
+            await seat.start()
 
-    async def _take_place(self) -> CustomerHost:
-        """The first customer whose ports are free; one that this program has just left is free in a moment."""
+    async def _take_places(self) -> tuple[StripeSeat, ...]:
+        """Those of the first customer whose ports are free; one that this program has just left is free in a moment."""
         until = asyncio.get_running_loop().time() + _LEAVING_S
         while True:
             busy: TransportError | None = None
-            for plan in self._candidates:
+            for plans in self._candidates:
                 try:
-                    return self._seated(plan)
+                    return await self._seated(plans)
                 except TransportError as reason:
                     busy = reason
             if asyncio.get_running_loop().time() > until:
                 raise self._nowhere(busy)
             await asyncio.sleep(_LEAVING_S / 10)
 
+    async def _seated(self, plans: tuple[NodePlan, ...]) -> tuple[StripeSeat, ...]:
+        """All of a customer's places, or none."""
+        seats = []
+        async with AsyncExitStack() as opened:
+            for plan in plans:
+                join, first = _join_point(self._start, plan.stripe, alone=len(plans) == 1)
+                inbox = Inbox(self._room, self.market.timing.release_delay_ns, plan.stripe, self._news)
+                wish = Wish(self._grade(plan), join, first)
+                seat = StripeSeat(self.market, plan, wish, inbox, self.alarms, self._told, self._conflict)
+                opened.push_async_callback(seat.close)
+                seats.append(seat)
+            opened.pop_all()
+        return tuple(seats)
+
     async def close(self) -> None:
         """Close every socket and connection."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticking
-            self._ticking = None
-        if self._host is not None:
-            host, self._host = self._host, None
-            await host.stop()
-        self._inbox.news.set()
+        self._is_open = False
+        for seat in self._seats:
+            await seat.close()
+        self._news.set()
 
     def __aiter__(self) -> Self:
         return self
@@ -197,18 +228,17 @@ class Listener:
     async def __anext__(self) -> ReceivedBatch:
         # However much there is to read, the sockets have their turn.
         await asyncio.sleep(0)
-        inbox = self._inbox
-        while not inbox:
-            if self._failure is not None:
-                raise IsocastError(f"listening ended: {self._failure}") from self._failure
-            if self._host is None:
+        while True:
+            batch = self._heard.next() if self._heard is not None else None
+            if batch is not None:
+                return batch
+            failure = next((seat.failure for seat in self._seats if seat.failure is not None), None)
+            if failure is not None:
+                raise IsocastError(f"listening ended: {failure}") from failure
+            if self._heard is None or not self._is_open:
                 raise StopAsyncIteration
-            inbox.news.clear()
-            await inbox.news.wait()
-        batch = inbox.pop()
-        if self._host is not None and self._host.is_behind and inbox.has_room:
-            self._host.catch_up()
-        return batch
+            self._news.clear()
+            await self._heard.wait(self._news)
 
     # Inside -------------------------------------------------------------------------------------
 
@@ -217,111 +247,94 @@ class Listener:
             return Grade(plan.grade.value)
         return Grade.LATEST if self._latest else Grade.COMPLETE
 
-    def _suitable(self, plans: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    def _suitable(self, candidates: list[tuple[NodePlan, ...]]) -> list[tuple[NodePlan, ...]]:
         """Those that can begin where they are asked to."""
-        if self._join is not JoinPoint.SEQUENCE:
-            return plans
-        complete = tuple([plan for plan in plans if self._grade(plan) is Grade.COMPLETE])
+        plans = candidates[0]
+        points = {_join_point(self._start, plan.stripe, alone=len(plans) == 1)[0] for plan in plans}
+        if points != {JoinPoint.SEQUENCE}:
+            return candidates
+        complete = [plans for plans in candidates if self._grade(plans[0]) is Grade.COMPLETE]
         if not complete:
             raise ConfigurationError("listen", "start", "grade latest never asks for the past: now or snapshot")
         return complete
 
-    def _seated(self, plan: NodePlan) -> CustomerHost:
-        market = self.market
-        clock = SystemClock(
-            plan.clock_error_ns or market.clock.bound_ns or None,
-            watch_kernel=market.clock.source is ClockSource.KERNEL,
-            file=market.file,
-        )
-        keys, loop, log = load_keys(market, plan), asyncio.get_running_loop(), _log(self._told)
-        context = Context(market, replace(plan, http_port=0), clock, keys, self.counters, loop, self._alarm, log)
-        return CustomerHost(context, Seat(self._grade(plan), self._join, self._first, self._inbox))
-
     def _nowhere(self, busy: TransportError | None) -> IsocastError:
         if self._named:
-            name = self._candidates[0].name
+            name = self._candidates[0][0].origin
             return TransportError(f"{name} is in use, or this machine does not have its address: {busy}")
-        names = ", ".join([plan.name for plan in self._candidates])
+        names = ", ".join([plans[0].origin for plans in self._candidates])
         rule = f"every customer is in use ({names}): add one with start = false, for programs that listen"
         return ConfigurationError(self.market.file, "nodes", rule)
 
-    def _alarm(self, code: str, text: str, remedy: str) -> None:
-        if self._host is not None and self.alarms.raise_alarm(code, text, remedy, self._host.driver.clock.now()):
-            self._told(f"{text} ({remedy})")
 
-    def _conflict_found(self, found: ConflictFound) -> None:
-        first, other = self.market.name_of(found.first_line), self.market.name_of(found.other_line)
-        self._conflict(Conflict(found.sequence, first, other, found.first_digest.hex(), found.other_digest.hex()))
+def wanted_stripes(
+    market: Market, stripes: Iterable[int] | None, symbols: Iterable[str] | None
+) -> tuple[int, ...] | None:
+    """Which stripes are asked for, by number or by symbol; None: all that a customer has."""
+    wanted = set(stripes) if stripes is not None else set()
+    strange = sorted(wanted - set(market.stripes))
+    if strange:
+        listed = ", ".join(map(str, market.stripes))
+        raise ConfigurationError("listen", "stripes", f"{market.name} has no stripe {strange[0]}; there are {listed}")
+    if symbols is not None:
+        from isocast.runtime.market_routes import core_routes  # noqa: PLC0415 - most listeners need no plan
 
-    def _fail(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self._inbox.news.set()
-
-    async def _tick(self, host: CustomerHost) -> None:
-        while self._failure is None:
-            await asyncio.sleep(_TICK_S)
-            try:
-                host.tick(host.driver.clock.now())
-            except Exception as error:  # noqa: BLE001 - whoever waits for a batch is told, whatever it is
-                self._fail(error)
+        routes = core_routes(market)
+        wanted |= {routes.stripe_of(symbol) for symbol in symbols}
+    return tuple(sorted(wanted)) or None
 
 
-def _candidates(market: Market, name: str | None) -> tuple[NodePlan, ...]:
-    """The customer of that name, or all: first those that no `isocast up` starts."""
+def _candidates(market: Market, name: str | None, wanted: tuple[int, ...] | None) -> list[tuple[NodePlan, ...]]:
+    """The places of the customer of that name, or of each: first those that no `isocast up` starts."""
     customers = market.by_role(NodeRole.CUSTOMER)
-    if name is None:
-        if not customers:
-            raise ConfigurationError(market.file, "nodes", 'nobody may listen: add a table with role = "customer"')
-        return tuple(sorted(customers, key=lambda plan: plan.start))
-    plan = market.by_name.get(name)
-    if plan is None or plan.role is not NodeRole.CUSTOMER:
-        names = [customer.name for customer in customers]
-        rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
-        raise ConfigurationError(market.file, f"nodes.{name}", rule)
-    return (plan,)
+    names = list(dict.fromkeys([plan.origin for plan in customers]))
+    if name is not None:
+        plan = market.by_name.get(name)
+        if plan is not None and plan.role is NodeRole.CUSTOMER and plan.table:
+            wanted, names = (plan.stripe,), [plan.origin]  # The name of one stripe's place.
+        elif name in names:
+            names = [name]
+        else:
+            rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
+            raise ConfigurationError(market.file, f"nodes.{name}", rule)
+    if not names:
+        raise ConfigurationError(market.file, "nodes", 'nobody may listen: add a table with role = "customer"')
+    places = [market.processes_of(origin) for origin in names]
+    if wanted is not None:
+        places = [tuple([plan for plan in plans if plan.stripe in wanted]) for plans in places]
+        places = [plans for plans in places if len(plans) == len(wanted)]
+    if not places:
+        listed = ", ".join(map(str, wanted or ()))
+        raise ConfigurationError(market.file, f"nodes.{names[0]}.stripes", f"no such customer hears stripe {listed}")
+    return sorted(places, key=lambda plans: plans[0].start)
 
 
-def _join_point(start: Start | None) -> tuple[JoinPoint | None, int]:
-    """Where to begin, and with which sequence if that matters."""
+def _join_point(start: Start | None, stripe: int, *, alone: bool) -> tuple[JoinPoint | None, int]:
+    """Where to begin in a stripe, and with which sequence if that matters."""
     if start is None:
         return None, 1
+    if isinstance(start, Mapping):
+        first = start.get(stripe, 1)
+        if isinstance(first, int) and 1 <= first <= MAX_NUMBER:
+            return JoinPoint.SEQUENCE, first
+        raise ConfigurationError("listen", "start", f"{first!r} is no sequence from 1 on")
     if isinstance(start, str) and start in _POINTS:
         return _POINTS[start], 1
     if isinstance(start, int) and 1 <= start <= MAX_NUMBER:
+        if not alone:
+            rule = f"{start} is a sequence of one stripe: choose a stripe, or give one for each, such as 0:{start},1:1"
+            raise ConfigurationError("listen", "start", rule)
         return JoinPoint.SEQUENCE, start
     points = ", ".join(_POINTS)
     raise ConfigurationError("listen", "start", f"{start!r} is neither {points} nor a sequence from 1 on")
 
 
-# ---- a log that disturbs no program
-
-
-class _Told:
-    """Takes rendered lines of warnings and errors."""
-
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self.warning = self.error = self.critical = told
-
-
-def _log(told: Callable[[str], None]) -> FilteringBoundLogger:
-    """A log for the host that tells warnings only, whatever the program has set up for itself."""
-    log: FilteringBoundLogger = structlog.wrap_logger(
-        _Told(told),
-        processors=[redact, _in_words],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        context_class=dict,
-        cache_logger_on_first_use=False,
-    )
-    return log
-
-
-def _in_words(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    name = str(event.pop("event", ""))
-    if "what" in event:
-        name = f"{name}: {event.pop('what')}"
-    return " ".join([name, *_pairs(event.items())])
-
-
-def _pairs(items: Iterable[tuple[str, object]]) -> Iterator[str]:
-    for name, value in items:
-        yield f"{name}={value}"
+def _sum(some: Iterable[NodeCounters]) -> NodeCounters:
+    """Counts of several stripes as one's; what is no number stays empty."""
+    total = NodeCounters()
+    for counters in some:
+        for name in NodeCounters.__dataclass_fields__:
+            value = getattr(counters, name)
+            if isinstance(value, int):
+                setattr(total, name, getattr(total, name) + value)
+    return total

@@ -7,17 +7,31 @@ the same file, so groups, ids and times need no agreement while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
+from isocast.runtime.coverage_table import CoverageTable
+from isocast.runtime.edge_table import EdgeTable
+from isocast.runtime.market_settings import (
+    ClockSettings,
+    ClockSource,
+    DelayModel,
+    Durability,
+    Grade,
+    Impairment,
+    JournalSettings,
+    MeasurementSettings,
+    NetworkMode,
+    NetworkSettings,
+)
 from isocast.terms.ids import NodeId, is_source
 from isocast.terms.timing import Timing
 from isocast.terms.topology import City, delay_ns
-from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_MTU, payload_capacity
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
 
 __all__ = [
     "PORT_BLOCK",
@@ -29,6 +43,7 @@ __all__ = [
     "Impairment",
     "JournalSettings",
     "Market",
+    "MeasurementSettings",
     "NetworkMode",
     "NetworkSettings",
     "NodePlan",
@@ -66,48 +81,6 @@ class NodeRole(StrEnum):
         return self not in (NodeRole.REFORMATION_SERVER, NodeRole.CUSTOMER)
 
 
-class Grade(StrEnum):
-    """The two grades of service (§4.2)."""
-
-    COMPLETE = "complete"
-    """Every message, repaired where a line lost it."""
-    LATEST = "latest"
-    """What is newest; a lost message is not worth waiting for."""
-
-
-class NetworkMode(StrEnum):
-    """How a packet reaches all members of a group."""
-
-    MULTICAST = "multicast"
-    FANOUT = "fanout"
-    """By unicast to each, for networks without multicast."""
-
-
-class Durability(StrEnum):
-    """What a write survives before the effect that rests on it follows."""
-
-    PROCESS = "process"
-    """The end of the process: handed to the kernel."""
-    POWER = "power"
-    """The end of the power supply: on the disk."""
-
-
-class ClockSource(StrEnum):
-    """Whose word counts for the clock's error bound."""
-
-    KERNEL = "kernel"
-    """The kernel's estimate while it is synchronised; the configured bound while it is not."""
-    CONFIGURED = "configured"
-    """The configured bound, always."""
-
-
-class DelayModel(StrEnum):
-    """The delay that a demo puts between two nodes."""
-
-    CITIES = "cities"
-    NONE = "none"
-
-
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """One process of the market."""
@@ -143,9 +116,21 @@ class NodePlan:
     start: bool = True
     """Whether `isocast up` starts it; not so a customer's seat that is kept for programs that listen."""
     stripes: tuple[int, ...] = (0,)
-    """A source has one; everybody else those of the market."""
+    """The one stripe of the core that it serves."""
     clock_error_ns: int = 0
     """The bound of this node's own clock, at most the market's."""
+    table: str = ""
+    """The table of the file that it comes from, where that is not its name: one table is a process in each stripe."""
+
+    @property
+    def stripe(self) -> int:
+        """The stripe of the core that it serves."""
+        return self.stripes[0]
+
+    @property
+    def origin(self) -> str:
+        """Its name in the file: the same for its processes of all stripes."""
+        return self.table or self.name
 
     @property
     def control_port(self) -> int:
@@ -163,61 +148,6 @@ class NodePlan:
         return self.port + 3
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
-    """How packets travel."""
-
-    mode: NetworkMode = NetworkMode.MULTICAST
-    groups: str = "239.255.77.0"
-    """Data of stripe i is this + 2i, control this + 2i + 1."""
-    lines: str = "239.255.78.0"
-    """The line of site n is this + n."""
-    repairs: str = "239.255.79.0"
-    """The line of retransmit server n is this + n."""
-    port: int = 7700
-    """UDP port of every group."""
-    ttl: int = 1
-    source_specific: bool = False
-    mtu: int = STANDARD_MTU
-    receive_buffer: int = 4 << 20
-    """Bytes that a socket asks the kernel for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClockSettings:
-    """What is known of the clocks."""
-
-    bound_ns: int
-    """ε: no clock of the market is further from true time."""
-    source: ClockSource = ClockSource.KERNEL
-    realtime: bool = True
-    """Ask for a real-time priority (SCHED_FIFO) where the machine allows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
-    """How much of the past a receiver keeps."""
-
-    segment_bytes: int = 64 << 20
-    keep_bytes: int = 0
-    """0: no limit by size."""
-    keep_seconds: int = 0
-    """0: no limit by age."""
-
-
-@dataclass(frozen=True, slots=True)
-class Impairment:
-    """Loss and delay that a demo injects on loopback; `enabled` is never true anywhere else."""
-
-    enabled: bool = False
-    loss: float = 0.0
-    """Share of packets lost, for each destination alone."""
-    jitter_ns: int = 0
-    """Mean of an exponential delay on top."""
-    delay: DelayModel = DelayModel.CITIES
-    seed: int = 1
-
-
 def _nth(base: str, place: int) -> str:
     """The address so many after another."""
     return str(IPv4Address(base) + place)
@@ -231,7 +161,7 @@ class Market:
     file: str
     """Where it was read, for messages."""
     nodes: tuple[NodePlan, ...]
-    """In the order of the file."""
+    """One for each process: stripe by stripe, in the order of the file."""
     timing: Timing
     data_directory: Path
     keys_directory: Path
@@ -252,8 +182,48 @@ class Market:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     clock: ClockSettings = field(default_factory=lambda: ClockSettings(0))
     journal: JournalSettings = field(default_factory=JournalSettings)
-    log: JournalSettings = JournalSettings(keep_bytes=512 << 20)
+    log: JournalSettings = field(default_factory=lambda: JournalSettings(keep_bytes=512 << 20))
+    measurements: MeasurementSettings = field(default_factory=MeasurementSettings)
     impairment: Impairment = field(default_factory=Impairment)
+    stripe_plan: Path | None = None
+    """The file of the plan that says which symbol travels in which stripe of the core."""
+    edge: EdgeTable | None = None
+    """The narrow stripes; None: there are none."""
+    coverage: CoverageTable = field(default_factory=CoverageTable)
+    whole: Market | None = None
+    """Of one stripe's share: the market that it is a part of."""
+
+    # ---- stripes
+
+    def of_stripe(self, stripe: int) -> Market:
+        """One stripe's share: the market as its ring and its processes see it, with ids that are one node's alone."""
+        if self.stripes == (stripe,):
+            return self
+        found = self._shares.get(stripe)
+        if found is None:
+            nodes = tuple([plan for plan in self.nodes if plan.stripe == stripe])
+            found = self._shares[stripe] = replace(self, nodes=nodes, stripes=(stripe,), whole=self)
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[int, Market]:
+        return {}
+
+    @property
+    def all_stripes(self) -> tuple[int, ...]:
+        """Those of the whole market, of which this may be a share."""
+        return (self.whole or self).stripes
+
+    def processes_of(self, origin: str) -> tuple[NodePlan, ...]:
+        """The processes of one table of the file, by stripe; none for a stranger."""
+        return self._by_origin.get(origin, ())
+
+    @cached_property
+    def _by_origin(self) -> Mapping[str, tuple[NodePlan, ...]]:
+        found: dict[str, tuple[NodePlan, ...]] = {}
+        for plan in self.nodes:
+            found[plan.origin] = (*found.get(plan.origin, ()), plan)
+        return found
 
     # ---- nodes
 
@@ -264,7 +234,8 @@ class Market:
 
     @cached_property
     def _by_id(self) -> Mapping[NodeId, NodePlan]:
-        return {plan.node: plan for plan in self.nodes}
+        # Stripes share their numbers: a market that is no stripe's share knows those of its first.
+        return {plan.node: plan for plan in reversed(self.nodes)}
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; KeyError for a stranger."""
@@ -291,12 +262,12 @@ class Market:
     @cached_property
     def universe(self) -> tuple[NodeId, ...]:
         """U: the ids of the primary receivers, whose majority counts."""
-        return tuple(plan.node for plan in self.by_role(NodeRole.PRIMARY_RECEIVER))
+        return tuple(dict.fromkeys(plan.node for plan in self.by_role(NodeRole.PRIMARY_RECEIVER)))
 
     @cached_property
     def servers(self) -> tuple[NodeId, ...]:
         """The ids of the reformation servers."""
-        return tuple(plan.node for plan in self.by_role(NodeRole.REFORMATION_SERVER))
+        return tuple(dict.fromkeys(plan.node for plan in self.by_role(NodeRole.REFORMATION_SERVER)))
 
     def children(self, name: str) -> tuple[NodePlan, ...]:
         """The secondary receivers or sources right below a node: with it, a receiver's secondary ring (§4.1)."""
@@ -356,7 +327,7 @@ class Market:
         """REL of one receiver, or the repairs of one retransmit server."""
         plan = self.by_name[name]
         base = self.network.lines if plan.role.is_receiver else self.network.repairs
-        return _nth(base, plan.number)
+        return _nth(base, plan.number + self.network.stripe_groups * plan.stripe)
 
     def data_members(self, stripe: int = 0) -> tuple[NodePlan, ...]:
         """Who listens to DATA."""

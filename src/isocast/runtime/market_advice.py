@@ -27,7 +27,8 @@ def advice(market: Market, unnumbered: Sequence[str] = ()) -> tuple[str, ...]:
     `unnumbered` are the nodes whose number depends on their place in the file.
     """
     found = (_ring(market), _places(market), _network(market), _layers(market), _customers(market), _safety(market))
-    texts = [text for part in found for text in part]
+    # A node is one table, and a process in each stripe: what is wrong with it is said once.
+    texts = list(dict.fromkeys([text for part in found for text in part]))
     if unnumbered and not market.on_loopback:
         rest = f" and {len(unnumbered) - 1} others" if len(unnumbered) > 1 else ""
         rule = f"{unnumbered[0]}{rest} take the lowest free number, which changes with the file: write it down"
@@ -36,10 +37,10 @@ def advice(market: Market, unnumbered: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _ring(market: Market) -> Iterator[str]:
-    size = len(market.universe)
+    size = min(len(market.of_stripe(stripe).universe) for stripe in market.stripes)
     if size < _SURVIVES_ONE:
         yield f"nodes: a majority of {size} primary receivers is all of them: with 3 the market survives one failure"
-    if len(market.servers) < _SERVERS_ADVISED:
+    if min(len(market.of_stripe(stripe).servers) for stripe in market.stripes) < _SERVERS_ADVISED:
         yield "nodes: without its only reformation server a broken ring stays broken: add a second one"
     if not market.by_role(NodeRole.PRIMARY_SOURCE):
         yield "nodes: nobody publishes: add a primary-source"
@@ -56,8 +57,8 @@ def _places(market: Market) -> Iterator[str]:
             f"timing.detect: light needs {_rounded(delay)} from {a} to {b}, and δ_N is {duration_text(detect)}: every"
             " token would be late"
         )
-    nowhere = [plan.name for plan in market.nodes if plan.place is None]
-    if nowhere and len(nowhere) < len(market.nodes):
+    nowhere = list(dict.fromkeys(plan.origin for plan in market.nodes if plan.place is None))
+    if nowhere and any(plan.place is not None for plan in market.nodes):
         others = f", and those of {len(nowhere) - 1} others" if len(nowhere) > 1 else ""
         yield f"nodes.{nowhere[0]}.city: without a place its delays{others} count as 0"
 
@@ -94,23 +95,24 @@ def _layers(market: Market) -> Iterator[str]:
     detect = market.timing.secondary_detect_ns
     for plan in market.by_role(NodeRole.SECONDARY_RECEIVER):
         if not plan.backup:
-            yield f"nodes.{plan.name}.backup: when {plan.parent} fails nobody answers it: name a second receiver"
+            parent = market.node(plan.parent).origin
+            yield f"nodes.{plan.origin}.backup: when {parent} fails nobody answers it: name a second receiver"
         for above in filter(None, (plan.parent, plan.backup)):
             delay = market.delay_ns(plan.name, above)
             if delay >= detect:
-                rule = f"light needs {_rounded(delay)} from {plan.name} to {above}"
+                rule = f"light needs {_rounded(delay)} from {plan.origin} to {market.node(above).origin}"
                 yield f"timing.secondary_detect: {rule}, and δ_S is {duration_text(detect)}"
 
 
 def _customers(market: Market) -> Iterator[str]:
     for plan in market.by_role(NodeRole.CUSTOMER):
         if len(plan.lines) < _LINES_ADVISED:
-            yield f"nodes.{plan.name}.lines: with a second line the loss of one goes unnoticed"
+            yield f"nodes.{plan.origin}.lines: with a second line the loss of one goes unnoticed"
         if plan.grade is Grade.COMPLETE and not plan.retransmit:
-            yield f"nodes.{plan.name}.retransmit: a complete service needs somebody to ask for what all lines lost"
+            yield f"nodes.{plan.origin}.retransmit: a complete service needs somebody to ask for what all lines lost"
     for plan in market.by_role(NodeRole.RETRANSMIT_SERVER):
         if len(plan.lines) < _LINES_ADVISED:
-            yield f"nodes.{plan.name}.lines: with a second line the loss of one goes unnoticed"
+            yield f"nodes.{plan.origin}.lines: with a second line the loss of one goes unnoticed"
 
 
 def _safety(market: Market) -> Iterator[str]:

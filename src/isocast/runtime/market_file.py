@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, StartPolicy
+from isocast.runtime.coverage_table import read_coverage
+from isocast.runtime.edge_table import read_edge
 from isocast.runtime.market import (
     ClockSettings,
     ClockSource,
@@ -19,6 +21,7 @@ from isocast.runtime.market import (
     Impairment,
     JournalSettings,
     Market,
+    MeasurementSettings,
     NetworkMode,
     NetworkSettings,
 )
@@ -99,11 +102,16 @@ def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -
     known_bound = not faults.touch("clock.") and not faults.touch("timing.")
     stripes = tables["ring"].counts("stripes")
     _check_policy(tables, faults)
+    if read_edge(tables["edge"], Path(file).parent) and tables["network"].text("mode") == NetworkMode.FANOUT:
+        faults.add("edge.plan", 'narrow stripes are multicast: they need network.mode = "multicast"')
+    if list(stripes) != sorted(stripes):
+        faults.add("ring.stripes", "must be ascending: the first keeps the plain names of the nodes")
     nodes = read_nodes(
         mapping.get("nodes", {}),
         () if faults.touch("ring.stripes") else stripes,
         bound if known_bound else NEVER,
         faults,
+        tables["network"].count("stripe_ports"),
     )
     check_counts(nodes, faults)
     timing = None
@@ -128,7 +136,9 @@ def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
 
 
 def _ring_size(nodes: Nodes) -> int:
-    return sum(node.layer == 1 for node in nodes.values())
+    """Of the largest ring: all stripes have the same times, so that their releases are one market's."""
+    stripes = {stripe for node in nodes.values() for stripe in node.stripes}
+    return max(sum(node.layer == 1 and stripe in node.stripes for node in nodes.values()) for stripe in stripes)
 
 
 def _settings(mapping: Mapping[str, object], faults: Faults) -> dict[str, Values]:
@@ -179,7 +189,11 @@ def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns
             keep_bytes=journal.count("keep_bytes"),
             keep_seconds=-(-journal.count("keep_time") // SECOND),
         ),
+        measurements=MeasurementSettings(tables["measurements"].count("keep_bytes")),
         impairment=_impairment(tables["impairment"]),
+        edge=read_edge(tables["edge"], here),
+        coverage=read_coverage(tables["coverage"]),
+        stripe_plan=here / ring.text("stripe_plan") if ring.text("stripe_plan") else None,
     )
 
 
@@ -194,6 +208,8 @@ def _network(values: Values) -> NetworkSettings:
         source_specific=values.flag("source_specific"),
         mtu=values.count("mtu"),
         receive_buffer=values.count("receive_buffer"),
+        stripe_ports=values.count("stripe_ports"),
+        stripe_groups=values.count("stripe_groups"),
     )
 
 

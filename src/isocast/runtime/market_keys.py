@@ -6,74 +6,18 @@ A market is one TOML file: a few keys at its top, a table for each concern, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market import ClockSource, DelayModel, Durability, NetworkMode, NodeRole
+from isocast.runtime.coverage_keys import COVERAGE_TABLE
+from isocast.runtime.edge_keys import EDGE_TABLE
+from isocast.runtime.market import PORT_BLOCK, ClockSource, DelayModel, Durability, NetworkMode
+from isocast.runtime.table_keys import MAX_PORT, Key, Kind, Table
 from isocast.terms.profiles import PROFILES
 from isocast.terms.timing import Gate
 from isocast.wire.limits import JUMBO_MTU, MAX_MESSAGES_PER_TOKEN, MAX_STRIPE, STANDARD_MTU
 
 __all__ = ["MAX_PORT", "SETTINGS", "Key", "Kind", "Table"]
 
-MAX_PORT = 65_535
 _DAY_NS = 86_400 * 10**9
-
-
-class Kind(StrEnum):
-    """What a value is; its name is how a message and the reference page call it."""
-
-    TEXT = "text"
-    FLAG = "true or false"
-    COUNT = "whole number"
-    COUNTS = "list of whole numbers"
-    SHARE = "probability"
-    DEGREES = "degrees"
-    TIME = "time"
-    SIZE = "size"
-    CHOICE = "one of"
-    ADDRESS = "IPv4 address"
-    NAME = "name of a node"
-    NAMES = "list of names of nodes"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key: what it is called, what it may be, and what happens when it is left out."""
-
-    name: str
-    kind: Kind
-    explanation: str
-    default: object = None
-    """What the file would say to the same effect; None where there is no such value."""
-    otherwise: str = ""
-    """In place of a default: how the value comes about."""
-    choices: tuple[str, ...] = ()
-    minimum: int = 0
-    maximum: int = 2**63 - 1
-    """Of counts, of sizes in bytes, of times in nanoseconds, of degrees on either side."""
-    roles: tuple[NodeRole, ...] = ()
-    """Of a node's key: whose it is; empty: everybody's."""
-
-    @property
-    def type_text(self) -> str:
-        """The kind, with choices and limits spelled out."""
-        if self.kind is Kind.CHOICE:
-            return " | ".join(f'"{choice}"' for choice in self.choices)
-        if self.kind is Kind.COUNT and self.maximum < 2**63 - 1:
-            return f"{self.minimum:,} to {self.maximum:,}"
-        return self.kind.value
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of the file."""
-
-    name: str
-    """As it stands in brackets; empty for the top of the file."""
-    explanation: str
-    keys: tuple[Key, ...]
 
 
 def _time(name: str, explanation: str, otherwise: str, minimum: int = 1) -> Key:
@@ -172,7 +116,22 @@ _RING = Table(
     "ring",
     "What all members of a ring agree on. Each stripe has a ring of its own, of the same receivers.",
     (
-        Key("stripes", Kind.COUNTS, "Stripes of the core (§4.4).", (0,), minimum=0, maximum=MAX_STRIPE),
+        Key(
+            "stripes",
+            Kind.COUNTS,
+            "Stripes of the core (§4.4), ascending. Every node is one process in each of them: NAME in the first,"
+            " NAME.s1 in stripe 1, each with addresses, groups and directories of its own.",
+            (0,),
+            minimum=0,
+            maximum=MAX_STRIPE,
+        ),
+        Key(
+            "stripe_plan",
+            Kind.TEXT,
+            "The stripe plan whose core stripes say where a symbol travels, if it is not that of `[edge]`; relative as"
+            " `data`. Without either, symbols are split by a hash of their names.",
+            "",
+        ),
         Key(
             "order",
             Kind.CHOICE,
@@ -238,12 +197,34 @@ _NETWORK = Table(
             "Where the core's groups begin: data of stripe i is this + 2i, control the next.",
             "239.255.77.0",
         ),
-        Key("lines", Kind.ADDRESS, "Where the lines begin: that of site n is this + n.", "239.255.78.0"),
+        Key(
+            "lines",
+            Kind.ADDRESS,
+            "Where the lines begin: that of site n in stripe i is this + n + i · `stripe_groups`.",
+            "239.255.78.0",
+        ),
         Key(
             "repairs",
             Kind.ADDRESS,
-            "Where the retransmit servers' lines begin: that of number n is this + n.",
+            "Where the retransmit servers' lines begin, numbered in the same way.",
             "239.255.79.0",
+        ),
+        Key(
+            "stripe_groups",
+            Kind.COUNT,
+            "Addresses from the lines of one stripe to those of the next.",
+            1_024,
+            minimum=1,
+            maximum=1 << 20,
+        ),
+        Key(
+            "stripe_ports",
+            Kind.COUNT,
+            "Ports of a node in stripe i are this · i above those in its table, unless the stripe has a table"
+            " [nodes.NAME.si] with other ones.",
+            100,
+            minimum=PORT_BLOCK,
+            maximum=10_000,
         ),
         Key("port", Kind.COUNT, "UDP port of all groups.", 7700, minimum=1, maximum=MAX_PORT),
         Key("ttl", Kind.COUNT, "Routers that a multicast packet may pass, plus one.", 1, minimum=1, maximum=255),
@@ -355,6 +336,20 @@ _LOG = Table(
     ),
 )
 
+_MEASUREMENTS = Table(
+    "measurements",
+    "What each node writes down of its network, second by second, for `isocast lake fairness`.",
+    (
+        Key(
+            "keep_bytes",
+            Kind.SIZE,
+            "Of one node; the oldest go, and 0B writes nothing. A day takes some 30 MiB.",
+            "32MiB",
+            maximum=1 << 40,
+        ),
+    ),
+)
+
 _IMPAIRMENT = Table(
     "impairment",
     "Loss and delay that the transport injects, so that one machine looks like a world. Refused unless every address is"
@@ -374,5 +369,17 @@ _IMPAIRMENT = Table(
     ),
 )
 
-SETTINGS: tuple[Table, ...] = (_TOP, _TIMING, _RING, _NETWORK, _CLOCK, _JOURNAL, _LOG, _IMPAIRMENT)
+SETTINGS: tuple[Table, ...] = (
+    _TOP,
+    _TIMING,
+    _RING,
+    _NETWORK,
+    _CLOCK,
+    _JOURNAL,
+    _LOG,
+    EDGE_TABLE,
+    COVERAGE_TABLE,
+    _MEASUREMENTS,
+    _IMPAIRMENT,
+)
 """Every table but those of the nodes (`node_keys`), in the order of the reference page."""

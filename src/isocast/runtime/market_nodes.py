@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from isocast.runtime.market import PORT_BLOCK, Grade, NodePlan, NodeRole
+from isocast.runtime.market import Grade, NodePlan, NodeRole
 from isocast.runtime.market_values import Faults, Values, shown
-from isocast.runtime.node_keys import NODE_TABLE
-from isocast.terms.ids import NodeId, other_id, server_id, source_id
+from isocast.runtime.node_keys import NODE_TABLE, STRIPE_KEYS
+from isocast.runtime.node_places import Spot, check_ports, give_numbers, give_spots, id_of, process_name
 from isocast.terms.suggestion import suggestion
 from isocast.terms.topology import CITIES, City, city
 
@@ -20,33 +19,8 @@ LAYERS_MAX = 3
 """Of receivers: primary, secondary, and one more below."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_STRIPE = re.compile(r"s(0|[1-9][0-9]{0,4})")
 _KEYS = {key.name: key for key in NODE_TABLE.keys}
-
-
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """Nodes that share one range of numbers."""
-
-    what: str
-    octet: int
-    """Of their loopback addresses."""
-    node: Callable[[int], NodeId]
-
-
-_SITES = _Space("receiver", 1, lambda number: number)
-_SOURCES = _Space("source", 2, lambda number: source_id(number, 0))
-_SERVERS = _Space("reformation server", 3, server_id)
-_OTHERS = _Space("retransmit server or customer", 4, other_id)
-
-_SPACES = {
-    NodeRole.PRIMARY_RECEIVER: _SITES,
-    NodeRole.SECONDARY_RECEIVER: _SITES,
-    NodeRole.PRIMARY_SOURCE: _SOURCES,
-    NodeRole.SECONDARY_SOURCE: _SOURCES,
-    NodeRole.REFORMATION_SERVER: _SERVERS,
-    NodeRole.RETRANSMIT_SERVER: _OTHERS,
-    NodeRole.CUSTOMER: _OTHERS,
-}
 
 
 @dataclass(slots=True)
@@ -57,7 +31,12 @@ class Node:
     role: NodeRole
     values: Values
     number: int = 0
-    address: str = ""
+    stripes: tuple[int, ...] = ()
+    """In which it has a process."""
+    apart: dict[int, Values] = field(default_factory=dict)
+    """What tables [nodes.NAME.s1] say of single stripes."""
+    spots: dict[int, Spot] = field(default_factory=dict)
+    """Where its process in each stripe is."""
     place: City | None = None
     layer: int = 0
     """0: unknown, because something above it is wrong."""
@@ -81,18 +60,20 @@ class Nodes(dict[str, Node]):
         self.without_role: set[str] = set()
 
 
-def read_nodes(table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults) -> Nodes:
-    """Every node that has a role, with number, address, place and layer; whatever is wrong is among the faults.
+def read_nodes(
+    table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults, stripe_ports: int = 100
+) -> Nodes:
+    """Every node that has a role, with number, addresses, place and layer; whatever is wrong is among the faults.
 
     No `stripes` means that they are not known, because their key is wrong.
     """
     nodes = _tables(table, faults)
-    _give_numbers(nodes)
-    _give_addresses(nodes)
+    give_numbers(nodes.values())
     for node in nodes.values():
         node.place = _place(node)
         _check_alone(node, stripes, bound_ns)
-    _check_ports(nodes)
+    give_spots(nodes.values(), (stripes or (0,))[0], stripe_ports)
+    check_ports(nodes.values())
     for node in nodes.values():
         _check_parent(node, nodes)
         _check_lines(node, nodes)
@@ -103,32 +84,44 @@ def read_nodes(table: object, stripes: tuple[int, ...], bound_ns: int, faults: F
 
 
 def node_plans(nodes: Nodes, stripes: tuple[int, ...], bound_ns: int) -> tuple[NodePlan, ...]:
-    """The values of nodes without a fault."""
-    return tuple(_plan(node, stripes, bound_ns) for node in nodes.values())
+    """A process for each stripe of each node, of nodes without a fault."""
+    return tuple(
+        _plan(node, stripe, nodes, stripes[0], bound_ns)
+        for stripe in stripes
+        for node in nodes.values()
+        if stripe in node.stripes
+    )
 
 
-def _plan(node: Node, stripes: tuple[int, ...], bound_ns: int) -> NodePlan:
-    values, role = node.values, node.role
+def _plan(node: Node, stripe: int, nodes: Nodes, first: int, bound_ns: int) -> NodePlan:
+    values, role, spot = node.values, node.role, node.spots[stripe]
+    name = process_name(node.name, stripe, first)
+
+    def here(*names: str) -> tuple[str, ...]:
+        """The processes of these nodes in the same stripe."""
+        return tuple(process_name(other, stripe, first) for other in names if other and stripe in nodes[other].stripes)
+
     return NodePlan(
-        name=node.name,
+        name=name,
         role=role,
-        node=_SPACES[role].node(node.number),
+        node=id_of(role, node.number),
         number=node.number,
-        address=node.address,
-        port=values.count("port"),
-        http_port=values.count("http_port"),
-        tcp_port=values.count("tcp_port") if role.has_door else 0,
+        address=spot.address,
+        port=spot.port,
+        http_port=spot.http_port,
+        tcp_port=spot.tcp_port,
         place=node.place,
-        parent=values.text("parent"),
-        backup=values.text("backup"),
+        parent="".join(here(values.text("parent"))),
+        backup="".join(here(values.text("backup"))),
         layer=2 if role is NodeRole.SECONDARY_SOURCE else max(node.layer, 1),
         line=node.line,
-        lines=values.names("lines"),
-        retransmit=values.names("retransmit"),
+        lines=here(*values.names("lines")),
+        retransmit=here(*values.names("retransmit")),
         grade=Grade(values.text("grade")),
         start=values.flag("start"),
-        stripes=(values.count("stripe"),) if role.is_source else stripes,
+        stripes=(stripe,),
         clock_error_ns=values.count("clock_bound", bound_ns),
+        table="" if name == node.name else node.name,
     )
 
 
@@ -148,14 +141,29 @@ def _tables(table: object, faults: Faults) -> Nodes:
             rule = "a name has small letters, digits and hyphens, at most 32 characters, a letter first"
             faults.add(key, f'{rule}, not "{name}"')
         else:
-            values = Values(entry, NODE_TABLE.keys, faults, f"{key}.")
+            own = {part: value for part, value in entry.items() if not _is_stripe_table(part, value)}
+            values = Values(own, NODE_TABLE.keys, faults, f"{key}.")
             if values.text("role"):
                 nodes[name] = _node(name, values)
+                nodes[name].apart = _apart(entry, faults, key)
                 continue
             nodes.without_role.add(name)
             if "role" not in values.broken:
                 values.fault("role", f"must be given: {_KEYS['role'].type_text}")
     return nodes
+
+
+def _is_stripe_table(name: str, value: object) -> bool:
+    return isinstance(value, Mapping) and _STRIPE.fullmatch(name) is not None
+
+
+def _apart(entry: Mapping[str, object], faults: Faults, key: str) -> dict[int, Values]:
+    """The tables of single stripes, such as [nodes.london.s1]."""
+    found = {}
+    for name, value in entry.items():
+        if isinstance(value, Mapping) and _STRIPE.fullmatch(name):
+            found[int(name[1:])] = Values(value, STRIPE_KEYS, faults, f"{key}.{name}.", defaults=False)
+    return found
 
 
 def _node(name: str, values: Values) -> Node:
@@ -167,10 +175,15 @@ def _node(name: str, values: Values) -> Node:
 
 
 def _check_alone(node: Node, stripes: tuple[int, ...], bound_ns: int) -> None:
-    stripe = node.values.count("stripe")
-    if node.role.is_source and stripes and stripe not in stripes:
-        listed = ", ".join(map(str, stripes))
-        node.fault("stripe", f"is none of ring.stripes: {listed}, not {stripe}")
+    node.stripes = tuple(sorted(node.values.counts("stripes"))) or stripes or (0,)
+    listed = ", ".join(map(str, stripes))
+    strange = [stripe for stripe in node.stripes if stripes and stripe not in stripes]
+    if strange:
+        node.fault("stripes", f"{strange[0]} is none of ring.stripes: {listed}")
+        node.stripes = tuple(stripe for stripe in node.stripes if stripe in stripes) or stripes
+    for stripe, values in node.apart.items():
+        if stripes and stripe not in node.stripes:
+            values.fault("address", f"the node has no process in stripe {stripe}: leave the table out")
     if node.values.count("clock_bound", bound_ns) > bound_ns:
         node.fault("clock_bound", "must not be more than the market's, clock.bound: raise that")
 
@@ -192,71 +205,6 @@ def _place(node: Node) -> City | None:
         hint = suggestion(name, [place.name for place in CITIES] + [place.code for place in CITIES])
         node.fault("city", f'unknown city "{name}"{hint or "; give latitude and longitude beside it"}')
     return found
-
-
-# ---- numbers, addresses, ports
-
-
-def _give_numbers(nodes: Nodes) -> None:
-    taken: dict[tuple[str, int], str] = {}
-    for node in nodes.values():
-        space = _SPACES[node.role]
-        number = node.values.count("number")
-        if number:
-            other = taken.setdefault((space.what, number), node.name)
-            if other == node.name:
-                node.number = number
-            else:
-                node.fault("number", f"{number} is already the number of {space.what} {other}")
-    free: dict[str, int] = {}
-    for node in nodes.values():
-        if not node.number:
-            what = _SPACES[node.role].what
-            number = free.get(what, 0) + 1
-            while (what, number) in taken:
-                number += 1
-            node.number = free[what] = number
-
-
-def _give_addresses(nodes: Nodes) -> None:
-    """On loopback everybody has an address of his own; elsewhere it must be given."""
-    real = next((node.name for node in nodes.values() if node.values.text("address") and not _loops(node)), "")
-    for node in nodes.values():
-        node.address = node.values.text("address")
-        if node.address and IPv4Address(node.address).is_multicast:
-            node.fault("address", f"{node.address} is a group: give the address of the machine")
-        elif node.address and IPv4Address(node.address).is_unspecified:
-            node.fault("address", "0.0.0.0 is every interface: give the one that others reach")
-        elif real and not node.address and "address" not in node.values.broken:
-            node.fault("address", f"must be given, as {real} is not on loopback either")
-        elif real and node.address and _loops(node):
-            node.fault("address", f"{node.address} is a loopback address, which {real} cannot reach")
-        if not node.address:
-            number = node.number
-            node.address = f"127.{_SPACES[node.role].octet}.{number >> 8}.{number & 255}"
-
-
-def _loops(node: Node) -> bool:
-    return IPv4Address(node.values.text("address")).is_loopback
-
-
-def _check_ports(nodes: Nodes) -> None:
-    """Nobody shares a port of an address with anybody, himself included."""
-    claims: dict[tuple[str, str, int], tuple[str, str]] = {}
-    for node in nodes.values():
-        port = node.values.count("port")
-        wanted = [("UDP", "port", port + place) for place in range(PORT_BLOCK)]
-        wanted += [("TCP", key, node.values.count(key)) for key in ("http_port", "tcp_port") if _uses(node, key)]
-        for protocol, key, number in wanted:
-            owner, used = claims.setdefault((node.address, protocol, number), (node.name, key))
-            if (owner, used) != (node.name, key):
-                where = f"{protocol} port {number} of {node.address}"
-                node.fault(key, f"{where} is {used} of {owner} already: choose another port or address")
-                break
-
-
-def _uses(node: Node, key: str) -> bool:
-    return bool(node.values.count(key)) and (key == "http_port" or node.role.has_door)
 
 
 # ---- who belongs to whom
@@ -289,8 +237,10 @@ def _check_parent(node: Node, nodes: Nodes) -> None:
         return
     if not (parent.role.is_receiver if receiver else parent.role is NodeRole.PRIMARY_SOURCE):
         node.fault("parent", f"must be {wanted}; {name} is a {parent.role}")
-    elif not receiver and parent.values.count("stripe") != node.values.count("stripe"):
-        node.fault("stripe", f"must be that of its parent {name}, {parent.values.count('stripe')}")
+        return
+    missing = [stripe for stripe in node.stripes if stripe not in parent.stripes]
+    if missing:
+        node.fault("stripes", f"its parent {name} has no process in stripe {missing[0]}")
 
 
 def _give_layers(nodes: Nodes) -> None:
@@ -348,6 +298,9 @@ def _check_lines(node: Node, nodes: Nodes) -> None:
                 node.fault("lines", f"must be receivers; {name} is a {receiver.role}")
             elif not receiver.line:
                 node.fault("lines", f"{name} has no line: set nodes.{name}.line = true, or hear another")
+        for stripe in node.stripes:
+            if names and not any(stripe in nodes[name].stripes for name in names if name in nodes):
+                node.fault("lines", f"none of them is in stripe {stripe}: hear another, or leave stripe {stripe} out")
     if node.role is NodeRole.CUSTOMER:
         for name in node.values.names("retransmit"):
             server = _find(node, "retransmit", name, nodes)

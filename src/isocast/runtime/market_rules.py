@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
 
+from isocast.runtime.coverage_table import check_coverage
 from isocast.runtime.market import DelayModel, Market, NetworkMode, NodeRole
 from isocast.runtime.market_nodes import Nodes
 from isocast.runtime.market_values import Faults
@@ -26,14 +27,18 @@ _LINK_LOCAL = IPv4Network("224.0.0.0/24")
 
 def check_counts(nodes: Nodes, faults: Faults) -> None:
     """Enough nodes of each role, and not too many; nodes whose role is unknown may be the missing ones."""
+    stripes = sorted({stripe for node in nodes.values() for stripe in node.stripes}) or [0]
     for role, (least, most) in _LIMITS.items():
-        count = sum(node.role is role for node in nodes.values())
-        if count < least and not nodes.without_role:
-            plural = "s" if least > 1 else ""
-            rule = f"a market needs at least {least} {role}{plural}, not {count}"
-            faults.add("nodes", f'{rule}: add a table with role = "{role}"')
-        if count > most:
-            faults.add("nodes", f"at most {most:,} nodes are a {role}, not {count:,}")
+        for stripe in stripes:
+            count = sum(node.role is role and stripe in node.stripes for node in nodes.values())
+            whose = f"stripe {stripe}" if len(stripes) > 1 else "a market"
+            if count < least and not nodes.without_role:
+                plural = "s" if least > 1 else ""
+                rule = f"{whose} needs at least {least} {role}{plural}, not {count}"
+                faults.add("nodes", f'{rule}: add a table with role = "{role}"')
+            if count > most:
+                where = f" of {whose}" if len(stripes) > 1 else ""
+                faults.add("nodes", f"at most {most:,} nodes{where} are a {role}, not {count:,}")
     rings: dict[str, int] = {}
     for node in nodes.values():
         if node.role is NodeRole.SECONDARY_RECEIVER:
@@ -50,6 +55,7 @@ def check_market(market: Market, faults: Faults) -> None:
         _check_groups(market, faults)
     if market.impairment.enabled:
         _check_impairment(market, faults)
+    check_coverage(market, faults, [(what, number) for _, what, number in _groups(market)])
 
 
 def _groups(market: Market) -> Iterable[tuple[str, str, int]]:
@@ -62,7 +68,8 @@ def _groups(market: Market) -> Iterable[tuple[str, str, int]]:
     for plan in market.nodes:
         if plan.line:
             key = "lines" if plan.role.is_receiver else "repairs"
-            yield key, f"the line of {plan.name}", int(IPv4Address(getattr(network, key))) + plan.number
+            shift = plan.number + network.stripe_groups * plan.stripe
+            yield key, f"the line of {plan.name}", int(IPv4Address(getattr(network, key))) + shift
 
 
 def _check_groups(market: Market, faults: Faults) -> None:

@@ -57,7 +57,15 @@ class _Wrong(Exception):  # noqa: N818  # never leaves this module
 class Values:
     """The checked values of one table, by key: what the file says, or the key's default."""
 
-    def __init__(self, table: Mapping[str, object], keys: Sequence[Key], faults: Faults, prefix: str = "") -> None:
+    def __init__(
+        self,
+        table: Mapping[str, object],
+        keys: Sequence[Key],
+        faults: Faults,
+        prefix: str = "",
+        *,
+        defaults: bool = True,
+    ) -> None:
         """Note unknown keys and check every value; `prefix` is the table's name and a dot."""
         self._faults = faults
         self._prefix = prefix
@@ -77,7 +85,7 @@ class Values:
         self.broken = frozenset(name for name in table if name not in self._checked)
         """Keys with another."""
         for name, key in known.items():
-            if name not in self._checked and key.default is not None:
+            if defaults and name not in self._checked and key.default is not None:
                 self._checked[name] = _check(key, key.default)
 
     def fault(self, name: str, rule: str) -> None:

@@ -126,6 +126,17 @@ def _came(kind: Kind) -> Read:
     return lambda reading: reading.counters.received_of(kind)
 
 
+def _plan(attribute: str) -> Read:
+    """A figure of the plan of lines, or how many of something it has."""
+
+    def read(reading: Reading) -> float | None:
+        plan = reading.gauges.line_plan
+        value = None if plan is None else getattr(plan, attribute)
+        return len(value) if isinstance(value, tuple) else value
+
+    return read
+
+
 def _state(attribute: str, unit: int = 1) -> Read:
     get = attrgetter(attribute)
 
@@ -199,6 +210,7 @@ _SERVERS = (NodeRole.REFORMATION_SERVER,)
 _ARCHIVES = (NodeRole.RETRANSMIT_SERVER,)
 _CUSTOMERS = (NodeRole.CUSTOMER,)
 _EDGE = (*_CUSTOMERS, *_ARCHIVES)
+_PLANNED = (*_RECEIVERS, *_SERVERS, *_EDGE)
 _RING = (*_RECEIVERS, *_SERVERS)
 _DURABLE = (*_RECEIVERS, *_SOURCES, *_SERVERS, *_ARCHIVES)
 
@@ -319,6 +331,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge("archive_first_sequence", _ARCHIVES, "oldest message still kept", _state("archive_first_sequence")),
     _gauge("archive_next_sequence", _ARCHIVES, "one past the newest kept", _state("archive_next_sequence")),
+    _gauge("line_plan_epoch", _PLANNED, "ballot number of the plan of lines in force here", _plan("ballot")),
+    _gauge("line_scope_km", _RECEIVERS, "how far its line reaches by the plan; 0 is silent", _plan("radius_km")),
+    _gauge("line_groups_draining", _PLANNED, "groups that rest before they are used again", _plan("draining")),
+    _gauge("lines_planned", _EDGE, "receivers that it hears by the plan", _plan("sources")),
+    _gauge("customers_short", _SERVERS, "customers who hear too few lines by the plan; 0 is right", _plan("short")),
+    _counter("out_of_reach_total", _EDGE, "packets of lines whose scope does not come here", _count("out_of_reach")),
     _gauge("lines_heard", _CUSTOMERS, "lines that carried something lately", _state("lines_heard")),
     _gauge("lines_configured", _CUSTOMERS, "lines that there are", _state("lines_configured")),
     _counter("messages_received_total", _CUSTOMERS, "messages in sequence, once each", _count("messages_received")),

@@ -7,17 +7,19 @@ from isocast.runtime.market_keys import MAX_PORT, Key, Kind, Table
 from isocast.terms.instants import SECOND
 from isocast.wire.limits import MAX_STRIPE
 
-__all__ = ["NODE_TABLE"]
+__all__ = ["NODE_TABLE", "STRIPE_KEYS"]
 
 _MAX_NUMBER = 65_535
 """Of a node among its kind: the sites' share of the ids, and enough of the others."""
 
-_R_P, _R_S, _S_P = NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER, NodeRole.PRIMARY_SOURCE
+_R_P, _R_S = NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER
 _S_S, _R_X, _CUSTOMER = NodeRole.SECONDARY_SOURCE, NodeRole.RETRANSMIT_SERVER, NodeRole.CUSTOMER
 
 NODE_TABLE = Table(
     "nodes.NAME",
-    "One table for each process. A name has small letters, digits and hyphens, at most 32 characters, a letter first.",
+    "One table for each node: a process, or one in each stripe of the core. A name has small letters, digits and"
+    " hyphens, at most 32 characters, a letter first. Where its process in stripe 1 is elsewhere, a table"
+    " `[nodes.NAME.s1]` says so: `address`, `port`, `http_port`, `tcp_port`.",
     (
         Key("role", Kind.CHOICE, "Its part in Figure 2.", otherwise="must be given", choices=tuple(NodeRole)),
         Key(
@@ -101,7 +103,13 @@ NODE_TABLE = Table(
             default=True,
             roles=(_CUSTOMER,),
         ),
-        Key("stripe", Kind.COUNT, "The stripe that it publishes in.", 0, maximum=MAX_STRIPE, roles=(_S_P, _S_S)),
+        Key(
+            "stripes",
+            Kind.COUNTS,
+            "The stripes of the core in which it has a process, if not in all.",
+            otherwise="those of `[ring]`",
+            maximum=MAX_STRIPE,
+        ),
         Key(
             "clock_bound",
             Kind.TIME,
@@ -112,3 +120,6 @@ NODE_TABLE = Table(
         ),
     ),
 )
+
+STRIPE_KEYS = tuple(key for key in NODE_TABLE.keys if key.name in ("address", "port", "http_port", "tcp_port"))
+"""What a table [nodes.NAME.s1] may say of the node's process in stripe 1 alone."""

@@ -21,6 +21,7 @@ from isocast.runtime.http import StatusServer, monitor_pages
 from isocast.runtime.key_files import load_keys
 from isocast.runtime.logs import get_log
 from isocast.runtime.market import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.measurements import Measurements, TokenEar
 from isocast.runtime.metric_table import Identity
 from isocast.runtime.notify import is_watched, notify
 from isocast.runtime.operator_door import OperatorDoor
@@ -47,10 +48,11 @@ class NodeProcess:
 
     def __init__(self, market: Market, plan: NodePlan) -> None:
         """Nothing is opened yet."""
-        self.market = market
+        self.market = market = market.of_stripe(plan.stripe)
         self.plan = plan
         self.counters = NodeCounters()
         self.host: RoleHost | None = None
+        self.measurements: Measurements | None = None
         self.failure: BaseException | None = None
         self.restarting = False
         """Whether an operator wants it to end and begin anew."""
@@ -92,10 +94,20 @@ class NodeProcess:
                 server = StatusServer(monitor_pages(self.monitor), self.counters)
                 await server.start(plan.address, plan.http_port)
                 opened.push_async_callback(server.stop)
+            self._measure(opened, context)
             ticking = asyncio.create_task(self._tick(clock), name=f"tick {plan.name}")
             opened.push_async_callback(_cancelled, ticking)
             self._opened = opened.pop_all()
         self._log.info("started", address=self.plan.address, port=self.plan.port)
+
+    def _measure(self, opened: AsyncExitStack, context: Context) -> None:
+        """Write down what the network does, unless the market wants none of it."""
+        keep_bytes = self.market.measurements.keep_bytes
+        if keep_bytes and self.host is not None and context.directory.is_dir():
+            ear = TokenEar() if self.plan.role.is_receiver else None
+            self.host.driver.heard = None if ear is None else ear.hear
+            self.measurements = Measurements(context.directory, self.monitor.identity, self.counters, keep_bytes, ear)
+            opened.callback(self.measurements.close)
 
     async def stop(self) -> None:
         """End in order; what goes wrong on the way is a failure too, but never hides the first."""
@@ -149,6 +161,8 @@ class NodeProcess:
             try:
                 self.host.tick(clock.now())
                 self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+                if self.measurements is not None:
+                    self.measurements.tick(clock.now())
                 self.each_second()
                 reasons = self.monitor.not_ready()
             except Exception as error:  # noqa: BLE001 - a clock that nobody judges any more must not go unnoticed

@@ -8,7 +8,7 @@ keys may even repeat itself after its own crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
 from types import TracebackType
@@ -22,6 +22,7 @@ from isocast.runtime.door_keys import publish_visitor
 from isocast.runtime.key_files import load_source_key
 from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.market_file import load_market
+from isocast.runtime.market_routes import core_routes
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label
@@ -29,7 +30,7 @@ from isocast.terms.suggestion import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
-__all__ = ["Batch", "PublishRefusedError", "Publisher"]
+__all__ = ["Batch", "Lane", "PublishRefusedError", "Publisher"]
 
 Batch: TypeAlias = "EventArray | bytes | Any"
 """Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
@@ -53,30 +54,36 @@ class Publisher:
 
     async with Publisher("market.toml", "nyse") as source:
         await source.publish(events)
+
+    In a market of several stripes the source has a process, and an outbox, in each: events go where their symbols
+    belong, events of no symbol everywhere.
     """
 
     def __init__(self, market: Market | Path | str, source: str, *, patience_s: float = 60.0) -> None:
-        """`patience_s` is how long a source may be down before `publish` gives up."""
+        """`patience_s` is how long a source may be down before `publish` gives up.
+
+        `source` may also be the name of its process in one stripe, such as nyse.s1: then others' symbols are refused.
+        """
         self._market = market if isinstance(market, Market) else load_market(Path(market))
-        self._plan = _source_plan(self._market, source)
-        self._key = load_source_key(self._market, self._plan).derive(Purpose.DOOR, self._plan.node)
-        self._patience_s = patience_s
-        self._visit: Visit | None = None
+        plans = _source_plans(self._market, source)
+        self.name = source
+        """The source."""
+        self.routes = core_routes(self._market)
+        """Which symbol travels in which stripe."""
+        self.lanes = {plan.stripe: Lane(self._market, plan, patience_s) for plan in plans}
+        """Its door in each stripe."""
         self._prefix = token_bytes(_KEY_BYTES - 8)
         self._count = 0
-        self.repeated = 0
-        """Messages that the source had already, under the same keys."""
-        self._turn = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """The source."""
-        return self._plan.name
 
     @property
     def address(self) -> str:
-        """Where its door is."""
-        return f"{self._plan.address}:{self._plan.tcp_port}"
+        """Where its doors are."""
+        return ", ".join([lane.address for lane in self.lanes.values()])
+
+    @property
+    def repeated(self) -> int:
+        """Messages that the source had already, under the same keys."""
+        return sum([lane.repeated for lane in self.lanes.values()])
 
     @property
     def events_per_message(self) -> int:
@@ -84,7 +91,11 @@ class Publisher:
         return self._market.events_per_payload
 
     async def __aenter__(self) -> Self:
-        await self._patiently(self._connect)
+        try:
+            await _all([lane.open() for lane in self.lanes.values()])
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -94,39 +105,118 @@ class Publisher:
 
     async def close(self) -> None:
         """Leave; everything that `publish` returned for is safe."""
-        if self._visit is not None:
-            await self._visit.close()
-            self._visit = None
+        for lane in self.lanes.values():
+            await lane.close()
 
     async def publish(self, batch: Batch, key: bytes | None = None) -> tuple[Label, ...]:
         """Put events into the sequence, in this order; the labels of their messages, once all are in the outbox.
 
         With a `key` of the caller's (at most 60 bytes) the same call may be repeated at any time: it publishes once.
-        A call that was cancelled may have published some of its messages, or none.
+        A call that was cancelled may have published some of its messages, or none. Of several stripes, each keeps the
+        order, and labels are those of the first stripe, then of the next.
         """
         whole = as_bytes(batch)
-        step = self.events_per_message * EVENT_DTYPE.itemsize
         if key is None:
             key = self._new_key()
         elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
             raise LocalProtocolError(f"a key of {len(key)} bytes: 1 to {_CALLERS_KEY_BYTES} are possible")
-        messages = [
-            (key + place.to_bytes(_PLACE_BYTES), whole[at : at + step])
-            for place, at in enumerate(range(0, len(whole), step))
-        ]
-        return await self.publish_messages(messages)
+        step = self.events_per_message * EVENT_DTYPE.itemsize
+        return await self._publish(
+            {
+                stripe: [
+                    (key + place.to_bytes(_PLACE_BYTES), part[at : at + step])
+                    for place, at in enumerate(range(0, len(part), step))
+                ]
+                for stripe, part in self._split(whole).items()
+            }
+        )
 
     async def publish_messages(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
-        """The same for messages that the caller has cut, each with a key of its own: (key, records of events)."""
+        """The same for messages that the caller has cut, each with a key of its own: (key, records of events).
+
+        A message with symbols of several stripes becomes one in each, under the same key.
+        """
+        parts: dict[int, list[tuple[bytes, bytes]]] = {}
+        for key, whole in messages:
+            for stripe, part in self._split(whole).items():
+                parts.setdefault(stripe, []).append((key, part))
+        return await self._publish(parts)
+
+    def _split(self, whole: bytes) -> dict[int, bytes]:
+        """The records of each stripe; LocalProtocolError for a symbol of a stripe in which the source is not."""
+        if len(self.routes.stripes) == 1:
+            return dict.fromkeys(self.lanes, whole)
+        if len(whole) % EVENT_DTYPE.itemsize:
+            raise LocalProtocolError(f"{len(whole)} bytes are no records of events: their stripe cannot be told")
+        parts = self.routes.split(np.frombuffer(whole, EVENT_DTYPE), self.lanes)
+        for stripe, part in parts.items():
+            if stripe not in self.lanes:
+                symbol = part["symbol"][0].decode("ascii", "replace")
+                raise LocalProtocolError(f"{symbol} travels in stripe {stripe}, and {self.name} publishes not there")
+        return {stripe: part.tobytes() for stripe, part in parts.items()}
+
+    async def _publish(self, parts: Mapping[int, Sequence[tuple[bytes, bytes]]]) -> tuple[Label, ...]:
+        done = await _all([self.lanes[stripe].publish_messages(some) for stripe, some in sorted(parts.items())])
+        return tuple([label for labels in done for label in labels])
+
+    def _new_key(self) -> bytes:
+        self._count += 1
+        return self._prefix + self._count.to_bytes(8)
+
+
+async def _all(work: Sequence[Coroutine[object, object, ResultT]]) -> list[ResultT]:
+    """Every one to its end, or the first that failed; a single one costs no task."""
+    if len(work) == 1:
+        return [await work[0]]
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Lane:
+    """The door of a source's process in one stripe."""
+
+    def __init__(self, market: Market, plan: NodePlan, patience_s: float) -> None:
+        """Nobody is visited yet."""
+        self._plan = plan
+        self._key = load_source_key(market, plan).derive(Purpose.DOOR, plan.node)
+        self._patience_s = patience_s
+        self._visit: Visit | None = None
+        self.repeated = 0
+        """Messages that the process had already, under the same keys."""
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The process."""
+        return self._plan.name
+
+    @property
+    def address(self) -> str:
+        """Where its door is."""
+        return f"{self._plan.address}:{self._plan.tcp_port}"
+
+    async def open(self) -> None:
+        """Come in."""
+        await self._patiently(self._connect)
+
+    async def close(self) -> None:
+        """Leave."""
+        if self._visit is not None:
+            await self._visit.close()
+            self._visit = None
+
+    async def publish_messages(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
+        """Put messages of this stripe into its sequence, in this order: (key, records of events)."""
         labels: list[Label] = []
         async with self._turn:
             for at in range(0, len(messages), MAX_BATCH):
                 labels += await self._deliver(messages[at : at + MAX_BATCH])
         return tuple(labels)
-
-    def _new_key(self) -> bytes:
-        self._count += 1
-        return self._prefix + self._count.to_bytes(8)
 
     async def _deliver(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
         """Until the source has answered; a connection that broke is made again, and the same said again."""
@@ -198,12 +288,13 @@ def as_bytes(batch: Batch) -> bytes:
     return whole
 
 
-def _source_plan(market: Market, name: str) -> NodePlan:
-    plan = market.by_name.get(name)
-    if plan is None or not plan.role.is_source:
-        sources = [node.name for node in market.nodes if node.role.is_source]
+def _source_plans(market: Market, name: str) -> tuple[NodePlan, ...]:
+    """The processes of a source in its stripes, or the one that is named."""
+    found = market.processes_of(name) or tuple(filter(None, [market.by_name.get(name)]))
+    if not found or not found[0].role.is_source:
+        sources = list(dict.fromkeys(node.origin for node in market.nodes if node.role.is_source))
         rule = f"is not a source{suggestion(name, sources)}; there are {', '.join(sources) or 'none'}"
         raise ConfigurationError(market.file, f"nodes.{name}", rule)
-    if not plan.tcp_port:
+    if not all(plan.tcp_port for plan in found):
         raise ConfigurationError(market.file, f"nodes.{name}.tcp_port", "is 0: this source has no door")
-    return plan
+    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot
+from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import LatestTable
 from isocast.runtime.arrow import to_arrow
 from isocast.runtime.roles.customer import Delivery
@@ -62,6 +62,8 @@ class ReceivedBatch:
     """By this machine's clock."""
     unreadable: int = 0
     """Messages that are no market events: they have their place in the sequence and no events here."""
+    stripe: int = 0
+    """Of the core: sequences are its own."""
 
     def __len__(self) -> int:
         """How many events there are."""
@@ -83,7 +85,7 @@ class ReceivedBatch:
 
 
 def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> ReceivedBatch:
-    """Consecutive messages as a batch."""
+    """Consecutive messages of one stripe as a batch."""
     readable, payload = packets, b"".join([packet.payload for packet in packets])
     if any(len(packet.payload) % EVENT_BYTES for packet in packets) or not are_events(payload):
         readable = [packet for packet in packets if are_events(packet.payload)]
@@ -99,15 +101,26 @@ def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> Re
         release_delay_ns,
         now,
         len(packets) - len([packet for packet in readable if packet.payload]),
+        packets[0].stripe,
     )
 
 
-def _state(kind: BatchKind, sequence: int, payload: bytes, release_delay_ns: int, now: int) -> ReceivedBatch:
+def _state(
+    kind: BatchKind, sequence: int, payload: bytes, release_delay_ns: int, now: int, stripe: int
+) -> ReceivedBatch:
     """The newest of some keys as a batch."""
     events = _events(payload)
     sequences = np.full(len(events), sequence, np.uint64)
     return ReceivedBatch(
-        kind, sequence, sequence, events, sequences, np.zeros(len(events), np.int64), release_delay_ns, now
+        kind,
+        sequence,
+        sequence,
+        events,
+        sequences,
+        np.zeros(len(events), np.int64),
+        release_delay_ns,
+        now,
+        stripe=stripe,
     )
 
 
@@ -118,9 +131,12 @@ def _events(payload: bytes) -> EventArray:
 class Inbox:
     """What has arrived and was not read yet. Bounded: messages are refused when it is full, prices conflated."""
 
-    def __init__(self, room: int, release_delay_ns: int) -> None:
+    def __init__(self, room: int, release_delay_ns: int, stripe: int = 0, news: asyncio.Event | None = None) -> None:
         """`room` is for so many messages; what comes to an empty inbox is taken whatever its size."""
-        self.news = asyncio.Event()
+        self.stripe = stripe
+        self.passed: TokensPassed | None = None
+        """Once everything before was read: how far the stripe is."""
+        self.news = news or asyncio.Event()
         """Set while there is something to read, or something to tell whoever waits."""
         self._room = room
         self._release_delay_ns = release_delay_ns
@@ -149,6 +165,8 @@ class Inbox:
                 self._messages += len(packets)
             case DeliverSnapshot():
                 self._waiting.append((delivery, now))
+            case TokensPassed():
+                self.passed = delivery
             case DeliverLatest(_, payload):
                 self._latest.append(delivery)
                 self._latest_events += len(payload) // EVENT_BYTES
@@ -164,14 +182,27 @@ class Inbox:
             self._conflate()
             newest, self._latest_events = self._latest.pop(), 0
             delay_ns, now = self._release_delay_ns, self._latest_at
-            return _state(BatchKind.LATEST, newest.newest, newest.payload, delay_ns, now)
-        delivery, now = self._waiting.popleft()
+            return _state(BatchKind.LATEST, newest.newest, newest.payload, delay_ns, now, self.stripe)
+        delivery, now = self._popped()
         if isinstance(delivery, Deliver):
-            self._messages -= len(delivery.packets)
             return batch_of(delivery.packets, self._release_delay_ns, now)
         snapshot = delivery.snapshot
         last = snapshot.next_sequence - 1
-        return _state(BatchKind.SNAPSHOT, last, snapshot.payload, self._release_delay_ns, now)
+        return _state(BatchKind.SNAPSHOT, last, snapshot.payload, self._release_delay_ns, now, self.stripe)
+
+    def pop_messages(self) -> tuple[Sequence[Released], int] | None:
+        """The oldest messages that were not read, and when they came; None if something else comes first."""
+        if not self._waiting or not isinstance(self._waiting[0][0], Deliver):
+            return None
+        delivery, now = self._popped()
+        assert isinstance(delivery, Deliver)  # noqa: S101 - as was just seen
+        return delivery.packets, now
+
+    def _popped(self) -> tuple[Deliver | DeliverSnapshot, int]:
+        delivery, now = self._waiting.popleft()
+        if isinstance(delivery, Deliver):
+            self._messages -= len(delivery.packets)
+        return delivery, now
 
     def _conflate(self) -> None:
         """Of what was not read yet, the newest of each key."""

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.market import Market
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.publisher import Lane, Publisher
 from isocast.runtime.replay_messages import FloorFeed, ReplayMessage
 from isocast.terms.errors import ConfigurationError
 
@@ -50,9 +50,11 @@ def progress_directory(market: Market) -> Path:
 
 @dataclass(slots=True)
 class FloorReport:
-    """What one floor has published, with what it had before."""
+    """What one floor has published in one stripe, with what it had before."""
 
     source: str
+    """Its process there: NAME, or NAME.s1."""
+    stripe: int = 0
     messages: int = 0
     events: int = 0
     known_messages: int = 0
@@ -89,9 +91,9 @@ class ReplayReport:
 
 
 class _Floor:
-    """One floor: its door, the messages that wait for it, and its file of progress."""
+    """One floor in one stripe: its door, the messages that wait for it, and its file of progress."""
 
-    def __init__(self, feed: FloorFeed, place: int, door: Publisher, directory: Path, report: FloorReport) -> None:
+    def __init__(self, door: Lane, identity: bytes, directory: Path, report: FloorReport) -> None:
         self.door = door
         self.report = report
         self.waiting: deque[ReplayMessage] = deque()
@@ -102,9 +104,7 @@ class _Floor:
         self.stopped = False
         self.all_known = True
         """Whether the source had all of what was handed over last."""
-        identity = feed.identity()
-        self.messages = feed.messages(place, door.events_per_message, identity, report.digest)
-        self._file = directory / f"{feed.source}-{identity.hex()}.json"
+        self._file = directory / f"{door.name}-{identity.hex()}.json"
         self.skip = self._load()
         self._saved, self._saved_at = self.skip, monotonic()
 
@@ -182,20 +182,28 @@ class Replay:
             raise ConfigurationError("replay", "floors", "a floor occurs twice: give it its files together")
         self._speed = speed
         self._told = told or (lambda _: None)
-        reports = [FloorReport(feed.source) for feed in feeds]
-        self.report = ReplayReport(reports)
         directory = progress or progress_directory(market)
-        self._floors = [
-            _Floor(feed, place, Publisher(market, feed.source, patience_s=patience_s), directory, report)
-            for place, (feed, report) in enumerate(zip(feeds, reports, strict=True))
-        ]
+        self._doors = [Publisher(market, feed.source, patience_s=patience_s) for feed in feeds]
+        self._lanes: dict[tuple[int, int], _Floor] = {}
+        """By place of the floor, and stripe."""
+        self._messages_of: list[Iterator[ReplayMessage]] = []
+        for place, (feed, door) in enumerate(zip(feeds, self._doors, strict=True)):
+            identity = feed.identity()
+            for stripe, lane in door.lanes.items():
+                report = FloorReport(lane.name, stripe)
+                self._lanes[place, stripe] = _Floor(lane, identity, directory, report)
+            digests = {stripe: self._lanes[place, stripe].report.digest for stripe in door.lanes}
+            per_message = door.events_per_message
+            self._messages_of.append(feed.messages(place, per_message, identity, digests, door.routes))
+        self._floors = list(self._lanes.values())
+        self.report = ReplayReport([floor.report for floor in self._floors])
         self._accepted = 0
 
     async def run(self) -> ReplayReport:
         """Publish everything; returns when all of it is in the outboxes."""
         async with AsyncExitStack() as stack:
-            for floor in self._floors:
-                await stack.enter_async_context(floor.door)
+            for door in self._doors:
+                await stack.enter_async_context(door)
             work = [asyncio.create_task(floor.work(self._tell)) for floor in self._floors]
             reading = asyncio.create_task(self._read())
             try:
@@ -228,9 +236,9 @@ class Replay:
 
     def _messages(self) -> Iterator[ReplayMessage]:
         """What is not certainly in an outbox yet, of all floors in the order of time."""
-        for message in merge(*[floor.messages for floor in self._floors], key=lambda message: message.due):
-            self.report.market_time = message.due
-            floor = self._floors[message.floor]
+        for message in merge(*self._messages_of, key=lambda message: message.due):
+            self.report.market_time = max(self.report.market_time, message.due)
+            floor = self._lanes[message.floor, message.stripe]
             if message.place < floor.skip:
                 floor.count([message])
                 floor.report.known_messages += 1
@@ -268,7 +276,7 @@ class Replay:
             anchor = monotonic(), batch[-1].due
 
     async def _hand_over(self, message: ReplayMessage) -> None:
-        floor = self._floors[message.floor]
+        floor = self._lanes[message.floor, message.stripe]
         while len(floor.waiting) >= _AHEAD:
             floor.room.clear()
             await floor.room.wait()

@@ -2,16 +2,17 @@
 
 Where a message ends depends on the events alone: it is full, or an event is more than 20 ms of market time after its
 first. How the files were cut into blocks, and how fast they are replayed, makes no difference. A change of several
-events (LINKED) stays in one message where that is possible.
+events (LINKED) stays in one message where that is possible. In a market of several stripes, each stripe's events are
+cut on their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,14 @@ import numpy.typing as npt
 from isocast.feeds.merge import merge_feeds
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.feed_files import FeedFile
+from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventFlag
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["GATHER_NS", "FloorFeed", "ReplayMessage", "cut_messages", "digest_of_file"]
+__all__ = ["GATHER_NS", "FloorFeed", "MessageCutter", "ReplayMessage", "cut_messages", "digest_of_file"]
+
+Times: TypeAlias = npt.NDArray[np.uint64]
 
 GATHER_NS = 20_000_000
 """Market time that one message may span."""
@@ -39,9 +43,11 @@ class ReplayMessage(NamedTuple):
     floor: int
     """Place of its floor among those of the replay."""
     place: int
-    """Place among the messages of its floor, from 0."""
+    """Place among the messages of its floor in its stripe, from 0."""
     key: bytes
     events: EventArray
+    stripe: int = 0
+    """Of the core, in which they are published."""
 
 
 def digest_of_file(path: Path) -> bytes:
@@ -79,43 +85,102 @@ class FloorFeed:
         return streams[0] if len(streams) == 1 else merge_feeds(streams)
 
     def messages(
-        self, floor: int, per_message: int, identity: bytes, digest: TapeDigest | None = None
+        self,
+        floor: int,
+        per_message: int,
+        identity: bytes,
+        digests: Mapping[int, TapeDigest] | None = None,
+        routes: CoreRoutes | None = None,
     ) -> Iterator[ReplayMessage]:
-        """The events as messages with their keys; `digest` is fed with all that were read."""
-        position = 0
-        blocks = self.blocks() if digest is None else _digested(self.blocks(), digest)
-        for place, (due, events) in enumerate(cut_messages(blocks, per_message)):
-            content = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
-            yield ReplayMessage(due, floor, place, identity + position.to_bytes(8) + content, events)
-            position += len(events)
+        """The events as messages with their keys, each of one stripe; `digests` are fed with all that were read."""
+        stripes = list(digests) if digests is not None else [0]
+        lanes = {stripe: _Lane(MessageCutter(per_message)) for stripe in stripes}
+        for block, times in _with_times(self.blocks()):
+            ready: list[ReplayMessage] = []
+            for stripe, (events, own) in self._parts(block, times, stripes, routes).items():
+                lanes[stripe].cutter.put(events, own)
+                if digests is not None:
+                    digests[stripe].update(events)
+            until = int(times[-1]) if len(times) else None
+            for stripe, lane in lanes.items():
+                ready += [lane.message(floor, stripe, identity, *cut) for cut in lane.cutter.cut(until)]
+            # Lanes are cut one after the other: what they cut from one block is put into the order of time again.
+            yield from sorted(ready, key=lambda message: message.due) if len(lanes) > 1 else ready
+
+    def _parts(
+        self, block: EventArray, times: Times, stripes: Sequence[int], routes: CoreRoutes | None
+    ) -> dict[int, tuple[EventArray, Times]]:
+        """The events of each stripe, with their times; FeedError for a stripe in which the source is not."""
+        if routes is None or len(routes.stripes) == 1:
+            return {stripes[0]: (block, times)}
+        masks = routes.masks(block, stripes)
+        for stripe, mask in masks.items():
+            if stripe not in stripes:
+                symbol = block["symbol"][mask][0].decode("ascii", "replace")
+                raise FeedError(self.source, f"{symbol} travels in stripe {stripe}, where this source does not publish")
+        return {stripe: (routes.part(block, stripe, mask, stripes), times[mask]) for stripe, mask in masks.items()}
 
 
-def _digested(blocks: Iterable[EventArray], digest: TapeDigest) -> Iterator[EventArray]:
+@dataclass(slots=True)
+class _Lane:
+    """One floor's messages in one stripe."""
+
+    cutter: MessageCutter
+    place: int = 0
+    position: int = 0
+
+    def message(self, floor: int, stripe: int, identity: bytes, due: int, events: EventArray) -> ReplayMessage:
+        content = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
+        key = identity + self.position.to_bytes(8) + content
+        made = ReplayMessage(due, floor, self.place, key, events, stripe)
+        self.place += 1
+        self.position += len(events)
+        return made
+
+
+def _with_times(blocks: Iterable[EventArray]) -> Iterator[tuple[EventArray, Times]]:
+    """Each block with the times of its events, a clock that steps back standing still; at the end of all, nothing."""
+    latest = np.uint64(0)
     for block in blocks:
-        digest.update(block)
-        yield block
+        if len(block):
+            times = np.maximum.accumulate(np.maximum(block["time"], latest))
+            latest = times[-1]
+            yield block, times
+    yield np.empty(0, EVENT_DTYPE), np.empty(0, np.uint64)
 
 
 def cut_messages(blocks: Iterable[EventArray], per_message: int) -> Iterator[tuple[int, EventArray]]:
     """(time of the last event, events) of each message; a clock that steps back counts as standing still."""
-    events: EventArray = np.empty(0, EVENT_DTYPE)
-    times: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-    latest = np.uint64(0)
-    for block in blocks:
-        if not len(block):
-            continue
-        shown = np.maximum.accumulate(np.maximum(block["time"], latest))
-        latest = shown[-1]
-        events, times = np.concatenate([events, block]), np.concatenate([times, shown])
-        ends = _ends(events, times, per_message, final=False)
-        yield from _cut(events, times, ends)
+    cutter = MessageCutter(per_message)
+    for block, times in _with_times(blocks):
+        cutter.put(block, times)
+        yield from cutter.cut(int(times[-1]) if len(times) else None)
+
+
+class MessageCutter:
+    """Cuts a row of events where the events alone say, however it comes in blocks."""
+
+    def __init__(self, per_message: int) -> None:
+        """At most so many events in one message."""
+        self._per_message = per_message
+        self._events: EventArray = np.empty(0, EVENT_DTYPE)
+        self._times: Times = np.empty(0, np.uint64)
+
+    def put(self, events: EventArray, times: Times) -> None:
+        """Some events more; no time is before the one before."""
+        self._events, self._times = np.concatenate([self._events, events]), np.concatenate([self._times, times])
+
+    def cut(self, until: int | None) -> list[tuple[int, EventArray]]:
+        """The messages that are certain, if all that follows is from `until` or later; None: nothing follows."""
+        ends = _ends(self._events, self._times, self._per_message, until)
+        cut = list(_cut(self._events, self._times, ends))
         done = ends[-1] if ends else 0
-        events, times = events[done:], times[done:]
-    yield from _cut(events, times, _ends(events, times, per_message, final=True))
+        self._events, self._times = self._events[done:], self._times[done:]
+        return cut
 
 
-def _ends(events: EventArray, times: npt.NDArray[np.uint64], per_message: int, *, final: bool) -> list[int]:
-    """Where messages end, as far as what is here decides it."""
+def _ends(events: EventArray, times: Times, per_message: int, until: int | None) -> list[int]:
+    """Where messages end, as far as what is here decides it; without `until` nothing follows."""
     linked = (events["flags"] & _LINKED) > 0
     horizon = np.searchsorted(times, times + np.uint64(GATHER_NS), side="right")
     ends: list[int] = []
@@ -123,10 +188,11 @@ def _ends(events: EventArray, times: npt.NDArray[np.uint64], per_message: int, *
     while at < total:
         stop = min(at + per_message, int(horizon[at]))
         if stop == total:
-            if final:
+            if until is None:
                 ends.append(total)
                 break
-            if stop - at < per_message:
+            # What follows may still belong to it, unless it is full or the time for it is over.
+            if stop - at < per_message and until <= int(times[at]) + GATHER_NS:
                 break
         inner = stop
         while inner > at and linked[inner - 1]:
@@ -136,7 +202,7 @@ def _ends(events: EventArray, times: npt.NDArray[np.uint64], per_message: int, *
     return ends
 
 
-def _cut(events: EventArray, times: npt.NDArray[np.uint64], ends: Sequence[int]) -> Iterator[tuple[int, EventArray]]:
+def _cut(events: EventArray, times: Times, ends: Sequence[int]) -> Iterator[tuple[int, EventArray]]:
     at = 0
     for stop in ends:
         yield int(times[stop - 1]), events[at:stop]

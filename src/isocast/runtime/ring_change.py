@@ -48,6 +48,8 @@ class RingView:
     """The nodes of the market file that it was started with."""
     outcomes: Mapping[str, str]
     """What became of requests that this site was given: by "KIND site"."""
+    left_out: frozenset[NodeId] = frozenset()
+    """Sites that a forced change left out of U."""
 
 
 def _view(answer: dict[str, Any]) -> RingView:
@@ -64,6 +66,7 @@ def _view(answer: dict[str, Any]) -> RingView:
         answer["certified"],
         frozenset(answer["knows"]),
         dict(answer["outcomes"]),
+        frozenset(answer.get("left_out", ())),
     )
 
 
@@ -79,6 +82,11 @@ class Change:
         timing = market.timing
         cycle_s = (len(market.universe) * timing.token_period_ns + timing.reformation_ns) / SECOND
         self.patience_s = _PATIENCE_S + 8 * cycle_s if patience_s is None else patience_s
+
+    def of(self, plan: NodePlan) -> Change:
+        """The same for the ring of a node's stripe."""
+        share = self.market.of_stripe(plan.stripe)
+        return self if share is self.market else Change(share, self._told, self.patience_s)
 
     # Looking ------------------------------------------------------------------------------------
 
@@ -212,7 +220,12 @@ class Change:
     async def add(self, plan: NodePlan) -> RingView:
         """Make a site that follows the ring a member of U, and let it in."""
         newest = await self.newest()
-        self._insist_that_all_know(plan, await self.views())
+        views = await self.views()
+        self._insist_that_all_know(plan, views)
+        if plan.node not in newest.universe and any(plan.node in view.left_out for view in views.values()):
+            rule = f"number {plan.number} was left out of U by force and never votes again"
+            advice = "give it another number in the market's file, an empty directory, and --join"
+            raise OperatorError(f"{plan.name} cannot be added: {rule}; {advice}")
         if plan.node not in newest.universe:
             await self._caught_up(plan)
             await self._change("add-site", f"U with {plan.name}", plan, lambda universe: plan.node in universe)

@@ -27,9 +27,9 @@ _ORDER = (
 
 
 def restart_order(market: Market, names: Iterable[str] = ()) -> list[NodePlan]:
-    """All nodes that this market starts, or those named, in the order in which to restart them."""
+    """All nodes that this market starts, or those named (a node in all its stripes), in the order to restart them."""
     wanted = set(names)
-    plans = [plan for plan in market.nodes if (plan.name in wanted if wanted else plan.start)]
+    plans = [plan for plan in market.nodes if ({plan.name, plan.origin} & wanted if wanted else plan.start)]
     return sorted(plans, key=lambda plan: _ORDER.index(plan.role))
 
 
@@ -66,7 +66,7 @@ class RollingRestart:
 
     async def restart(self, plan: NodePlan) -> None:
         """One node: off the ring first, if it is on one; then down, up, and back on."""
-        change = self._change
+        change = self._change.of(plan)
         voter = plan.role is NodeRole.PRIMARY_RECEIVER
         member = voter and await self._drained(plan)
         before = await self._pid(plan)
@@ -77,14 +77,15 @@ class RollingRestart:
 
     async def _drained(self, plan: NodePlan) -> bool:
         """Whether it was on the ring. One that the ring cannot do without is restarted all the same, if others can."""
-        view = await self._change.view(plan.name)
+        change = self._change.of(plan)
+        view = await change.view(plan.name)
         if view is None or plan.node not in view.ring:
             return view is not None and plan.node in view.universe
-        await self._change.spare(plan, self._told)
+        await change.spare(plan, self._told)
         try:
-            await self._change.drain(plan)
+            await change.drain(plan)
         except OperatorError as reason:
-            await self._change.spare(plan, self._told)  # Somebody may have fallen meanwhile.
+            await change.spare(plan, self._told)  # Somebody may have fallen meanwhile.
             self._told(f"{reason}: it is restarted all the same, and the ring re-forms")
         return True
 

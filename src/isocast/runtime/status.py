@@ -195,7 +195,9 @@ def reasons_not_ready(role: NodeRole, gauges: NodeGauges, *, patience_ns: int = 
 
 def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     reasons = []
-    if not gauges.epoch_number:
+    if not gauges.epoch_number and gauges.universe == ():
+        reasons.append("joins a market that it has heard nothing of yet: are its other nodes up?")
+    elif not gauges.epoch_number:
         reasons.append("not on a ring yet: a majority of the receivers and one reformation server must be up")
     elif gauges.mode == "sealed":
         reasons.append("sealed: a ballot is under way")

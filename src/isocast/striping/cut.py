@@ -23,6 +23,7 @@ __all__ = ["MARKS_MAX", "Cut", "StripeClocks"]
 MARKS_MAX = 1 << 20
 """Bounds: tokens with messages that are remembered for each stripe; twelve days of one a second."""
 
+_NEVER = -(1 << 63)
 _POSITION = Struct("<HQ")
 _INSTANT = Struct("<q")
 
@@ -56,6 +57,8 @@ class _Marks:
     sequences: list[int] = field(default_factory=list)
     passed: int | None = None
     """The instant of the newest token."""
+    whole: int = _NEVER
+    """Everything up to this instant is known, whatever tokens were told of."""
     forgotten: bool = False
 
 
@@ -92,6 +95,11 @@ class StripeClocks:
                 del marks.instants[:half], marks.sequences[:half]
                 marks.forgotten = True
 
+    def whole(self, stripe: int, instant: int) -> None:
+        """Every token up to an instant was told of: the next one that is known of is later."""
+        marks = self._marks[stripe]
+        marks.whole = max(marks.whole, instant)
+
     def at(self, instant: int) -> Cut | None:
         """What existed at an instant; None while a stripe has not passed it yet.
 
@@ -99,7 +107,8 @@ class StripeClocks:
         """
         rows = []
         for stripe, marks in self._marks.items():
-            if marks.passed is None or marks.passed + self._period_ns <= instant:
+            known = _NEVER if marks.passed is None else marks.passed + self._period_ns - 1
+            if max(known, marks.whole) < instant:
                 return None
             if marks.forgotten and instant < marks.instants[0]:
                 raise LocalProtocolError(f"stripe {stripe}: nothing is remembered from before {marks.instants[0]}")

@@ -15,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.stripe_writer import are_sayable
+from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge_queue import EdgePacket, EdgeQueue
 from isocast.striping.edge_snapshot import StriperSnapshot
 from isocast.striping.plan import Numbers, PlanNotice, StripePlan, read_plan_entry
@@ -37,6 +40,7 @@ _LINKED = np.uint16(0xFFFF & ~EventFlag.LINKED)
 _in_time = attrgetter("due", "stripe", "number")
 
 Sequences = npt.NDArray[np.uint64]
+_Part: TypeAlias = tuple[int, EventArray, Sequences]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,17 @@ class EdgeSettings:
     reserve_bytes: int = PACKET_BYTES
     """Of each token period's bytes, kept free for a heartbeat."""
     sizes: PacketSizes = ITCH_SIZES
+    introduce_ns: int = 0
+    """Stocks are introduced on their stripe, and again after so long; 0: never."""
+    zone: str = "UTC"
+    """Where it is midnight when all are introduced anew."""
 
     @property
     def digest(self) -> bytes:
         """16 bytes: receivers whose digests differ would not send the same."""
         own = (self.token_period_ns, self.release_delay_ns, self.release_rate, self.patience, self.reserve_bytes)
+        if self.introduce_ns:
+            own += (self.introduce_ns, self.zone)  # type: ignore[assignment]
         sizes = (self.sizes.packet_bytes, self.sizes.mtu, *self.sizes.kind_bytes, *self.sizes.kind_numbers)
         return digest_of(repr((own, sizes)).encode())
 
@@ -88,6 +98,8 @@ class EdgeStriper:
         self._token_ended = True
         self._clock = 0
         self._step = _Step()
+        self.directory = StripeDirectory(settings.introduce_ns, settings.zone) if settings.introduce_ns else None
+        """Who was introduced, where stocks are."""
         self.plan = plan
         self.learn(plan)
         self._enter(plan)
@@ -98,6 +110,11 @@ class EdgeStriper:
     def next_sequence(self) -> int:
         """The core sequence that comes next."""
         return self._next_sequence
+
+    @property
+    def token_number(self) -> int:
+        """The token of what was taken last."""
+        return self._token
 
     @property
     def next_numbers(self) -> dict[int, int]:
@@ -206,13 +223,21 @@ class EdgeStriper:
         events = step.events[0] if len(step.events) == 1 else np.concatenate(step.events)
         sequences = step.sequences[0] if len(step.sequences) == 1 else np.concatenate(step.sequences)
         carried = self._settings.sizes.bytes_table[events["kind"]] > 0
+        if self.directory is not None:
+            carried &= are_sayable(events)
         if not carried.all():
             self.not_carried += int(np.count_nonzero(~carried))
             events, sequences = events[carried], sequences[carried]
         packets = []
-        for number, own, own_sequences in self._split(events, sequences):
+        for number, own, own_sequences in self._introduced(self._split(events, sequences), at):
             packets += self._queues[number].push(own, own_sequences, at)
         return packets
+
+    def _introduced(self, parts: Iterable[_Part], at: int) -> Iterable[_Part]:
+        """The same with the introductions that each stripe lacks."""
+        if self.directory is None:
+            return parts
+        return [(number, *self.directory.introduce(number, events, rows, at)) for number, events, rows in parts]
 
     def _split(self, events: EventArray, sequences: Sequences) -> Iterable[tuple[int, EventArray, Sequences]]:
         """For each stripe its events; an event of a whole floor is for all of them."""
@@ -252,6 +277,8 @@ class EdgeStriper:
             plan, self._announced = self._plans[self._announced.digest], None
             if plan.version > self.plan.version:
                 self._clock = max(self._clock, end)
+                if self.directory is not None:
+                    self.directory.forget()
                 self._enter(plan)
         return packets
 
@@ -293,7 +320,8 @@ class EdgeStriper:
         events = np.concatenate([part for part, _ in moved])
         sequences = np.concatenate([part for _, part in moved])
         order = np.argsort(sequences, kind="stable")
-        for number, own, own_sequences in self._split(events[order], sequences[order]):
+        parts = self._split(events[order], sequences[order])
+        for number, own, own_sequences in self._introduced(parts, self._clock):
             queue = self._queues[number]
             queue.events = np.concatenate([queue.events, own])
             queue.sequences = np.concatenate([queue.sequences, own_sequences])
@@ -319,6 +347,7 @@ class EdgeStriper:
             step_sequences=tuple(s for sequences in self._step.sequences for s in sequences.tolist()),
             queues=tuple(self._queues[number].state() for number in sorted(self._queues)),
             retired=tuple(sorted(self._retired.items())),
+            introduced=b"" if self.directory is None else self.directory.state(),
         )
 
     def restore(self, snapshot: StriperSnapshot) -> None:
@@ -341,6 +370,8 @@ class EdgeStriper:
         self._announced = snapshot.announced
         self._token, self._place, self._token_ended = snapshot.token_number, snapshot.place, snapshot.token_ended
         self._next_sequence, self._clock = snapshot.next_sequence, snapshot.clock
+        if self.directory is not None:
+            self.directory.restore(snapshot.introduced, snapshot.clock)
         self._step = _Step(snapshot.step_due)
         if snapshot.step_events:
             self._step.events.append(np.frombuffer(snapshot.step_events, EVENT_DTYPE))

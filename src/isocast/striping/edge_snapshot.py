@@ -50,6 +50,8 @@ class StriperSnapshot:
     step_sequences: tuple[int, ...]
     queues: tuple[QueueState, ...]
     retired: tuple[tuple[int, int], ...]
+    introduced: bytes = b""
+    """Who was introduced on which stripe (`StripeDirectory.state`)."""
 
     @property
     def next_numbers(self) -> dict[int, int]:
@@ -95,6 +97,7 @@ def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
     retired = tuple(_pair(row) for row in value.pop("retired"))
     digest = bytes.fromhex(value.pop("plan_digest"))
     settings = bytes.fromhex(value.pop("settings_digest"))
+    introduced = bytes.fromhex(value.pop("introduced", ""))
     if (
         {len(digest), len(settings)} != {DIGEST_BYTES}
         or len(queues) > STRIPES_MAX
@@ -111,6 +114,7 @@ def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
         step_events=events,
         step_sequences=sequences,
         retired=retired,
+        introduced=introduced,
     )
 
 

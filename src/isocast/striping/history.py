@@ -107,6 +107,14 @@ class HistoryMaker:
         self._add(np.ascontiguousarray(symbols, f"S{SYMBOL_BYTES}").view("<u8"), times, size, size)
         self.events += int(counts.sum())
 
+    def add_sizes(
+        self, symbols: Names, times: Integers, counts: Integers, prices: Integers, everything: Integers
+    ) -> None:
+        """Sums that were made elsewhere: how many messages, bytes of what may not wait, bytes of all."""
+        names = np.ascontiguousarray(symbols, f"S{SYMBOL_BYTES}").view("<u8")
+        self._add(names, times, prices.astype(np.int64), everything.astype(np.int64))
+        self.events += int(counts.sum())
+
     def _add(self, symbols: npt.NDArray[np.uint64], times: Integers, prices: Integers, everything: Integers) -> None:
         if len(symbols):
             self._parts.append(_added(symbols, times // self._slice_ns, prices, everything))

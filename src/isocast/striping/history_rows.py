@@ -16,9 +16,11 @@ from isocast.terms.market import SYMBOL_BYTES, Symbol
 from isocast.terms.suggestion import suggestion
 from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["COUNT_COLUMNS", "MESSAGE_BYTES", "add_count_rows", "is_count_header", "read_sectors"]
+__all__ = ["COUNT_COLUMNS", "MESSAGE_BYTES", "SIZE_COLUMNS", "add_count_rows", "is_count_header", "read_sectors"]
 
 COUNT_COLUMNS = ("symbol", "time", "count")
+SIZE_COLUMNS = ("prices", "everything")
+"""A table may have these besides: bytes of messages that may not wait, and of all. Without, each has MESSAGE_BYTES."""
 MESSAGE_BYTES = 2 + EVENT_BYTES
 """Of a message whose kind is not known: the longest but for corrections."""
 _CHUNK = 100_000
@@ -34,29 +36,33 @@ def is_count_header(line: str) -> bool:
 
 def add_count_rows(maker: HistoryMaker, lines: Iterable[str], file: str) -> int:
     """Add every row of a table; how many there were. ConfigurationError names the line that is wrong."""
-    rows = _cells(lines, file, COUNT_COLUMNS)
+    rows = _cells(lines, file, COUNT_COLUMNS, SIZE_COLUMNS)
     total = 0
     names: list[str] = []
-    times: list[int] = []
-    counts: list[int] = []
-    for number, (symbol, time, count) in rows:
+    numbers: list[list[int]] = []
+    for number, (symbol, time, *counts) in rows:
         total += 1
         try:
             names.append(Symbol(symbol) if symbol else "")
-            times.append(_time(time))
-            counts.append(_count(count))
+            numbers.append([_time(time), *map(_count, counts)])
         except (LocalProtocolError, ValueError) as reason:
             raise ConfigurationError(file, f"line {number}", str(reason)) from None
         if len(names) == _CHUNK:
-            _add(maker, names, times, counts)
-            names, times, counts = [], [], []
-    _add(maker, names, times, counts)
+            _add(maker, names, numbers)
+            names, numbers = [], []
+    _add(maker, names, numbers)
     return total
 
 
-def _add(maker: HistoryMaker, names: list[str], times: list[int], counts: list[int]) -> None:
-    columns = np.array(names, f"S{SYMBOL_BYTES}"), np.array(times, np.int64), np.array(counts, np.int64)
-    maker.add_counts(*columns, MESSAGE_BYTES)
+def _add(maker: HistoryMaker, names: list[str], numbers: list[list[int]]) -> None:
+    if not names:
+        return
+    symbols = np.array(names, f"S{SYMBOL_BYTES}")
+    times, counts, *sizes = np.array(numbers, np.int64).T
+    if sizes:
+        maker.add_sizes(symbols, times, counts, *sizes)
+    else:
+        maker.add_counts(symbols, times, counts, MESSAGE_BYTES)
 
 
 def _time(text: str) -> int:
@@ -94,8 +100,10 @@ def read_sectors(lines: Iterable[str], file: str) -> dict[str, str]:
     return sectors
 
 
-def _cells(lines: Iterable[str], file: str, columns: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
-    """The wanted cells of each row, with the row's line."""
+def _cells(
+    lines: Iterable[str], file: str, columns: tuple[str, ...], more: tuple[str, ...] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    """The wanted cells of each row, with the row's line; and those of `more` columns if the table has them all."""
     reader = csv.reader(lines)
     try:
         header = [cell.strip().lower() for cell in next(reader, [])]
@@ -103,7 +111,8 @@ def _cells(lines: Iterable[str], file: str, columns: tuple[str, ...]) -> Iterato
             if column not in header:
                 rule = f"has no column {column}{suggestion(column, header)}; wanted are {', '.join(columns)}"
                 raise ConfigurationError(file, "header", rule)
-        places = [header.index(column) for column in columns]
+        found = (*columns, *more) if set(more) <= set(header) else columns
+        places = [header.index(column) for column in found]
         for row in reader:
             if row:
                 if len(row) <= max(places):

@@ -91,6 +91,8 @@ class EventFlag(IntFlag):
     """A trade that volume must not count again."""
     TENTATIVE = 32
     """A trade that is not confirmed yet (protocol §4)."""
+    COPIED = 64
+    """An event of no symbol, which another stripe of the core has too and counts (§4.4)."""
 
 
 class MarketStatus(IntEnum):

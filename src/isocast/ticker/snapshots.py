@@ -9,7 +9,7 @@ Little-endian. The description has the position, the counts and the faults, and 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from struct import Struct
@@ -44,11 +44,13 @@ class TapeState:
     faults: FaultBook
     tables: tuple[Records, ...]
     """Floors, symbols, lines, trades, and what corrected trades were at first."""
+    positions: dict[int, int] = field(default_factory=dict)
+    """Of several stripes: the newest sequence of each."""
 
 
 def pack_state(state: TapeState) -> bytes:
     """The bytes of a state."""
-    description = {
+    description: dict[str, object] = {
         "sequence": state.sequence,
         "events": state.events,
         "kinds": state.kinds,
@@ -56,6 +58,8 @@ def pack_state(state: TapeState) -> bytes:
         "names": {fault.value: [list(name) for name in names] for fault, names in state.faults.names.items()},
         "records": [len(table) for table in state.tables],
     }
+    if state.positions:
+        description["positions"] = {str(stripe): last for stripe, last in sorted(state.positions.items())}
     text = json.dumps(description, sort_keys=True, separators=(",", ":")).encode("ascii")
     body = b"".join([text, *(table.tobytes() for table in state.tables)])
     header = _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, len(_TABLES), len(text), sha256(body).digest())
@@ -105,7 +109,11 @@ def _read(description: dict[str, object], rest: memoryview) -> TapeState:
     sequence, events = description["sequence"], description["events"]
     if not (isinstance(sequence, int) and isinstance(events, int)):
         raise TypeError
-    return TapeState(sequence, events, [int(kind) for kind in kinds], faults, tuple(tables))
+    positions = description.get("positions", {})
+    if not isinstance(positions, dict):
+        raise TypeError
+    places = {int(stripe): int(last) for stripe, last in positions.items()}
+    return TapeState(sequence, events, [int(kind) for kind in kinds], faults, tuple(tables), places)
 
 
 def _fault_name(sequence: int, kind: int, floor: str, symbol: str, number: int, price: int) -> FaultName:

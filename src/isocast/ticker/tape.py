@@ -48,7 +48,9 @@ class Tape:
     def __init__(self) -> None:
         """Nothing was published yet."""
         self.sequence = 0
-        """Of the newest message that it takes account of."""
+        """Of the newest message that it takes account of: in the merged sequence, where it is of several stripes."""
+        self.positions: dict[int, int] = {}
+        """Of several stripes: the newest sequence of each that it takes account of."""
         self.events = 0
         """How many events it was given."""
         self._kinds = np.zeros(_KINDS, np.int64)
@@ -119,7 +121,8 @@ class Tape:
         lines, trades = self.lines, self.trades
         trades.clean()
         tables = lines.floors, lines.symbols, lines.all, trades.all, trades.originals()
-        return pack_state(TapeState(self.sequence, self.events, self._kinds.tolist(), self._faults, tables))
+        kinds = self._kinds.tolist()
+        return pack_state(TapeState(self.sequence, self.events, kinds, self._faults, tables, self.positions))
 
     @classmethod
     def restore(cls, snapshot: bytes) -> Self:
@@ -127,6 +130,7 @@ class Tape:
         state = unpack_state(snapshot)
         tape = cls()
         tape.sequence, tape.events, tape._settled = state.sequence, state.events, state.events
+        tape.positions = dict(state.positions)
         tape._kinds[: len(state.kinds)] = state.kinds
         tape._faults.counts, tape._faults.names = state.faults.counts, state.faults.names
         floors, symbols, lines, trades, originals = state.tables

@@ -8,6 +8,9 @@ from isocast.wire.packets import (
     Data,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    Lines,
     NewRing,
     Packet,
     Receipt,
@@ -41,5 +44,8 @@ AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
     Invite: _NETWORK,
     Join: _NETWORK,
     NewRing: _EVERYBODY,
+    LineAsk: _NETWORK,
+    LineAck: _NETWORK,
+    Lines: _NETWORK,
 }
 """Who a multicast packet is for; packets not named here travel by unicast."""

@@ -44,6 +44,7 @@ from isocast.wire.limits import (
     MAX_WHOLE_TOKEN,
     TAG_BYTES,
 )
+from isocast.wire.line_plans import LINE_PLANS
 from isocast.wire.nacks import NACKS
 from isocast.wire.packets import DIGEST_BYTES, Data, Packet, Repair, Repairable, Token, TokenPart
 from isocast.wire.token_body import decode_token_body, token_body
@@ -201,6 +202,7 @@ _LAYOUTS: dict[type, Layout[Any]] = {
     **TRAFFIC,
     **NACKS,
     **BALLOTS,
+    **LINE_PLANS,
     Token: Layout(Kind.TOKEN, token_body, _read_token, _token_fault),
 }
 _READERS: dict[Kind, Layout[Any]] = {layout.kind: layout for layout in _LAYOUTS.values()}

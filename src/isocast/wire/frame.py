@@ -83,6 +83,9 @@ class Kind(IntEnum):
     REL = 15
     RXREQ = 16
     RXREP = 17
+    LINEASK = 18
+    LINEACK = 19
+    LINES = 20
 
 
 class Header(NamedTuple):

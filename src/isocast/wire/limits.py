@@ -19,6 +19,9 @@ __all__ = [
     "JOIN_BYTES",
     "JUMBO_DATAGRAM",
     "JUMBO_MTU",
+    "LINES_BYTES",
+    "LINE_REST_BYTES",
+    "LINE_SCOPE_BYTES",
     "MAX_CONTROL_BODY",
     "MAX_CONTROL_ENTRIES",
     "MAX_DATAGRAM",
@@ -26,6 +29,8 @@ __all__ = [
     "MAX_HOLDINGS",
     "MAX_HOLDING_BITS",
     "MAX_INTERLEAVE",
+    "MAX_LINE_RESTS",
+    "MAX_LINE_SCOPES",
     "MAX_MESSAGES_PER_TOKEN",
     "MAX_NEXT_NUMBERS",
     "MAX_NUMBER",
@@ -187,3 +192,16 @@ The largest: 40 + 70 + 2·256·4 + 2,048·16 = 34,926 bytes of 65,507."""
 NEW_RING_BYTES = 72
 """Fixed fields of NEWRING: ballot and cut epoch 8 each, 4 numbers of 8, cut digest 16, 4 counts 2.
 The largest: 40 + 72 + 3·256·4 + 256·16 + 2,048·16 = 40,048 bytes of 65,507."""
+
+# ---- lines: where each receiver remulticasts
+
+LINES_BYTES = 34
+"""Fixed fields of LINES: version 16, instant 8, first group 4, groups of an address 2, 2 counts 2."""
+LINE_SCOPE_BYTES = 30
+"""A scope: site 4, place 2·8, two radii in metres 4 each, address 2."""
+LINE_REST_BYTES = 38
+"""An address that rests: a scope, and the instant at which it is free."""
+MAX_LINE_SCOPES = 768
+"""Bounds: receivers with a line in one plan: three times the largest ring."""
+MAX_LINE_RESTS = 1_024
+"""Bounds: addresses that rest at a time. The largest: 40 + 34 + 768·30 + 1,024·38 = 62,026 bytes of 65,507."""

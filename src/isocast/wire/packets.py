@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.ballot_packets import Invite, Join, NewRing, NextNumber, Refuse, Suspect, Suspicion
+from isocast.wire.line_packets import LineAck, LineAsk, LineRest, Lines, LineScope, PlanVersion
 
 __all__ = [
     "DIGEST_BYTES",
@@ -25,11 +26,17 @@ __all__ = [
     "Holding",
     "Invite",
     "Join",
+    "LineAck",
+    "LineAsk",
+    "LineRest",
+    "LineScope",
+    "Lines",
     "Nack",
     "NewRing",
     "NextNumber",
     "Packet",
     "Pending",
+    "PlanVersion",
     "Range",
     "RangeReply",
     "RangeRequest",
@@ -320,4 +327,7 @@ Packet: TypeAlias = (
     | Released
     | RangeRequest
     | RangeReply
+    | LineAsk
+    | LineAck
+    | Lines
 )

@@ -500,7 +500,7 @@ def test_publishers_at_once_through_a_small_window_are_all_released_in_their_own
                     range(start, start + 10 * each)
                 )
             with pytest.raises(PublishRefusedError, match="at most"):
-                await doors[0]._deliver([(b"large", bytes(5_000))])  # noqa: SLF001
+                await doors[0].publish_messages([(b"large", bytes(5_000))])
             for door in doors:
                 await door.close()
 

@@ -27,6 +27,7 @@ from isocast.wire.door import (
     End,
     RangeWanted,
     Refused,
+    Snapshot,
     SnapshotWanted,
 )
 from isocast.wire.journal_blocks import BlockView, encode_block
@@ -76,7 +77,7 @@ class ArchiveDoor:
                 case CheckpointWanted():
                     await guest.send(self._log_for(guest))
                 case SnapshotWanted():
-                    await guest.send(Refused("this node keeps no snapshot: ask a retransmit server"))
+                    await guest.send(self._stripes_for(guest))
                 case _:
                     await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
 
@@ -85,6 +86,13 @@ class ArchiveDoor:
             return Refused("a checkpoint of the log is for receivers alone")
         point = self._checkpoint()
         return CheckpointGiven(checkpoint_bytes(point)) if point else Refused("this site has no log to give")
+
+    def _stripes_for(self, guest: Visit) -> Snapshot | Refused:
+        """The state of this site's narrow stripes, for another receiver's; customers ask a retransmit server."""
+        path = self._context.directory / "edge" / "state"
+        if core_door_key(self._context.market, self._context.keys, guest.name) is None or not path.exists():
+            return Refused("this node keeps no snapshot: ask a retransmit server")
+        return Snapshot(0, path.read_bytes())
 
     async def _give_range(self, guest: Visit, first: int, last: int) -> None:
         counters = self._context.counters

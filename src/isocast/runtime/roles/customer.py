@@ -9,10 +9,18 @@ they bring is dropped, and when there is room again a new machine goes on with t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from isocast.hierarchy.edge import ConflictFound, Deliver, DeliverLatest, DeliverSnapshot, FetchRange, FetchSnapshot
+from isocast.hierarchy.edge import (
+    ConflictFound,
+    Deliver,
+    DeliverLatest,
+    DeliverSnapshot,
+    FetchRange,
+    FetchSnapshot,
+    TokensPassed,
+)
 from isocast.nodes.customer import Customer, CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.ring.effects import Record
 from isocast.runtime.channels import NodeKeys
@@ -25,12 +33,14 @@ from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.edge_report import EdgeReport
 from isocast.runtime.roles.edge_settings import customer_settings
 from isocast.runtime.roles.fetching import Fetcher
+from isocast.runtime.roles.line_following import LineFollowing
+from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["CustomerHost", "Delivery", "Seat", "Sink"]
 
-Delivery: TypeAlias = Deliver | DeliverLatest | DeliverSnapshot
+Delivery: TypeAlias = Deliver | DeliverLatest | DeliverSnapshot | TokensPassed
 
 
 class Sink(Protocol):
@@ -92,6 +102,7 @@ class CustomerHost:
             raise
         self.machine = Customer(plan.node, self._settings, state)
         self.driver = context.driver(self.machine, self, self._channels)
+        self._following = LineFollowing(context, self._channels, self.driver, self._lines_planned, keeps=seat is None)
         self._fetcher = Fetcher(context, self._feed)
         self._report = EdgeReport(context, self._fetcher, self.grade)
         self._report.has_position = state.next_sequence > 0
@@ -105,6 +116,10 @@ class CustomerHost:
         # A node that is to have every message begins with the first that anybody keeps.
         join = JoinPoint.SEQUENCE if self.grade is Grade.COMPLETE else None
         return customer_settings(context, self.grade, join)
+
+    def _lines_planned(self, lines: tuple[NodeId, ...]) -> None:
+        """A machine that begins later begins with these."""
+        self._settings = replace(self._settings, lines=lines)
 
     # The driver's side --------------------------------------------------------------------------
 
@@ -122,6 +137,9 @@ class CustomerHost:
                 self._report.has_position = True
                 self._hand_over(effect, now)
                 self._context.log.info("begins with a snapshot", next_sequence=snapshot.next_sequence)
+            case TokensPassed():
+                if not self._behind_from:
+                    self._hand_over(effect, now)
             case FetchRange() | FetchSnapshot():
                 self._fetcher.fetch(effect)
             case _:
@@ -204,11 +222,13 @@ class CustomerHost:
         if self._seat is None:
             begun(self._context.directory)
         self.driver.start()
+        self._following.start()
 
     def tick(self, now: int) -> None:
         """Bring counts up to date, trim the past."""
         self._clock.check()
         self._channels.collect()
+        self._following.tick(now)
         if not self._behind_from:
             snapshot = self.machine.snapshot()
             self._report.collect(snapshot)
@@ -220,7 +240,9 @@ class CustomerHost:
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
-        return self._report.gauges(self.machine.snapshot())
+        gauges = self._report.gauges(self.machine.snapshot())
+        self._following.fill(gauges)
+        return gauges
 
     async def stop(self) -> None:
         """Stop hearing, leave doors, close what is open."""

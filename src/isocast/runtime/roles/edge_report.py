@@ -193,7 +193,7 @@ class EdgeReport:
 
     def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
         """The state of whoever follows lines."""
-        main = [line for line in snapshot.lines if not line.repairs]
+        main = [line for line in snapshot.lines if not line.repairs and not line.left]
         status = self._context.clock.status
         return NodeGauges(
             next_sequence=snapshot.next_sequence if snapshot.joined else None,

@@ -6,7 +6,7 @@ A batch whose key is known gets its old label, and whoever sent it is told that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from isocast.ring.effects import PublishAccepted, PublishRejected
 from isocast.runtime.door import Door, Visit
@@ -15,6 +15,9 @@ from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
 from isocast.wire.door import Accepted, Publish, Refused
 from isocast.wire.limits import EVENT_BYTES
+
+if TYPE_CHECKING:
+    from isocast.striping.routing import CoreRoutes
 
 __all__ = ["Batches", "PublishDoor", "PublishError", "SourceStopsError"]
 
@@ -39,10 +42,12 @@ class PublishDoor(Door):
         publish: Callable[[Batches], Awaitable[tuple[Label, ...]]],
         next_number: Callable[[], int],
         room: Callable[[], Awaitable[None]] | None = None,
+        routes: CoreRoutes | None = None,
     ) -> None:
         """`publish` returns when all batches are in the outbox; `next_number` is the outbox's.
 
-        `room` returns once another request may be taken; left out, that is always.
+        `room` returns once another request may be taken; left out, that is always. With `routes`, symbols of other
+        stripes are refused.
         """
         super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble)
         self.answers: dict[bytes, PublishAccepted | PublishRejected] = {}
@@ -50,6 +55,7 @@ class PublishDoor(Door):
         self._publish = publish
         self._next_number = next_number
         self._room = room
+        self._routes = routes
 
     def note(self, effect: PublishAccepted | PublishRejected) -> None:
         """What the machine answered."""
@@ -63,6 +69,10 @@ class PublishDoor(Door):
         while (message := await guest.receive()) is not None:
             if not isinstance(message, Publish):
                 await guest.send(Refused("this door takes batches to publish; ask a retransmit server for ranges"))
+                continue
+            foreign = self._foreign(message.batches)
+            if foreign:
+                await guest.send(Refused(foreign))
                 continue
             if self._room is not None:
                 await self._room()
@@ -79,6 +89,17 @@ class PublishDoor(Door):
             new = [len(payload) for label, (_, payload) in pairs if label.number >= first_new]
             self._context.counters.events_published += sum(new) // EVENT_BYTES
             await guest.send(Accepted(labels, len(labels) - len(new)))
+
+    def _foreign(self, batches: Batches) -> str:
+        """Why a batch is not for this stripe; empty if all are."""
+        if self._routes is None:
+            return ""
+        stripe, market = self._context.plan.stripe, self._context.market
+        for symbol, home in self._routes.strangers(stripe, [payload for _, payload in batches]):
+            there = (market.whole or market).processes_of(self._context.plan.origin)
+            names = [plan.name for plan in there if plan.stripe == home] or ["no process of this source"]
+            return f"{symbol} travels in stripe {home} and this is stripe {stripe}: publish it at {names[0]}"
+        return ""
 
     def _tell_trouble(self, name: str, text: str) -> None:
         self._context.alarm(f"visitor-{name}", f"{name}: {text}", "check its key file, and that it reads its answers")

@@ -41,7 +41,10 @@ from isocast.runtime.journal_damage import set_aside_end
 from isocast.runtime.market import NodeRole
 from isocast.runtime.roles.archive_door import ArchiveDoor
 from isocast.runtime.roles.context import Context
+from isocast.runtime.roles.edge_process import edge_process
 from isocast.runtime.roles.group_report import GroupReport, group_plan
+from isocast.runtime.roles.line_speaking import LineSpeaking
+from isocast.runtime.roles.plan_operations import offer_plan_operations
 from isocast.runtime.roles.rejoining import CheckpointFetcher
 from isocast.runtime.roles.ring_operations import RingOperations
 from isocast.runtime.roles.ring_report import RingReport
@@ -68,6 +71,7 @@ class ReceiverHost:
         """Open disk and sockets; nothing is heard before `start`."""
         self._context = context
         self._stripe = context.stripe
+        self._is_striped = len(context.market.all_stripes) > 1
         self._counters = context.counters
         self._clock = context.clock
         self._late_ns = context.market.timing.process_ns
@@ -89,6 +93,7 @@ class ReceiverHost:
             FairnessFaulted: self._faulted,
             **self.groups.performers,
             **self.report.performers,
+            **self.speaking.performers,
         }
 
     def _open(self, opened: ExitStack) -> None:
@@ -105,11 +110,16 @@ class ReceiverHost:
         opened.callback(self._channels.close)
         self.machine = self._machine(self.store.state)
         self.door = ArchiveDoor(context, past, self._checkpoint)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self.speaking = LineSpeaking(context, self._channels, forgot=self.store.forgot)
+        self.driver = context.driver(self.speaking.accompany(self.machine), self, self._channels)
         self.fetcher = CheckpointFetcher(context, self.journal, self.driver.feed)
         self.driver.clock_judged = self._clock_judged
         if isinstance(self.machine, PrimaryReceiver):
-            RingOperations(context, self.machine, self.driver, self.report.outcomes)
+            RingOperations(context, self.machine, self.driver, self.report.outcomes, self.report.left_out)
+            offer_plan_operations(context, self.machine, self.driver)
+        self.edge = edge_process(context, self.machine.receiver)
+        if self.edge is not None:
+            self.driver.after_step = self.edge.passed
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -173,13 +183,22 @@ class ReceiverHost:
 
     def next_deadline(self) -> int:
         """The line's next heartbeat."""
+        if self._is_striped:
+            self._tell_passed(self._clock.now())
         return self.line.next_deadline() if self._context.plan.line else NEVER
 
     def wake(self, now: int) -> None:
         """A heartbeat is due: it says which token is here, so that customers see the ring turn."""
         receiver = self.machine.receiver
         self.line.hold(receiver.accepted, receiver.held)
+        self._tell_passed(now)
         self._send_line(self.line.step(_TIMER_FIRED, now))
+
+    def _tell_passed(self, now: int) -> None:
+        """With several stripes, which token went out whole last: whoever hears them all waits for it."""
+        releaser = self.machine.receiver.releaser
+        if self._is_striped and releaser.passed and releaser.next_sequence == self.line.next_sequence:
+            self.line.passed(releaser.passed, now)
 
     # Effects ------------------------------------------------------------------------------------
 
@@ -191,6 +210,8 @@ class ReceiverHost:
         if known > 0:
             first, rest = effect.first_sequence + known, effect.messages[known:]
             effect = replace(effect, first_sequence=first, messages=rest)
+        if self.edge is not None:
+            self.edge.releasing(effect.entry.token.token_number)
         now = self._clock.now()
         payloads = self._opened(effect.messages)
         bound_ns = self._clock.status.bound_ns or 0
@@ -263,6 +284,8 @@ class ReceiverHost:
         return floor if usable else None
 
     def _collect(self, effect: Collect, _: int) -> None:
+        if self.edge is not None:
+            self.edge.releasing(effect.token_number)
         self.store.collected(effect.token_number)
 
     def _suspected(self, effect: RingSuspected, _: int) -> None:
@@ -304,6 +327,8 @@ class ReceiverHost:
                 "see the how-to 'operate': it comes back under a new number",
             )
         await self.door.open()
+        if self.edge is not None:
+            self.edge.start()
         until = max(self.store.refill, set_aside_end(self.journal.directory))
         if until > self.journal.position.next_sequence and not self.store.forgot:
             self._refilling = self._context.loop.create_task(self._refill(until))
@@ -334,12 +359,15 @@ class ReceiverHost:
         self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
         self.journal.prune(now)
+        self.speaking.tick(now)
+        self.report.tick(self.machine.receiver.ledger.universe, now)
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
         snapshot = self.machine.snapshot()
         gauges = gauges_from(snapshot)
         self.groups.fill(gauges, snapshot)
+        self.speaking.fill(gauges)
         market, status = self._context.market, self._clock.status
         ring = self.machine.receiver.ring
         if ring is not None:
@@ -369,5 +397,7 @@ class ReceiverHost:
         self.fetcher.stop()
         if self._refilling is not None:
             self._refilling.cancel()
+        if self.edge is not None:
+            await self.edge.stop()
         await self.door.close()
         self._closing.close()

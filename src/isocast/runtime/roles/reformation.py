@@ -14,6 +14,7 @@ from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun, is_new
 from isocast.runtime.roles.context import Context
+from isocast.runtime.roles.line_planning import LinePlanning
 from isocast.runtime.server_store import open_server_store
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER
@@ -51,7 +52,8 @@ class ReformationHost:
         )
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
-        self.driver = context.driver(self.machine, self, self._channels)
+        self.lines = LinePlanning(context)
+        self.driver = context.driver(self.lines.accompany(self.machine), self, self._channels)
         context.operations["force"] = self._force
 
     async def _force(self, request: Mapping[str, Any]) -> None:
@@ -85,8 +87,9 @@ class ReformationHost:
                     "ring decided", epoch=str(ring.ballot), members=names, first_token=ring.first_token
                 )
 
-    def perform(self, effect: object, now: int) -> None:
-        """It has no effects of its own."""
+    def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
+        """What it has to do is about the plan of lines."""
+        self.lines.perform(effect)
 
     def next_deadline(self) -> int:
         """None of its own."""
@@ -120,6 +123,7 @@ class ReformationHost:
         ring, market = self.machine.ring, self._context.market
         gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
         gauges.ring_configured = len(ring.universe if ring is not None else market.universe)
+        self.lines.fill(gauges)
         return gauges
 
     async def stop(self) -> None:

@@ -35,7 +35,9 @@ from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.edge_report import EdgeReport
 from isocast.runtime.roles.edge_settings import customer_settings
 from isocast.runtime.roles.fetching import Fetcher
+from isocast.runtime.roles.line_following import LineFollowing
 from isocast.runtime.roles.retransmit_door import RetransmitDoor
+from isocast.runtime.roles.stripe_repairs import stripe_repairs
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.instants import NEVER
 
@@ -66,12 +68,14 @@ class RetransmitHost:
             raise
         self.machine = RetransmitServer(plan.node, settings, state)
         self.driver = context.driver(self.machine, self, self._channels)
+        self._following = LineFollowing(context, self._channels, self.driver, lambda _: None)
         self.door = RetransmitDoor(context, self._feed)
         self._fetcher = Fetcher(context, self._feed)
         self._report = EdgeReport(context, self._fetcher, Grade.COMPLETE)
         self._report.has_position = state.next_sequence > 0
         self._pruned = 0
         self._stopped = False
+        self.stripes = stripe_repairs(context)
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -191,12 +195,16 @@ class RetransmitHost:
         """Open the door and begin."""
         begun(self._context.directory)
         await self.door.open()
+        if self.stripes is not None:
+            self.stripes.start()
         self.driver.start()
+        self._following.start()
 
     def tick(self, now: int) -> None:
         """Bring counts up to date, trim the past."""
         self._clock.check()
         self._channels.collect()
+        self._following.tick(now)
         self._counters.journal_bytes = self.journal.counters.bytes
         self._report.collect(self.machine.customer.snapshot())
         if self.journal.prune(now):
@@ -206,6 +214,7 @@ class RetransmitHost:
         """The machine's state, and what only the host knows."""
         snapshot = self.machine.snapshot()
         gauges = self._report.gauges(snapshot.customer)
+        self._following.fill(gauges)
         gauges.archive_first_sequence = snapshot.low_water or None
         gauges.archive_next_sequence = snapshot.next_sequence or None
         gauges.clients = self.door.visitors
@@ -215,6 +224,8 @@ class RetransmitHost:
         """Stop hearing, close doors and what is open; the archive is on disk already."""
         self._stopped = True
         self.driver.stop()
+        if self.stripes is not None:
+            await self.stripes.stop()
         await self.door.close()
         await self._fetcher.close()
         self._channels.close()

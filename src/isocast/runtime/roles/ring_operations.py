@@ -14,6 +14,7 @@ from isocast.ring.effects import ControlOutcome
 from isocast.ring.inputs import ControlRequested, DrainRequested
 from isocast.ring.universe import UNIVERSE_MIN
 from isocast.runtime.driver import Driver
+from isocast.runtime.left_out import LeftOut
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId, is_site
@@ -31,8 +32,10 @@ class RingOperations:
         machine: PrimaryReceiver,
         driver: Driver,
         outcomes: MutableMapping[tuple[str, int], ControlOutcome],
+        left_out: LeftOut,
     ) -> None:
         """Offers itself at the operator's door; `outcomes` say what became of requests."""
+        self._left_out = left_out
         self._context = context
         self._outcomes = outcomes
         self._machine = machine
@@ -57,6 +60,7 @@ class RingOperations:
             "leaving": self._machine.leaving,
             "held": receiver.held,
             "certified": certified,
+            "left_out": list(self._left_out.sites),
             "knows": [plan.node for plan in market.nodes],
             "outcomes": {f"{kind} {site}": outcome.value for (kind, site), outcome in self._outcomes.items()},
         }
@@ -77,6 +81,8 @@ class RingOperations:
             return {"already": True}
         if self._context.market.find(site) is None:
             raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
+        if site in self._left_out.sites:
+            raise LocalProtocolError(f"site {site} was left out of U by force, and its number never votes again")
         self._request(ControlKind.ADD_SITE, site)
         return {"already": False}
 

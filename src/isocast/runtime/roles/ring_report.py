@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isocast.ring.effects import ControlOutcome, ControlSettled, Diverged, UniverseForced
+from isocast.ring.universe import CHANGES
+from isocast.runtime.left_out import LeftOut
 from isocast.runtime.roles.context import Context
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER, SECOND
 
 __all__ = ["RingReport"]
+
+_ANSWER_NS = 5 * SECOND
+"""A market that runs answers sooner: tokens come every period, and checkpoints take a second."""
 
 
 class RingReport:
@@ -19,19 +26,35 @@ class RingReport:
         self._context = context
         self.outcomes: dict[tuple[str, int], ControlOutcome] = {}
         """By kind and subject: what became of the newest request."""
+        self.left_out = LeftOut(context.directory)
+        self._alone_since = NEVER
+        self._told_alone = False
         self.performers: dict[type, Callable[[Any, int], None]] = {
             ControlSettled: self._settled,
             UniverseForced: self._forced,
             Diverged: self._diverged,
         }
 
+    def tick(self, universe: Sequence[NodeId], now: int) -> None:
+        """Who joins a market that does not run waits for ever: say so, once, and not before it could have answered."""
+        self._alone_since = NEVER if universe else min(self._alone_since, now)
+        if now - self._alone_since > _ANSWER_NS and not self._told_alone:
+            self._told_alone = True
+            self._context.alarm(
+                "join-waits",
+                "this site joins a market that does not answer: it knows no other receiver's log, and waits",
+                "start the market's other nodes; a market that has never run begins with --new, not with --join",
+            )
+
     def _settled(self, effect: ControlSettled, _: int) -> None:
         entry = effect.entry
-        name = self._context.market.name_of(entry.subject)
+        is_site = entry.kind in CHANGES
+        name = self._context.market.name_of(entry.subject) if is_site else str(entry.subject)
         self.outcomes[entry.kind.name, entry.subject] = effect.outcome
         self._context.log.info("an operator's entry", kind=entry.kind.name, name=name, outcome=effect.outcome.value)
 
     def _forced(self, effect: UniverseForced, _: int) -> None:
+        self.left_out.note(effect.left_out)
         names = ", ".join([self._context.market.name_of(site) for site in effect.universe])
         self._context.alarm(
             "forced",

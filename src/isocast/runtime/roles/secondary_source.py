@@ -21,6 +21,7 @@ from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.publish_door import PublishDoor, PublishError
+from isocast.runtime.route_guard import insist_on_routes
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import NEVER
@@ -47,6 +48,7 @@ class SecondarySourceHost:
             rule = f"is 0, and {plan.name} publishes at its door: give it a port"
             raise ConfigurationError(market.file, f"nodes.{plan.parent}.tcp_port", rule)
         self._counters = context.counters
+        routes = insist_on_routes(market, context.directory)
         self.store = open_outbox_store(
             context.directory / "outbox", context.store_identity(), settings=context.store_settings()
         )
@@ -60,7 +62,7 @@ class SecondarySourceHost:
             raise
         self.machine = SecondarySource(own, ForwardSettings(self._payload_max), self.store.state)
         self.driver = context.driver(self.machine, self, self._channels)
-        self.door = PublishDoor(context, self.publish, lambda: self.machine.snapshot().next_number)
+        self.door = PublishDoor(context, self.publish, lambda: self.machine.snapshot().next_number, routes=routes)
         self._room = asyncio.Event()
         self._visit: Visit | None = None
         self._work: set[asyncio.Task[None]] = set()

@@ -21,6 +21,7 @@ from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError
+from isocast.runtime.route_guard import insist_on_routes
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.frame import Kind
@@ -53,11 +54,12 @@ class SourceHost:
         self._context = context
         self._counters = context.counters
         self._clock = context.clock
+        routes = insist_on_routes(context.market, context.directory)
         with ExitStack() as opened:
             self._open(opened)
             self._closing = opened.pop_all()
         self.door = PublishDoor(
-            context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out
+            context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out, routes
         )
         self._waiting: deque[_Order] = deque()
         self._waiting_batches = 0

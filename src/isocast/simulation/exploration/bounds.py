@@ -41,6 +41,8 @@ class Bounds:
     """Whether receipts and requests that are of use arrive at once (a reduction; see `market`)."""
     gathered_votes: bool = True
     """Whether a server counts its votes at the moment of its decision (a reduction; see `market`)."""
+    dead_votes: bool = True
+    """Whether states are one that differ in nothing but votes to servers which count none any more (see `sweep`)."""
 
 
 class HastyTiming(Timing):

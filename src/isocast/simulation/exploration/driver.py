@@ -64,7 +64,9 @@ class Event(IntEnum):
     """It comes back with a log that lost its newest token."""
     BLANK = 4
     """It comes back without its disk."""
-    LETTER = 5
+    LATER = 5
+    """As TIME, in a node that has cast already the vote that it would cast first."""
+    LETTER = 6
     """LETTER+n: letter n arrives."""
     VOTES = 1 << 32
     """VOTES+c: a server counts the votes of choice c of the mail, and decides."""
@@ -87,6 +89,8 @@ class Driver:
         """By site: what waits there from the start, in the order in which it came."""
         self.chain: dict[bytes, bytes] = {}
         """Of every token that anybody completed: its digest, and that of the token before."""
+        self.durable = False
+        """Whether the time that passed last ended with something durable or final."""
         self._beyond = False
 
     # Nodes --------------------------------------------------------------------------------------
@@ -167,10 +171,10 @@ class Driver:
             local.now = max(local.now, min(local.machine.next_deadline(), _HORIZON_NS))
             if isinstance(local.machine, PrimaryReceiver):
                 hear_all(local.machine, local.now)
-            durable = self.step(local, TimerFired())
+            self.durable = self.step(local, TimerFired())
             if self._beyond:
                 return False
-            if durable or local.sent != sent:
+            if self.durable or local.sent != sent:
                 return True
         return False
 

@@ -60,8 +60,10 @@ class Mail:
         self.letters: list[Letter] = []
         self.addressed = [0] * len(nodes)
         """By node: all letters that are for it."""
-        self.harmless = 0
-        """All letters that may arrive at once without loss of generality: receipts, and requests of who reconciles."""
+        self.votes = 0
+        self.receipts = 0
+        self.requests = 0
+        """Letters of three kinds that reductions know; see `market` and `sweep`."""
         self.choices: list[int] = []
         """Sets of votes that some server may count together."""
         self._choice_numbers: dict[int, int] = {}
@@ -108,8 +110,12 @@ class Mail:
                 number = self._numbers[key] = len(self.letters)
                 self.letters.append(Letter(decode(frame), self._place[node]))
                 self.addressed[self._place[node]] |= 1 << number
-                if isinstance(packet, Receipt | RangeRequest | Nack):
-                    self.harmless |= 1 << number
+                if isinstance(packet, Join):
+                    self.votes |= 1 << number
+                elif isinstance(packet, Receipt):
+                    self.receipts |= 1 << number
+                elif isinstance(packet, RangeRequest | Nack):
+                    self.requests |= 1 << number
             mask |= 1 << number
         return mask
 

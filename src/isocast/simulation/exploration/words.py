@@ -60,6 +60,8 @@ def _cause(mail: Mail, node: NodeId, event: int) -> str:
     match event:
         case Event.TIME:
             return f"{who}'s grace ends" if is_server(node) else f"{who}'s clock goes on"
+        case Event.LATER:
+            return f"{who} votes again, and its clock goes on"
         case Event.BALLOT:
             return f"{who} begins a ballot"
         case Event.RESTART:

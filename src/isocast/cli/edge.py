@@ -1,0 +1,121 @@
+"""`isocast edge`: narrow stripes at the edge of a market (§4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from cyclopts import App, Parameter
+
+from isocast.cli.render import figure, line, note, show_json, show_table
+
+__all__ = ["app"]
+
+_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+
+app = App(
+    name="edge",
+    help="Narrow stripes: what receivers multicast in the clear, cut to the bit-rates of lines.",
+    help_epilogue=(
+        "Examples:\n\n    isocast edge status --config market.toml\n\n"
+        "    isocast edge listen --config market.toml --name modem --rate 56k\n\n"
+        "    isocast edge plan next.toml --config market.toml\n"
+    ),
+)
+app.command("isocast.cli.edge_listen:listen", name="listen")
+
+
+@app.command(show=False)
+def send(*, config: _Config, name: str) -> int:
+    """Send the narrow stripes of one receiver: the receiver starts this process itself.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    name
+        The receiver whose journal it follows.
+    """
+    from isocast.runtime.narrow.process import run_edge
+
+    return run_edge(config, name)
+
+
+@app.command
+def status(*, config: _Config, json: _Flag = False) -> int:
+    """Show what the receivers on this machine send: their plan, packets, what waits and what was conflated.
+
+    Exit code 1 means that one of them is silent, or that they follow different plans.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    json
+        Print one JSON object instead of a table.
+    """
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.narrow.plan_change import PlanChange, edges_of
+
+    market = load_market(config)
+    views = asyncio.run(PlanChange(market).views())
+    names = [plan.name for plan in edges_of(market)]
+    sound = set(names) == set(views) and not any(view["blocked"] for view in views.values())
+    sound &= len({view["digest"] for view in views.values()}) == 1
+    if json:
+        show_json({"sound": sound, "receivers": {name: views.get(name) for name in names}})
+        return 0 if sound else 1
+    headers = ("receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not sent", "")
+    show_table("Narrow stripes", headers, [_row(name, views.get(name)) for name in names])
+    return 0 if sound else 1
+
+
+def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
+    if view is None:
+        return (name, *[""] * 8, "not on this machine, or silent")
+    return (
+        name,
+        figure(view["plan"]),
+        figure(view["stripes"]),
+        figure(view["next_sequence"] - 1),
+        figure(view["packets"]),
+        figure(view["ip_bytes"]),
+        figure(view["waiting"]),
+        figure(sum(view["conflated"].values())),
+        figure(view["not_sent"]),
+        view["blocked"],
+    )
+
+
+@app.command
+def plan(path: Path, /, *, config: _Config) -> int:
+    """Put a new stripe plan into force while the market runs.
+
+    The plan is written to the directory of plans and announced in a token; every receiver follows it behind that token.
+    On several machines, copy the file to the directory of plans of each first. Exit code: 0 it is in force, 1 the
+    market does not follow (the message says why), 2 bad input.
+
+    Parameters
+    ----------
+    path
+        The plan, TOML or JSON, as `isocast plan stripes --from OLD --out NEW` writes it.
+    config
+        The market's file.
+    """
+    from isocast.runtime.market_file import load_market
+    from isocast.runtime.narrow.plan_change import PlanChange
+    from isocast.runtime.narrow.plans import load_plan
+    from isocast.runtime.operator_door import OperatorError
+
+    market, wanted = load_market(config), load_plan(path)
+    change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))
+    try:
+        views = asyncio.run(change.apply(wanted))
+    except OperatorError as reason:
+        note(f"isocast: {reason}")
+        return 1
+    names = ", ".join(views)
+    line(f"Plan {wanted.version} is in force at {names}: {len(wanted.stripes)} narrow stripes.")
+    return 0

@@ -1,0 +1,131 @@
+"""`isocast lake audit`: whether all receivers hold the same sequence, whole, and nothing was early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from isocast.cli.render import line, note, show_json, show_table, working
+
+if TYPE_CHECKING:
+    from isocast.lake.audit import Run
+    from isocast.lake.audit_terms import AuditReport
+
+__all__ = ["audit"]
+
+_SHOWN = 40
+
+_EXAMPLES = """Examples:
+
+    isocast lake audit --journals data
+
+    isocast lake audit --config market.toml --report audit.html
+
+    isocast lake audit --journals data --live --plain --json
+
+Exit code: 0 clean, 1 something is wrong or could not be read, 2 bad input.
+"""
+
+audit = App(name="audit", help_epilogue=_EXAMPLES)
+
+
+@audit.default
+def _audit(
+    *,
+    journals: Path | None = None,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    live: Annotated[bool, Parameter(negative="")] = False,
+    block: int = 4_096,
+    report: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    plain: Annotated[bool, Parameter(negative="")] = False,
+    master: str | None = None,
+) -> int:
+    """Compare the journals of all receivers: same sequence, no gap, no duplicate, nothing forged, nothing early.
+
+    Every byte is read. The first difference is named by stripe, sequence, event, field, receivers, file and byte.
+
+    Parameters
+    ----------
+    journals
+        A folder with the journals of one market, one below it for each node: a market's data directory.
+    config
+        The market's file: its data directory is audited, and releases are held to its own Δ_A.
+    live
+        The market runs: journals that end at different messages, or within a block, are no findings.
+    block
+        Messages that share a digest.
+    report
+        Write the report to this file, .html or .md.
+    json
+        Print one JSON object instead of tables.
+    plain
+        Read in this process, without Spark.
+    master
+        Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
+    """
+    from isocast.lake import audit as audits
+    from isocast.lake.audit_journals import find_journals
+    from isocast.lake.audit_terms import Verdict
+    from isocast.lake.report import write_page
+    from isocast.lake.report_audit import audit_page
+
+    where, delay_ns = _place(journals, config)
+    find_journals(where)  # Before Spark takes its seconds to start.
+    with _runner(master, plain=plain) as run, working("Reading journals", quiet=json):
+        found = audits.audit(where, run, block_messages=block, release_delay_ns=delay_ns, live=live)
+    if report is not None:
+        write_page(audit_page(found), report)
+        note(f"Written: {report}")
+    if json:
+        show_json(found.as_json())
+    else:
+        _show(found)
+    return 0 if found.verdict is Verdict.CLEAN else 1
+
+
+def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None]:
+    """What to audit, and Δ_A where it is known."""
+    from isocast.terms.errors import ConfigurationError
+
+    if config is not None:
+        from isocast.runtime.market_file import load_market
+
+        market = load_market(config)
+        return journals or market.data_directory, market.timing.release_delay_ns
+    if journals is None:
+        raise ConfigurationError("command line", "--journals", "is missing: a folder of journals, or --config FILE")
+    return journals, None
+
+
+@contextmanager
+def _runner(master: str | None, *, plain: bool) -> Iterator[Run]:
+    from isocast.lake.audit import run_here
+
+    if plain:
+        yield run_here
+        return
+    from isocast.cli.lake_parts import lake_session
+
+    with lake_session("isocast audit", master) as spark:
+        from isocast.lake.audit_spark import run_on
+
+        yield run_on(spark)
+
+
+def _show(found: AuditReport) -> None:
+    from isocast.lake.report_audit import FINDING_HEADERS, JOURNAL_HEADERS, finding_rows, journal_rows
+
+    show_table("Journals", JOURNAL_HEADERS, journal_rows(found))
+    if found.findings:
+        show_table("Findings", FINDING_HEADERS, finding_rows(found, _SHOWN))
+    if len(found.findings) > _SHOWN:
+        line(f"… and {len(found.findings) - _SHOWN:,} more: --report FILE.html or --json has them.")
+    for code in dict.fromkeys(told.code for told in found.notes):
+        notes = [told for told in found.notes if told.code == code]
+        line(f"Note: at {len(notes)} of {len(found.covers)} journals, {notes[0].count:,} {notes[0].text}.")
+    line(found.sentence)

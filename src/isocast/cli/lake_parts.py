@@ -1,0 +1,43 @@
+"""What several commands of `isocast lake` share: a session that ends, and errors of Spark in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["lake_session"]
+
+_OURS = re.compile(r"isocast\.terms\.errors\.(?:\w+): (.+)")
+
+
+@contextmanager
+def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
+    """A session for one command, or the one that runs; what goes wrong in a worker is said as it would be said here."""
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from isocast.lake.session import spark_session
+    except ImportError as reason:
+        rule = f"Spark is missing ({reason.name}): pip install 'isocast[spark]'"
+        raise ConfigurationError("isocast lake", "spark", rule) from None
+    running = SparkSession.getActiveSession()
+    spark = running or spark_session(app, master=master)
+    if running is None:
+        spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    except PySparkException as error:
+        found = _OURS.search(str(error))
+        said = found[1] if found else str(error).partition("\n")[0]
+        raise ConfigurationError("isocast lake", app, said) from error
+    finally:
+        if running is None:
+            spark.stop()

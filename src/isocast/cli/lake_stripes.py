@@ -1,0 +1,183 @@
+"""`isocast lake stripes`: a history of rates by Spark, for `isocast plan stripes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import line, note, show_json, show_table, working
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["stripes"]
+
+_EXAMPLES = """Examples:
+
+    isocast lake stripes --journals data --rate 56k --out history.csv
+
+    isocast plan stripes history.csv --rate 56k --out stripes.toml
+
+    isocast lake stripes --lake lake --token-period 720ms --sectors sectors.csv --out history.parquet
+
+The history is exact for the token period that it was made with: give `isocast plan stripes` the same.
+"""
+
+stripes = App(name="stripes", help_epilogue=_EXAMPLES)
+
+
+@stripes.default
+def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
+    *,
+    journals: Path | None = None,
+    lake: Path | None = None,
+    rate: str = "56k",
+    token_period: str = "1s",  # noqa: S107 - a time, not a secret
+    sectors: Path | None = None,
+    out: Path | None = None,
+    rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 20,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    master: str | None = None,
+) -> int:
+    """Add up how busy each symbol is in any token period, and which symbols are busy together.
+
+    Parameters
+    ----------
+    journals
+        A folder of journals: a market's data directory.
+    lake
+        A lake that `isocast lake run` made.
+    rate
+        Bit-rate of a narrow stripe: symbols that are busier alone are named.
+    token_period
+        Of the ring, such as 1s or 50ms.
+    sectors
+        A table of text with the columns symbol and sector.
+    out
+        Write the history to this file, .csv or .parquet; `isocast plan stripes` reads it.
+    rows
+        Rows of a table at most.
+    json
+        Print one JSON object instead of tables.
+    master
+        Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
+    """
+    from isocast.cli.lake_parts import lake_session
+    from isocast.cli.stripe_history import load_sectors
+    from isocast.terms.errors import ConfigurationError
+
+    if (journals is None) == (lake is None):
+        raise ConfigurationError("command line", "--journals", "give either --journals DIR or --lake DIR")
+    period_ns, bits = _period(token_period), _rate(rate)
+    known = load_sectors(sectors)
+    with lake_session("isocast stripes", master) as spark, working("Adding up", quiet=json):
+        from isocast.lake.stripe_history import symbol_slices, write_history
+
+        slices = symbol_slices(_events(spark, journals, lake), period_ns).cache()
+        found = _found(slices, period_ns, bits, known, rows)
+        if out is not None:
+            write_history(slices, out)
+            note(f"Written: {out}")
+    if json:
+        show_json(found)
+    else:
+        _show(found, rate, token_period, out)
+    return 0
+
+
+def _period(text: str) -> int:
+    from isocast.terms.errors import ConfigurationError
+    from isocast.terms.instants import SECOND
+    from isocast.terms.quantities import parse_duration
+
+    try:
+        period_ns = parse_duration(text)
+    except ValueError:
+        period_ns = 0
+    if not 0 < period_ns <= 3_600 * SECOND:
+        rule = f'must be a time such as 1s or 50ms, at most an hour, not "{text}"'
+        raise ConfigurationError("command line", "--token-period", rule)
+    return period_ns
+
+
+def _rate(text: str) -> int:
+    from isocast.striping.rates import parse_rate
+    from isocast.terms.errors import ConfigurationError
+
+    try:
+        return parse_rate(text)
+    except ValueError:
+        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{text}"'
+        raise ConfigurationError("command line", "--rate", rule) from None
+
+
+def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> DataFrame:
+    """Symbol, kind and time of every event, whichever receiver released it, once."""
+    from isocast.terms.errors import ConfigurationError
+
+    if journals is not None:
+        return (
+            spark.read.format("isocast")
+            .schema("kind TINYINT NOT NULL, symbol STRING NOT NULL, event_ns BIGINT NOT NULL")
+            .load(str(journals))
+        )
+    from isocast.lake.tables import Lake
+
+    released = None if lake is None else Lake.open(lake).released.read(spark)
+    if released is None:
+        raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+    return released.select("kind", "symbol", "event_ns")
+
+
+def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str], rows: int) -> dict[str, Any]:
+    from isocast.lake.stripe_history import co_movement, sector_loads, symbol_peaks
+    from isocast.striping.rates import budget_bytes
+
+    peaks = symbol_peaks(slices, period_ns).cache()
+    seconds = period_ns / 10**9
+    busiest = [
+        {**row.asDict(), "peak_rate": 8 * row.peak_bytes / seconds, "mean_rate": 8 * row.bytes * 1e9 / row.span_ns}
+        for row in peaks.limit(rows).collect()
+    ]
+    over = [row.symbol for row in peaks.where(peaks.peak_bytes > budget_bytes(bits, period_ns)).collect()]
+    pairs = [row.asDict() for row in co_movement(slices, period_ns, 4 * rows).limit(rows).collect()]
+    loads = [row.asDict() for row in sector_loads(slices, sectors, period_ns).collect()] if sectors else []
+    totals = slices.agg({"count": "sum", "*": "count"}).collect()[0]
+    return {
+        "symbols": peaks.count(),
+        "events": totals["sum(count)"] or 0,
+        "rows": totals["count(1)"],
+        "token_period_ns": period_ns,
+        "rate": bits,
+        "busiest": busiest,
+        "alone_above_the_rate": over,
+        "busy_together": pairs,
+        "sectors": [{**row, "peak_rate": 8 * row["peak_bytes"] / seconds} for row in loads],
+    }
+
+
+def _show(found: dict[str, Any], rate: str, token_period: str, out: Path | None) -> None:
+    from isocast.striping.rates import rate_text
+
+    table = [
+        (row["symbol"], f"{row['events']:,}", rate_text(row["mean_rate"]), rate_text(row["peak_rate"]))
+        for row in found["busiest"]
+    ]
+    show_table("Busiest symbols in any token period", ("symbol", "events", "mean", "peak"), table)
+    pairs = [(row["one"], row["two"], _share(row["correlation"])) for row in found["busy_together"]]
+    show_table("Busy together, beyond what the market does", ("symbol", "and", "correlation"), pairs)
+    if found["sectors"]:
+        loads = [(row["sector"], f"{row['symbols']:,}", rate_text(row["peak_rate"])) for row in found["sectors"]]
+        show_table("Sectors", ("sector", "symbols", "peak"), loads)
+    if found["alone_above_the_rate"]:
+        line(f"Alone above {rate}: {', '.join(found['alone_above_the_rate'])}.")
+    line(f"{found['events']:,} events of {found['symbols']:,} symbols in {found['rows']:,} rows.")
+    if out is not None:
+        line(f"Plan with: isocast plan stripes {out} --rate {rate} --token-period {token_period} --out stripes.toml")
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

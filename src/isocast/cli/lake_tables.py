@@ -1,0 +1,173 @@
+"""`isocast lake run` and `isocast lake stream`: fill the tables."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.lake_options import LakeOptions, OriginOptions
+from isocast.cli.lake_parts import lake_session
+from isocast.cli.render import figure, line, note, show_json, show_table
+
+if TYPE_CHECKING:
+    from isocast.lake.pipeline import Report
+
+__all__ = ["run", "stream"]
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_ORIGIN = OriginOptions()
+_LAKE = LakeOptions()
+
+_RUN_EXAMPLES = """Examples:
+
+Everything that the receivers of a market have journalled, into tables, with bars of one minute:
+
+    isocast lake run --journals data --lake lake
+
+Again, after more was released: only what is new is read.
+
+    isocast lake run --journals data --lake lake
+
+Bars by New York's clock, within its hours, in a new lake; on a cluster:
+
+    isocast lake run --journals data --lake ny --interval 5m --interval 1d --zone America/New_York --session 09:30-16:00
+
+    isocast lake run --journals /shared/data --lake /shared/lake --master spark://10.0.0.1:7077
+
+Exit code: 0 fine, 2 bad input, such as a torn segment, two markets in one directory, or a lake of a newer version.
+"""
+
+_STREAM_EXAMPLES = """Examples:
+
+Follow a market until Ctrl-C; started again it goes on where it was:
+
+    isocast lake stream --journals data --lake lake
+
+For one minute, from a retransmit server of the network itself:
+
+    isocast lake stream --market market.toml --lake lake --seconds 60
+
+What is there now, in small steps, and no more:
+
+    isocast lake stream --journals data --lake lake --available-now --max-rows 100000
+
+`isocast lake run` closes the day: it makes the spreads, and few large files of many small ones.
+"""
+
+
+run = App(name="run", help_epilogue=_RUN_EXAMPLES)
+stream = App(name="stream", help_epilogue=_STREAM_EXAMPLES)
+
+
+@run.default
+def _run(
+    *,
+    lake: Path,
+    origin: OriginOptions = _ORIGIN,
+    options: LakeOptions = _LAKE,
+    master: str | None = None,
+    json: _Flag = False,
+) -> int:
+    """Bring all tables up to date: released events, tape, quotes, bars, VWAP, spreads.
+
+    Parameters
+    ----------
+    lake
+        The directory of the tables; made if it is new.
+    master
+        Spark's master: local[2], spark://HOST:7077. All cores of this machine if left out.
+    json
+        Print one JSON object instead of a table.
+    """
+    origin.check()
+    with lake_session("isocast lake run", master) as spark:
+        from isocast.lake import pipeline
+        from isocast.lake.tables import Lake
+
+        come_from = origin.origin()
+        made = Lake.create(lake, options.settings(lake))
+        report = pipeline.run(spark, made, come_from, max_rows=origin.max_rows, tell=_teller(quiet=json))
+    _show(report, json=json)
+    return 0
+
+
+@stream.default
+def _stream(
+    *,
+    lake: Path,
+    origin: OriginOptions = _ORIGIN,
+    options: LakeOptions = _LAKE,
+    every: Annotated[float, Parameter(validator=Number(gt=0, lte=3_600))] = 2.0,
+    seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    available_now: _Flag = False,
+    master: str | None = None,
+    json: _Flag = False,
+) -> int:
+    """Follow a market: its tables grow while it runs, and each event is in them exactly once.
+
+    Parameters
+    ----------
+    lake
+        The directory of the tables; made if it is new.
+    every
+        Seconds between two batches.
+    seconds
+        End after so long; at Ctrl-C if left out.
+    available_now
+        End with what is there when it starts.
+    master
+        Spark's master: local[2], spark://HOST:7077. All cores of this machine if left out.
+    json
+        Print one JSON object at the end instead of a table.
+    """
+    origin.check()
+    with lake_session("isocast lake stream", master) as spark:
+        from isocast.lake import pipeline
+        from isocast.lake.tables import Lake
+
+        come_from = origin.origin()
+        made = Lake.create(lake, options.settings(lake))
+        stops: list[int] = []
+        until = None if seconds is None else time.monotonic() + seconds
+        # A batch that is being written is finished first: nothing would be lost, only done again.
+        before = {number: signal.signal(number, lambda got, _: stops.append(got)) for number in _SIGNALS}
+        try:
+            report = pipeline.stream(
+                spark,
+                made,
+                come_from,
+                every_s=every,
+                available_now=available_now,
+                max_rows=origin.max_rows,
+                go_on=lambda _: not stops and (until is None or time.monotonic() < until),
+                tell=_teller(quiet=json),
+            )
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    _show(report, json=json)
+    return 0
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _teller(*, quiet: bool) -> Callable[[str], None]:
+    return (lambda _: None) if quiet else note
+
+
+def _show(report: Report, *, json: bool) -> None:
+    if json:
+        show_json(report.as_json())
+        return
+    rows = [
+        (name, figure(of["rows"]), figure(of["files"]), figure(of["version"])) for name, of in report.tables.items()
+    ]
+    show_table("Tables", ("table", "rows", "files", "version"), rows)
+    line(f"{report.events:,} events came in {report.batches:,} batches, {report.seconds:.1f} s.")

@@ -1,0 +1,209 @@
+"""Receivers against each other: digests block by block, ends, delays and the ring's own digests."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from isocast.lake.audit_digests import BlockDigest
+from isocast.lake.audit_judge import Journal
+from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
+from isocast.lake.audit_zoom import ZoomResult, ZoomTask
+from isocast.terms.ids import describe, is_site
+
+__all__ = ["Comparison", "judge_contents", "judge_delays", "judge_ends"]
+
+
+class Comparison:
+    """The blocks of one stripe at all its receivers."""
+
+    def __init__(self, stripe: int, journals: Sequence[Journal], block_messages: int) -> None:
+        """Nothing is compared yet."""
+        self._stripe = stripe
+        self._journals = {journal.folder.receiver: journal for journal in journals}
+        self._size = block_messages
+        self._agreeing: set[int] = set()
+        """Receivers that were part of a block in which all agreed."""
+        self._blocks: dict[int, dict[int, list[BlockDigest]]] = defaultdict(lambda: defaultdict(list))
+        for journal in journals:
+            for record in journal.records:
+                for digest in record.digests:
+                    self._blocks[digest.block][journal.folder.receiver].append(digest)
+
+    def compare(self, report: AuditReport, zooms_max: int) -> list[ZoomTask]:
+        """Count what agrees; what must be looked into."""
+        tasks: list[ZoomTask] = []
+        skipped: Counter[int] = Counter()
+        for number, held in sorted(self._blocks.items()):
+            if len(held) == 1:
+                report.messages_alone += sum(digest.messages for digest in next(iter(held.values())))
+            elif _is_one(held):
+                report.blocks_compared += 1
+                report.messages_compared += next(iter(held.values()))[0].messages
+                self._agreeing |= set(held)
+            elif len(tasks) < zooms_max:
+                tasks.append(self._zoom(number, held))
+            else:
+                skipped.update(_deviating(held))
+        for receiver, count in sorted(skipped.items()):
+            text = (
+                f"{count:,} more blocks of {self._size:,} messages differ, or are not whole, and were not looked into"
+            )
+            report.add(Finding(FindingKind.DIFFERENT, self._stripe, receiver, text, count=count))
+        return tasks
+
+    def _zoom(self, number: int, held: Mapping[int, Sequence[BlockDigest]]) -> ZoomTask:
+        first, last = number * self._size, (number + 1) * self._size - 1
+        paths = {str(receiver): self._paths(receiver, first, last) for receiver in sorted(held)}
+        return ZoomTask(self._stripe, first, last, paths)
+
+    def _paths(self, receiver: int, first: int, last: int) -> tuple[str, ...]:
+        files = self._journals[receiver].folder.files
+        ends = [file.first_sequence for file in files[1:]] + [last + 1]
+        return tuple(
+            str(file.path)
+            for file, end in zip(files, ends, strict=True)
+            if file.first_sequence <= last and (end > first or file is files[-1])
+        )
+
+    def take(self, results: Iterable[ZoomResult], report: AuditReport) -> None:
+        """What was found by looking; a receiver with which nothing agrees is no receiver of this market."""
+        results = sorted(results, key=lambda result: result.first_sequence)
+        compared: Counter[int] = Counter()
+        different: Counter[int] = Counter()
+        for result in results:
+            compared.update({int(receiver): count for receiver, count in result.compared.items()})
+            different.update({int(receiver): count for receiver, count in result.different.items()})
+        strangers = {
+            receiver
+            for receiver, count in different.items()
+            if count and count == compared[receiver] and receiver not in self._agreeing
+        }
+        told: set[int] = set()
+        for result in results:
+            report.blocks_compared += 1
+            report.blocks_different += any(result.different.values())
+            report.messages_compared += max(result.compared.values(), default=0)
+            for finding in result.findings:
+                if finding.receiver in strangers and finding.receiver in told:
+                    continue
+                if finding.receiver in strangers:
+                    report.add(_stranger(finding, different[finding.receiver]))
+                told.add(finding.receiver)
+                report.add(finding)
+            self._count_the_rest(result, report, strangers)
+
+    def _count_the_rest(self, result: ZoomResult, report: AuditReport, strangers: set[int]) -> None:
+        named = Counter(finding.receiver for finding in result.findings)
+        for receiver, count in result.different.items():
+            more = count - named[int(receiver)]
+            if more > 0 and int(receiver) not in strangers:
+                text = f"{more:,} more messages differ among the {self._size:,} from {result.first_sequence} on"
+                report.add(Finding(FindingKind.DIFFERENT, self._stripe, int(receiver), text, count=more))
+
+
+def _is_one(held: Mapping[int, Sequence[BlockDigest]]) -> bool:
+    """Whether all hold the same messages, as far as each of them can know."""
+    digests = [each for several in held.values() for each in several]
+    if len(digests) != len(held):
+        return False  # Somebody went back: a sequence is there twice.
+    same = {(each.first_sequence, each.last_sequence, each.messages, each.contents, each.schedule) for each in digests}
+    labels = {each.labels for each in digests if each.labels}
+    return len(same) == 1 and len(labels) <= 1
+
+
+def _deviating(held: Mapping[int, Sequence[BlockDigest]]) -> list[int]:
+    """Receivers that do not hold what most hold."""
+    counts = Counter(tuple(several) for several in held.values())
+    most = counts.most_common(1)[0][0]
+    return [receiver for receiver, several in held.items() if tuple(several) != most] or list(held)
+
+
+def _stranger(first: Finding, count: int) -> Finding:
+    text = f"nothing of this journal agrees with the others ({count:,} messages differ): is it another market's?"
+    return Finding(
+        FindingKind.STRANGER, first.stripe, first.receiver, text, first.file, first.offset, first.sequence, count=1
+    )
+
+
+# Ends -------------------------------------------------------------------------------------------------
+
+
+def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> None:
+    """Of one stripe: who ends before the others, and who begins after them."""
+    ends = [cover.last_sequence for cover in covers if cover.last_sequence is not None]
+    begins = [cover.first_sequence for cover in covers if cover.first_sequence is not None]
+    for cover in covers:
+        if cover.last_sequence is None:
+            text = "the journal holds no message that could be read"
+            report.add(Finding(FindingKind.BEHIND, cover.stripe, cover.receiver, text, cover.directory))
+            continue
+        if cover.last_sequence < max(ends) and not live:
+            first, last = cover.last_sequence + 1, max(ends)
+            text = f"the journal ends {last - first + 1:,} messages before others do"
+            report.add(
+                Finding(FindingKind.BEHIND, cover.stripe, cover.receiver, text, cover.directory, None, first, last)
+            )
+        if cover.first_sequence is not None and cover.first_sequence > min(begins):
+            count = cover.first_sequence - min(begins)
+            text = f"the journal begins {count:,} messages after others do: older segments are gone"
+            report.notes.append(Note("begins-later", cover.stripe, cover.receiver, count, text))
+
+
+# Instants ---------------------------------------------------------------------------------------------
+
+
+def judge_delays(journals: Sequence[Journal], report: AuditReport, release_delay_ns: int | None) -> None:
+    """S12 where a journal lies about its instant too: nothing is due before T_t+Δ_A.
+
+    Δ_A is the market's if its file was given. Else it is what nearly all tokens of a stripe have; what several
+    receivers have alike was the market's setting once, and is no lie.
+    """
+    delays: dict[int, Counter[int]] = {}
+    for journal in journals:
+        own = delays.setdefault(journal.folder.receiver, Counter())
+        for record in journal.records:
+            own.update({int(delay): count for delay, count in record.delays.items()})
+    together = sum(delays.values(), Counter())
+    if not together:
+        return
+    delay_ns = together.most_common(1)[0][0] if release_delay_ns is None else release_delay_ns
+    for journal in journals:
+        receiver = journal.folder.receiver
+        if not is_site(receiver):
+            continue  # A follower's instant is at most that of the arrival, by a clock of its own.
+        for record in journal.records:
+            if record.least_delay is None or record.least_delay[0] >= delay_ns:
+                continue
+            least, sequence, offset = record.least_delay
+            if release_delay_ns is None and any(least in delays[other] for other in delays if other != receiver):
+                continue
+            text = f"due {least:,} ns after T_t, {delay_ns - least:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
+            stripe = journal.folder.stripe
+            report.add(Finding(FindingKind.EARLY, stripe, receiver, text, record.path, offset, sequence, field="due"))
+
+
+def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:
+    """Payloads that are not what the ring ordered: known wherever the market does not seal (S4)."""
+    if not any(record.own_digests for journal in journals for record in journal.records):
+        return
+    named = {(finding.stripe, finding.receiver, finding.sequence) for finding in report.findings}
+    for journal in journals:
+        folder = journal.folder
+        for record in journal.records:
+            for sequence, offset in record.foreign_digests:
+                if (folder.stripe, folder.receiver, sequence) not in named:
+                    text = f"the payload is not what the digest of {describe(folder.receiver)}'s own directory says"
+                    report.add(
+                        Finding(
+                            FindingKind.FORGED,
+                            folder.stripe,
+                            folder.receiver,
+                            text,
+                            record.path,
+                            offset,
+                            sequence,
+                            sequence,
+                            field="digest",
+                        )
+                    )

@@ -1,0 +1,197 @@
+"""One receiver's journal of one stripe: its segments put together again, and what is wrong with it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from isocast.lake.audit_journals import HeldJournal
+from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
+from isocast.lake.audit_walk import SegmentRecord
+from isocast.runtime.journal_verify import FaultKind, order_faults, source_fault
+from isocast.wire.journal import BlockHeader
+
+__all__ = ["Journal", "judge"]
+
+_KINDS = {
+    FaultKind.DAMAGE: FindingKind.DAMAGE,
+    FaultKind.GAP: FindingKind.GAP,
+    FaultKind.OVERLAP: FindingKind.DUPLICATE,
+    FaultKind.ORDER: FindingKind.ORDER,
+    FaultKind.EARLY: FindingKind.EARLY,
+    FaultKind.SOURCE: FindingKind.SOURCE,
+}
+
+
+class Journal(NamedTuple):
+    """A journal and what was read of it, segment by segment."""
+
+    folder: HeldJournal
+    records: Sequence[SegmentRecord]
+
+
+def judge(journal: Journal, report: AuditReport, *, live: bool) -> None:
+    """Add what is wrong with a journal, and how far it reaches."""
+    _Judge(journal, report, live=live).run()
+
+
+@dataclass(slots=True)
+class _Reached:
+    """Where the walk over the segments stands."""
+
+    header: BlockHeader | None = None
+    sources: dict[str, int] | None = None
+    """The last number of each source; None where that is not known."""
+
+
+class _Judge:
+    def __init__(self, journal: Journal, report: AuditReport, *, live: bool) -> None:
+        self._folder, self._records = journal
+        self._report = report
+        self._live = live
+
+    def run(self) -> None:
+        reached = _Reached()
+        for record in self._records:
+            is_newest = record is self._records[-1]
+            if record.refused:
+                self._refused(record)
+                reached = _Reached()
+                continue
+            reached = self._follow(reached, record)
+            self._faults(record)
+            if record.unfinished:
+                self._unfinished(record, is_newest=is_newest)
+        self._report.covers.append(self._cover())
+        self._notes()
+
+    def _add(
+        self,
+        kind: FindingKind,
+        text: str,
+        record: SegmentRecord,
+        offset: int,
+        first: int | None,
+        last: int | None,
+        count: int = 1,
+    ) -> None:
+        self._report.add(
+            Finding(
+                kind, self._folder.stripe, self._folder.receiver, text, record.path, offset, first, last, count=count
+            )
+        )
+
+    # What could not be read ---------------------------------------------------------------------
+
+    def _refused(self, record: SegmentRecord) -> None:
+        files = self._folder.files
+        place = next(at for at, file in enumerate(files) if str(file.path) == record.path)
+        last = files[place + 1].first_sequence - 1 if place + 1 < len(files) else None
+        text = f"nothing of this segment could be read: {record.refused}"
+        self._add(FindingKind.UNREAD, text, record, 0, files[place].first_sequence, last)
+
+    def _unfinished(self, record: SegmentRecord, *, is_newest: bool) -> None:
+        header = record.last
+        first = None if header is None else header.next_sequence
+        if not is_newest:
+            text = f"torn: {record.unfinished:,} bytes of a block without its end, although a later segment exists"
+            self._add(FindingKind.UNREAD, text, record, record.reached, first, None)
+        elif not self._live:
+            text = (
+                f"torn: {record.unfinished:,} bytes of a block without its end; the node cuts them off when it starts"
+            )
+            self._add(FindingKind.UNREAD, text, record, record.reached, first, None)
+
+    # Segment after segment ----------------------------------------------------------------------
+
+    def _follow(self, reached: _Reached, record: SegmentRecord) -> _Reached:
+        """The rules that `verify` has inside a segment, from the last block before it to its first."""
+        first, last, before = record.first, record.last, reached.header
+        if first is None or last is None:
+            return reached
+        sources = reached.sources
+        if before is not None:
+            if first.first_sequence > before.next_sequence:
+                missing, end = before.next_sequence, first.first_sequence - 1
+                self._add(FindingKind.GAP, f"sequences {missing} to {end} are missing", record, 64, missing, end)
+                sources = None
+            elif first.first_sequence < before.next_sequence:
+                text = f"sequence {first.first_sequence} follows {before.next_sequence - 1}"
+                self._add(FindingKind.DUPLICATE, text, record, 64, first.first_sequence, before.next_sequence - 1)
+                sources = None
+            for text in order_faults(before, first):
+                self._add(FindingKind.ORDER, text, record, 64, first.first_sequence, None)
+        known = {} if sources is None else dict(sources)
+        for source, (number, newest, sequence, offset) in record.sources.items():
+            if source in known and number != known[source] + 1:
+                text = source_fault(int(source), number, known[source])
+                kind = FindingKind.DUPLICATE if number <= known[source] else FindingKind.SOURCE
+                self._add(kind, text, record, offset, sequence, sequence)
+            known[source] = newest
+        # Inside a segment with a gap, `verify` forgets the sources; so does this walk.
+        forgets = {FaultKind.GAP.value, FaultKind.OVERLAP.value} & set(record.fault_counts)
+        return _Reached(last, None if forgets else known)
+
+    def _faults(self, record: SegmentRecord) -> None:
+        damaged = [
+            (first, last) for kind, _, _, first, last in record.faults if kind == FaultKind.DAMAGE and last is not None
+        ]
+        told: dict[str, int] = {}
+        for kind, offset, text, first, last in record.faults:
+            told[kind] = told.get(kind, 0) + 1
+            if kind == FaultKind.GAP and (first, last) in damaged:
+                continue  # The block is there, and damaged: that is said already.
+            repeated = kind == FaultKind.SOURCE and text.endswith("repeated")
+            found = FindingKind.DUPLICATE if repeated else _KINDS[FaultKind(kind)]
+            self._add(found, text, record, offset, first, last)
+        for kind, count in record.fault_counts.items():
+            more = count - told.get(kind, 0)
+            if more > 0:
+                text = f"{more:,} more of the same kind: isocast journal verify {self._folder.directory}"
+                self._add(_KINDS[FaultKind(kind)], text, record, 0, None, None, more)
+
+    # What there is ------------------------------------------------------------------------------
+
+    def _cover(self) -> Cover:
+        folder, records = self._folder, self._records
+        headers = [header for record in records for header in (record.first, record.last) if header is not None]
+        whole = blake2b(digest_size=16)
+        for record in records:
+            for digest in record.digests:
+                whole.update(f"{digest.first_sequence} {digest.contents} {digest.schedule} ".encode())
+        return Cover(
+            stripe=folder.stripe,
+            receiver=folder.receiver,
+            name=folder.name,
+            directory=folder.directory,
+            segments=len(records),
+            bytes=sum(file.path.stat().st_size for file in folder.files if file.path.exists()),
+            unread_bytes=sum(_unread(record) for record in records),
+            blocks=sum(record.blocks for record in records),
+            messages=sum(record.messages for record in records),
+            events=sum(record.events for record in records),
+            opaque=sum(record.opaque for record in records),
+            fetched=sum(record.fetched for record in records),
+            uncertified=sum(record.uncertified for record in records),
+            first_sequence=min((header.first_sequence for header in headers), default=None),
+            last_sequence=max((header.next_sequence - 1 for header in headers), default=None),
+            digest=whole.hexdigest(),
+        )
+
+    def _notes(self) -> None:
+        folder, cover = self._folder, self._report.covers[-1]
+        told = [
+            ("fetched", cover.fetched, "messages were fetched from another archive: not released here"),
+            ("uncertified", cover.uncertified, "messages were released without a majority (policy availability)"),
+            ("opaque", cover.opaque, "messages are no market events: compared like the others, in no table"),
+            ("set-aside", len(folder.aside), f"files beside the journal were not read: {', '.join(folder.aside)}"),
+        ]
+        for code, count, text in told:
+            if count:
+                self._report.notes.append(Note(code, folder.stripe, folder.receiver, count, text))
+
+
+def _unread(record: SegmentRecord) -> int:
+    return record.bytes if record.refused else record.unfinished

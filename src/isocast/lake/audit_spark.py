@@ -1,0 +1,31 @@
+"""Audits on Spark: one task for each segment, one for each block that must be looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from isocast.lake.audit import Run, Work, work_on
+
+__all__ = ["run_on"]
+
+_PARTITIONS_MAX = 4_096
+
+
+def run_on(spark: SparkSession) -> Run:
+    """Spread the work over a session's executors, which must see the files."""
+
+    def run(work: Work, cells: Sequence[str]) -> Iterable[str]:
+        def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in incoming:
+                for cell in batch.column("task").to_pylist():
+                    yield pa.RecordBatch.from_pydict({"result": [work_on(work, cell)]})
+
+        slices = min(max(len(cells), 1), _PARTITIONS_MAX)
+        rows = spark.sparkContext.parallelize([(cell,) for cell in cells], slices)
+        frame = spark.createDataFrame(rows, "task string")
+        return [row.result for row in frame.mapInArrow(batches, "result string").collect()]
+
+    return run

@@ -1,0 +1,183 @@
+"""Fairness and health of a market, from its journals and measurements: what the tables of the report are made of.
+
+    found = fairness(released, lines, market)
+
+Everything heavy is a frame-to-frame step under `transforms`; here the small results come together as plain rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isocast.lake.timing_advice import Advice, advise
+from isocast.lake.transforms.delays import delay_curves, delay_quantiles, token_delays
+from isocast.lake.transforms.entry import entry_delays, messages_by_region, region_order
+from isocast.lake.transforms.faults import fairness_faults, worst_faults
+from isocast.lake.transforms.losses import loss_correlation, losses_by_place
+from isocast.lake.transforms.skew import message_releases, release_skew, site_curves, site_skew, worst_messages
+from isocast.terms.timing import Timing
+
+__all__ = ["FairnessReport", "FairnessSettings", "Row", "fairness"]
+
+Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessSettings:
+    """What the figures are held to."""
+
+    fraction: float = 0.999
+    """Of tokens that should be heard within δ_N."""
+    late_after_ns: int = 50_000_000
+    """P: a release later than this after its instant is a fault; the paper's, where no market says its own."""
+    within_ns: int = 1_000_000_000
+    """Two events less than this apart met: the token period."""
+    worst: int = 10
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of receivers."""
+    places: Mapping[int, str] = field(default_factory=dict)
+    """Of sources, by their numbers."""
+    timing: Timing | None = None
+    """The market's present times; no advice without."""
+    curves: bool = False
+    """Whether somebody wants pictures."""
+
+
+@dataclass(slots=True)
+class FairnessReport:
+    """Plain rows, each table with the columns of its step."""
+
+    messages: int
+    """That at least two receivers released."""
+    exceeding: int
+    """Of them: without a fault, and further apart than 2ε."""
+    faulted: int
+    sites: list[Row]
+    worst: list[Row]
+    faults: list[Row]
+    worst_faults: list[Row]
+    entry: list[Row]
+    order: list[Row]
+    losses: list[Row] = field(default_factory=list)
+    correlation: list[Row] = field(default_factory=list)
+    delays: list[Row] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
+    advice: Advice | None = None
+    skew_curves: dict[str, list[int]] = field(default_factory=dict)
+    delay_curves: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """In one line."""
+        if not self.messages:
+            return "No message was released by two receivers: there is no skew to judge."
+        within = self.messages - self.exceeding - self.faulted
+        skew = f"{within:,} of {self.messages:,} messages were released within 2ε of each other everywhere"
+        over = f"{self.exceeding:,} without a fault were further apart" if self.exceeding else "none beyond it"
+        return f"{skew}; {over}; {self.faulted:,} are fairness faults."
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        tables = ("sites", "worst", "faults", "worst_faults", "entry", "order", "losses", "correlation", "delays")
+        return {
+            "sentence": self.sentence,
+            "messages": self.messages,
+            "exceeding": self.exceeding,
+            "faulted": self.faulted,
+            **{name: getattr(self, name) for name in tables},
+            "unread_lines": self.unread,
+            "advice": None if self.advice is None else _advice_json(self.advice),
+        }
+
+
+def _advice_json(advice: Advice) -> dict[str, Any]:
+    return {
+        "fraction": advice.fraction,
+        "tokens": advice.tokens,
+        "enough_tokens": advice.enough,
+        "slowest": advice.slowest,
+        "token_loss": advice.token_loss,
+        "false_suspicion": advice.give_up,
+        "present": {name: present for _, name, present, _ in advice.rows},
+        "wanted": {name: wanted for _, name, _, wanted in advice.rows},
+    }
+
+
+def fairness(
+    released: DataFrame,
+    lines: DataFrame | None,
+    settings: FairnessSettings,
+    unread: Mapping[str, int] | None = None,
+) -> FairnessReport:
+    """`released` of all receivers; `lines` of measurements where there are any."""
+    late_ns = settings.late_after_ns
+    messages = message_releases(released).cache()
+    try:
+        skew = release_skew(messages, late_ns).cache()
+        totals = skew.agg(
+            F.count("*").alias("messages"),
+            F.coalesce(F.sum(F.col("exceeds").cast("bigint")), F.lit(0)).alias("exceeding"),
+            F.coalesce(F.sum(F.col("faulted").cast("bigint")), F.lit(0)).alias("faulted"),
+        ).collect()[0]
+        regions = messages_by_region(messages, settings.places).cache()
+        report = FairnessReport(
+            totals.messages,
+            totals.exceeding,
+            totals.faulted,
+            _rows(site_skew(messages, late_ns), settings),
+            _rows(worst_messages(skew, settings.worst), settings),
+            _rows(fairness_faults(messages, late_ns), settings),
+            _rows(worst_faults(messages, late_ns, settings.worst), settings),
+            _rows(entry_delays(regions), settings),
+            _rows(region_order(regions, settings.within_ns), settings),
+            unread=dict(unread or {}),
+        )
+        if settings.curves:
+            report.skew_curves = {
+                _name(settings, row.receiver): list(row.curve) for row in site_curves(messages, late_ns).collect()
+            }
+    finally:
+        messages.unpersist()
+    if lines is not None:
+        _measured(report, lines, settings)
+    return report
+
+
+def _measured(report: FairnessReport, lines: DataFrame, settings: FairnessSettings) -> None:
+    """What journals do not say."""
+    report.losses = _rows(losses_by_place(lines), settings)
+    report.correlation = _rows(loss_correlation(lines), settings)
+    delays = token_delays(lines).cache()
+    try:
+        report.delays = _rows(delay_quantiles(delays, settings.fraction), settings)
+        if settings.curves:
+            report.delay_curves = {row.node: list(row.curve) for row in delay_curves(delays).collect()}
+    finally:
+        delays.unpersist()
+    if settings.timing is not None and report.delays:
+        wanted = {row["node"]: row["wanted_ns"] for row in report.delays}
+        tokens = {row["node"]: row["tokens"] for row in report.delays}
+        heard, all_tokens = (sum(row[name] for row in report.losses) for name in ("heard", "tokens"))
+        loss = max(0.0, 1 - heard / all_tokens) if all_tokens else 0.0
+        report.advice = advise(settings.timing, wanted, tokens, settings.fraction, loss)
+
+
+def _rows(frame: DataFrame, settings: FairnessSettings) -> list[Row]:
+    """Rows of a small frame, with receivers by name where there is one."""
+    found = []
+    for row in frame.collect():
+        plain = row.asDict()
+        for column in ("receiver", "first_receiver", "last_receiver"):
+            if column in plain:
+                plain[column] = _name(settings, plain[column])
+        found.append(plain)
+    return found
+
+
+def _name(settings: FairnessSettings, receiver: int) -> str:
+    return settings.names.get(receiver, f"site{receiver}")

@@ -1,0 +1,233 @@
+"""`writeStream.format("isocast")` and `write.format("isocast")`: a frame is published as a floor, exactly once.
+
+    query = frame.writeStream.format("isocast").option("market", "market.toml").option("source", "nyse")
+    query.option("checkpointLocation", "checkpoint").start()
+
+Tasks turn rows into records; the driver puts those of a batch in order, writes them down and publishes them. A batch is
+known by its number within the checkpoint, or for a batch write by the option `batch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from isocast.lake.publish_sink_log import Published, PublishLog, ordered
+from isocast.lake.schemas import EVENT_SCHEMA, RELEASED_SCHEMA
+from isocast.lake.source_options import insist_on_known
+from isocast.runtime.arrow import from_arrow
+from isocast.runtime.market_file import load_market
+from isocast.runtime.publisher import Publisher
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.suggestion import suggestion
+from isocast.wire.events import EventArray
+
+__all__ = ["BatchPublisher", "Records", "StreamPublisher"]
+
+_FORM = "format isocast"
+_KNOWN = ("market", "source", "order", "batch", "progress", "checkpointLocation", "patience", "path", "queryName")
+_NEEDED = ("kind", "floor")
+_BITS = ("id", "event_ns")
+"""Numbers without a sign whose bits a BIGINT carries."""
+_PATIENCE_S = "60"
+
+
+@dataclass
+class Records(WriterCommitMessage):
+    """What one task hands to the driver."""
+
+    events: bytes
+    order: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who publishes what, checked."""
+
+    market: str
+    source: str
+    columns: tuple[str, ...]
+    order: tuple[str, ...]
+    progress: str
+    checkpoint: str
+    """Where batches are numbered; empty for a batch write."""
+    patience_s: float
+
+
+class _Writer:
+    """What both kinds of writer do."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+
+    def records(self, batches: Iterator[pa.RecordBatch]) -> Records:
+        """The rows of one task."""
+        events: list[bytes] = []
+        order: list[bytes] = []
+        for batch in batches:
+            events.append(_events(batch.select(self._plan.columns)).tobytes())
+            keys = [_numbers(batch.column(name), name) for name in self._plan.order]
+            order.append(np.stack(keys, axis=1).astype("<i8").tobytes())
+        return Records(b"".join(events), b"".join(order))
+
+    def publish(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> Published:
+        """Publish a batch, unless it was; what was published is known when this returns."""
+        plan = self._plan
+        log = PublishLog(Path(plan.progress))
+        with log.opened(_query(plan.checkpoint)) as state:
+            if batch <= state.batch:
+                return state
+            rows = [(one.events, one.order) for one in messages if isinstance(one, Records)]
+            events = ordered(rows, len(plan.order))
+            if len(events) or state.under_way == batch:
+                asyncio.run(self._publish(log, state, batch, events))
+            return state
+
+    async def _publish(self, log: PublishLog, state: Published, batch: int, events: EventArray) -> None:
+        plan = self._plan
+        async with Publisher(plan.market, plan.source, patience_s=plan.patience_s) as door:
+            chosen = log.begin(state, batch, events, door.events_per_message)
+            await log.publish(state, door, chosen)
+            log.end(state, chosen)
+
+
+class StreamPublisher(DataSourceStreamArrowWriter):
+    """Publishes every batch of a streaming query."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """ConfigurationError names the option or the column that is wrong."""
+        self._writer = _Writer(_plan(given, schema, _stream_progress(given)))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+        """In a task."""
+        return self._writer.records(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """In the driver, when all tasks are done."""
+        self._writer.publish(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing was published: the batch comes again."""
+
+
+class BatchPublisher(DataSourceArrowWriter):
+    """Publishes a frame once, by the name of its batch."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """ConfigurationError names the option or the column that is wrong."""
+        name = given.get("batch", "").strip()
+        if not name:
+            rule = "name the batch, such as 2026-01-05: whoever writes it again publishes nothing twice"
+            raise ConfigurationError(_FORM, "batch", rule)
+        progress = given.get("progress", "").strip()
+        if not progress:
+            market = load_market(Path(given.get("market", "")))
+            progress = str(market.data_directory / ".lake")
+        digest = blake2b(f"{given.get('source', '')} {name}".encode(), digest_size=16).hexdigest()
+        self._writer = _Writer(_plan(given, schema, str(Path(progress) / f"publish-{digest}")))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+        """In a task."""
+        return self._writer.records(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver, when all tasks are done."""
+        self._writer.publish(messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing was published."""
+
+
+def _stream_progress(given: Mapping[str, str]) -> str:
+    """Beside the checkpoint: the two belong together, as batches are numbered in it."""
+    named = given.get("progress", "").strip()
+    if named:
+        return named
+    where = _checkpoint(given)
+    if not where:
+        rule = "set checkpointLocation to a local folder, or progress to one that lives as long as the checkpoint"
+        raise ConfigurationError(_FORM, "progress", rule)
+    return str(Path(where) / "isocast-publish")
+
+
+def _checkpoint(given: Mapping[str, str]) -> str:
+    """The checkpoint's folder, if it is one of this machine's."""
+    where = given.get("checkpointLocation", "").strip()
+    parsed = urlparse(where)
+    return unquote(parsed.path) if parsed.scheme in {"", "file"} else ""
+
+
+def _query(checkpoint: str) -> str:
+    """The query that numbers its batches in a checkpoint; empty where that is not to be seen."""
+    try:
+        content = json.loads((Path(checkpoint) / "metadata").read_text(encoding="utf-8"))
+        return str(content["id"]) if checkpoint else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _plan(given: Mapping[str, str], schema: StructType, progress: str) -> _Plan:
+    insist_on_known(given, _KNOWN)
+    names = schema.fieldNames()
+    for option in ("market", "source"):
+        if not given.get(option, "").strip():
+            raise ConfigurationError(_FORM, option, "is missing: the market's file, and the source that publishes")
+    for name in names:
+        if name not in RELEASED_SCHEMA.names:
+            there = ", ".join(EVENT_SCHEMA.names)
+            rule = f"there is no column {name!r}{suggestion(name, EVENT_SCHEMA.names)}; an event has {there}"
+            raise ConfigurationError(_FORM, "columns", rule)
+    for name in _NEEDED:
+        if name not in names:
+            raise ConfigurationError(_FORM, "columns", f"{name} is missing: every event has one")
+    patience = given.get("patience", _PATIENCE_S)
+    if not patience.isdecimal():
+        raise ConfigurationError(_FORM, "patience", f"{patience!r} is not a number of seconds")
+    columns = tuple(name for name in names if name in EVENT_SCHEMA.names)
+    order = _order(given, schema)
+    return _Plan(given["market"], given["source"], columns, order, progress, _checkpoint(given), float(patience))
+
+
+def _order(given: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
+    """What puts the rows of a batch in order: the option, else the sequence if it is there, else the events' time."""
+    names = schema.fieldNames()
+    wanted = tuple(part.strip() for part in given.get("order", "").split(",") if part.strip())
+    if not wanted:
+        known = tuple(name for name in ("stripe", "sequence", "index") if name in names)
+        wanted = known if {"sequence", "index"} <= set(known) else ("event_ns",)
+    for name in wanted:
+        if name not in names or schema[name].dataType.typeName() not in {"long", "integer", "short", "byte"}:
+            rule = f"{name!r} is no column of whole numbers of this frame{suggestion(name, names)}"
+            raise ConfigurationError(_FORM, "order", rule)
+    return wanted
+
+
+def _events(batch: pa.RecordBatch) -> EventArray:
+    """Rows as records; ConfigurationError names the column that does not fit."""
+    columns = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in _BITS and not column.null_count:
+            column = pa.array(np.asarray(column).astype(np.int64).view(np.uint64))
+        columns["time" if name == "event_ns" else name] = column
+    try:
+        return from_arrow(pa.RecordBatch.from_pydict(columns))
+    except LocalProtocolError as reason:
+        raise ConfigurationError(_FORM, "rows", f"cannot be published: {reason}") from reason
+
+
+def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
+    if column.null_count:
+        raise ConfigurationError(_FORM, "order", f"{column.null_count} rows have no {name}")
+    return np.asarray(column).astype(np.int64)

@@ -1,0 +1,198 @@
+"""Blocks as Arrow columns: gathered from the records of a whole chunk at once, and only those that are asked for.
+
+Journals keep everything on multiples of eight bytes, so a chunk is an array of 64-bit words. A message's row has seven
+of them and an event six; a column is the words at one place of every event.
+
+    event    | kind side flags floor | symbol | price | quantity reference | time | id |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from isocast.lake.source_walk import Chunk, Words
+from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.market import SYMBOL_BYTES
+from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, FETCHED, UNCERTIFIED
+from isocast.wire.limits import EVENT_BYTES
+
+__all__ = ["EventRows", "event_batch", "symbol_words"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Column: TypeAlias = npt.NDArray[Any]
+
+_WORD = 8
+_HEADER_WORDS = BLOCK_HEADER_BYTES // _WORD
+_ROW_WORDS = DIRECTORY_BYTES // _WORD
+_EVENT_WORDS = EVENT_BYTES // _WORD
+_COUNTS_AT = 4
+"""first_event and events: the fifth word of a directory's row."""
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFF_FFFF)
+_NOT_ASCII = np.uint64(0x8080_8080_8080_8080)
+
+
+def symbol_words(symbols: Sequence[str]) -> Words:
+    """Symbols as an event's record holds them."""
+    fixed = [symbol.encode("ascii").ljust(SYMBOL_BYTES, b"\0") for symbol in symbols]
+    return np.frombuffer(b"".join(fixed), "<u8").astype(np.uint64)
+
+
+class EventRows:
+    """The events of some blocks whose sequences lie in a range, as columns."""
+
+    def __init__(self, chunk: Chunk, first: int, stop: int, receiver: int, symbols: Words | None = None) -> None:
+        """Events of messages from `first` on and before `stop`; RemoteProtocolError if the directory lies."""
+        self._chunk = chunk
+        self._receiver = receiver
+        messages = chunk.headers["messages"].astype(np.int64)
+        self._per_block = chunk.headers["events"].astype(np.int64)
+        before = messages.cumsum() - messages
+        directories = chunk.starts + _HEADER_WORDS
+        total = int(messages.sum())
+        self._rows: Integers = np.repeat(directories - _ROW_WORDS * before, messages)
+        self._rows += np.arange(0, _ROW_WORDS * total, _ROW_WORDS)
+        self._counts = (chunk.words[_COUNTS_AT:].take(self._rows) >> _HALF).view(np.int64)
+        if (np.add.reduceat(self._counts, before) != self._per_block).any():
+            raise RemoteProtocolError("a block's header and directory count different events")
+        self._sequences: Integers = np.repeat(chunk.firsts - before, messages) + np.arange(total)
+        self.opaque = int((self._counts == 0).sum())
+        self._at = _events_at(directories + _ROW_WORDS * messages, self._per_block)
+        self._keep: npt.NDArray[np.bool_] | None = None
+        self._select(first, stop, symbols)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def _select(self, first: int, stop: int, symbols: Words | None) -> None:
+        keep: npt.NDArray[np.bool_] | None = None
+        if len(self._sequences) and (self._sequences[0] < first or self._sequences[-1] >= stop):
+            keep = np.repeat((self._sequences >= first) & (self._sequences < stop), self._counts)
+        if symbols is not None:
+            wanted = np.isin(self._chunk.words[1:].take(self._at), symbols)
+            keep = wanted if keep is None else keep & wanted
+        if keep is not None:
+            self._keep, self._at = keep, self._at[keep]
+
+    # ---- one value for each event
+
+    def _word(self, place: int) -> Words:
+        return self._chunk.words[place:].take(self._at)
+
+    def _of_blocks(self, values: Column) -> Column:
+        column = np.repeat(values, self._per_block)
+        return column if self._keep is None else column[self._keep]
+
+    def _of_messages(self, values: Column) -> Column:
+        column = np.repeat(values, self._counts)
+        return column if self._keep is None else column[self._keep]
+
+    def _header(self, name: str) -> Column:
+        values = self._chunk.headers[name]
+        signed = np.dtype(f"i{values.dtype.itemsize}")
+        return self._of_blocks(np.ascontiguousarray(values).view(signed))
+
+    def _index(self) -> Column:
+        ends = self._counts.cumsum()
+        column = np.arange(int(ends[-1])) - np.repeat(ends - self._counts, self._counts)
+        return column if self._keep is None else column[self._keep]
+
+    def _constant(self, value: int) -> Column:
+        return np.full(len(self._at), value, np.int64)
+
+    def _flag(self, flag: int) -> Column:
+        return self._of_blocks((self._chunk.headers["flags"] & flag) != 0)
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """One column of `schemas.RELEASED_SCHEMA`."""
+        text = _TEXTS.get(name)
+        if text is not None:
+            return _strings(text(self._word), kind)
+        event = _EVENTS.get(name)
+        values = _PLACES[name](self) if event is None else event(self._word)
+        return _as_arrow(values, kind)
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The columns of a schema."""
+        return pa.RecordBatch.from_arrays([self.column(field.name, field.type) for field in schema], schema=schema)
+
+
+def _events_at(starts: Integers, counts: Integers) -> Integers:
+    """Where every event begins, in words."""
+    total = int(counts.sum())
+    before = counts.cumsum() - counts
+    at: Integers = np.repeat(starts - _EVENT_WORDS * before, counts)
+    at += np.arange(0, _EVENT_WORDS * total, _EVENT_WORDS)
+    return at
+
+
+_PLACES: Mapping[str, Callable[[EventRows], Column]] = {
+    "stripe": lambda rows: rows._constant(rows._chunk.file.stripe),  # noqa: SLF001 - a table of its own methods
+    "sequence": lambda rows: rows._of_messages(rows._sequences),  # noqa: SLF001
+    "index": lambda rows: rows._index(),  # noqa: SLF001
+    "token": lambda rows: rows._header("token_number"),  # noqa: SLF001
+    "epoch_number": lambda rows: rows._header("epoch_number"),  # noqa: SLF001
+    "epoch_server": lambda rows: rows._of_blocks(rows._chunk.headers["epoch_server"].astype(np.int64)),  # noqa: SLF001
+    "receiver": lambda rows: rows._constant(rows._receiver),  # noqa: SLF001
+    "source": lambda rows: rows._of_messages(rows._chunk.words.take(rows._rows)),  # noqa: SLF001
+    "number": lambda rows: rows._of_messages(rows._chunk.words[1:].take(rows._rows)),  # noqa: SLF001
+    "instant_ns": lambda rows: rows._header("instant"),  # noqa: SLF001
+    "due_ns": lambda rows: rows._header("due"),  # noqa: SLF001
+    "released_ns": lambda rows: rows._header("released_at"),  # noqa: SLF001
+    "clock_bound_ns": lambda rows: rows._header("clock_bound_ns"),  # noqa: SLF001
+    "fetched": lambda rows: rows._flag(FETCHED),  # noqa: SLF001
+    "uncertified": lambda rows: rows._flag(UNCERTIFIED),  # noqa: SLF001
+}
+_EVENTS: Mapping[str, Callable[[Callable[[int], Words]], Column]] = {
+    "kind": lambda word: word(0).astype(np.uint8),
+    "side": lambda word: (word(0) >> np.uint64(8)).astype(np.uint8),
+    "flags": lambda word: (word(0) >> np.uint64(16)).astype(np.uint16),
+    "price": lambda word: word(2),
+    "quantity": lambda word: word(3) & _LOW,
+    "reference": lambda word: word(3) >> _HALF,
+    "event_ns": lambda word: word(4),
+    "id": lambda word: word(5),
+}
+_TEXTS: Mapping[str, Callable[[Callable[[int], Words]], Words]] = {
+    "floor": lambda word: word(0) >> _HALF,
+    "symbol": lambda word: word(1),
+}
+
+
+def event_batch(events: EventArray, schema: pa.Schema) -> pa.RecordBatch:
+    """Events of a feed as the columns of a schema, part of `schemas.EVENT_SCHEMA`."""
+    words = np.ascontiguousarray(events, EVENT_DTYPE).view(np.uint64).reshape(-1, _EVENT_WORDS)
+    columns: list[pa.Array] = []
+    for field in schema:
+        text = _TEXTS.get(field.name)
+        if text is not None:
+            columns.append(_strings(text(lambda place: words[:, place]), field.type))
+        else:
+            columns.append(_as_arrow(_EVENTS[field.name](lambda place: words[:, place]), field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_arrow(values: Column, kind: pa.DataType) -> pa.Array:
+    """Numbers of 64 bits keep their bits; all others fit."""
+    if values.dtype == np.bool_:
+        return pa.array(values)
+    wanted = np.dtype(kind.to_pandas_dtype())
+    if values.dtype.itemsize == wanted.itemsize:
+        return pa.array(np.ascontiguousarray(values).view(wanted))
+    return pa.array(values.astype(wanted))
+
+
+def _strings(words: Words, kind: pa.DataType) -> pa.Array:
+    """Texts of up to eight characters. There are few different ones: each is decoded once."""
+    if len(words) and int(np.bitwise_or.reduce(words) & _NOT_ASCII):
+        raise RemoteProtocolError("a message is said to be events and is not: its texts are not ASCII")
+    coded = pa.array(np.ascontiguousarray(words)).dictionary_encode()
+    distinct = np.asarray(coded.dictionary).view(f"S{_WORD}")
+    texts = pa.array([text.decode("ascii") for text in distinct.tolist()], kind)
+    return texts.take(coded.indices)

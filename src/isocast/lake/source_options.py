@@ -1,0 +1,228 @@
+"""The options of `format("isocast")`, checked before anything is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from isocast.lake.source_faults import Faults
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.market import Symbol
+from isocast.terms.suggestion import suggestion
+
+__all__ = [
+    "END",
+    "FORMAT",
+    "Offsets",
+    "Options",
+    "arrow_schema",
+    "insist_on_known",
+    "number_of",
+    "read_options",
+    "struct_of",
+]
+
+FORMAT = "format isocast"
+END = 1 << 62
+"""Behind every sequence."""
+
+Offsets = dict[str, int]
+"""{stripe: next sequence}, as Spark's checkpoint keeps it."""
+
+_SPLIT = 64 << 20
+_KNOWN = (
+    "path",
+    "receiver",
+    "fromSequence",
+    "toSequence",
+    "stripe",
+    "symbol",
+    "frame",
+    "onError",
+    "quarantine",
+    "startingOffsets",
+    "maxRowsPerTrigger",
+    "maxEventsPerTrigger",
+    "splitBytes",
+    "minPartitions",
+    "market",
+    "server",
+    "as",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a read was asked for."""
+
+    path: str = ""
+    receiver: str = "one"
+    """one, all, a number or a name."""
+    first: int = 0
+    """fromSequence; 0: the oldest that is kept."""
+    stop: int = END
+    """Behind toSequence."""
+    stripes: frozenset[int] = frozenset()
+    symbols: tuple[str, ...] = ()
+    frame: Literal["released", "quarantine"] = "released"
+    is_strict: bool = True
+    quarantine: str = ""
+    starting: Literal["earliest", "latest"] | Mapping[str, int] = "earliest"
+    max_rows: int = 0
+    """Rows of one trigger; 0: all that there are."""
+    split_bytes: int = _SPLIT
+    min_partitions: int = 1
+    market: str = ""
+    server: str = ""
+    visitor: str = ""
+    """The option `as`: the node in whose name a server is asked."""
+
+    def faults(self) -> Faults:
+        """How faults are taken."""
+        return Faults(is_strict=self.is_strict)
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Options from what Spark hands over; ConfigurationError names the one that breaks a rule."""
+    insist_on_known(given, _KNOWN)
+    if bool(given.get("path")) == bool(given.get("market")):
+        raise ConfigurationError(FORMAT, "path", 'give either a folder, .load("data"), or the option market')
+    last = number_of(given, "toSequence", END - 1)
+    rows = number_of(given, "maxRowsPerTrigger", number_of(given, "maxEventsPerTrigger", 0))
+    strict, quarantine = _on_error(given)
+    is_released = _one_of(given, "frame", ("released", "quarantine")) == "released"
+    return Options(
+        path=given.get("path", ""),
+        receiver=_text(given, "receiver", "one"),
+        first=number_of(given, "fromSequence", 0),
+        stop=last + 1,
+        stripes=frozenset(_numbers(given, "stripe")),
+        symbols=_symbols(given),
+        frame="released" if is_released else "quarantine",
+        is_strict=strict,
+        quarantine=quarantine,
+        starting=_starting(given),
+        max_rows=rows,
+        # Two tasks in one segment would both tell of its damage.
+        split_bytes=number_of(given, "splitBytes", _SPLIT, least=1 << 16) if is_released else END,
+        min_partitions=number_of(given, "minPartitions", len(os.sched_getaffinity(0)), least=1) if is_released else 1,
+        market=given.get("market", ""),
+        server=given.get("server", ""),
+        visitor=given.get("as", ""),
+    )
+
+
+def insist_on_known(given: Mapping[str, str], known: tuple[str, ...], form: str = FORMAT) -> None:
+    """ConfigurationError for an option that nobody reads: it is mistyped."""
+    folded = {name.casefold() for name in known}
+    for name in given:
+        if name.casefold() not in folded:
+            raise ConfigurationError(form, name, f"there is no such option{suggestion(name, known)}")
+
+
+def number_of(given: Mapping[str, str], name: str, default: int, least: int = 0, form: str = FORMAT) -> int:
+    """A whole number."""
+    text = given.get(name)
+    if text is None:
+        return default
+    number = int(text) if text.strip().isdecimal() else -1
+    if not least <= number < END:
+        raise ConfigurationError(form, name, f"{text!r} is not a number from {least} on")
+    return number
+
+
+def _text(given: Mapping[str, str], name: str, default: str) -> str:
+    return given.get(name, default).strip() or default
+
+
+def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    chosen = _text(given, name, allowed[0])
+    if chosen not in allowed:
+        raise ConfigurationError(FORMAT, name, f"{chosen!r}: {' or '.join(allowed)}")
+    return chosen
+
+
+def _on_error(given: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether a fault ends the read; where it is written down otherwise."""
+    strict = _one_of(given, "onError", ("fail", "quarantine")) == "fail"
+    where = given.get("quarantine", "").strip()
+    if given.get("frame") == "quarantine":
+        return False, where
+    if not strict and not where:
+        raise ConfigurationError(
+            FORMAT, "quarantine", "onError=quarantine needs a directory that says what was left out"
+        )
+    return strict, where
+
+
+def _numbers(given: Mapping[str, str], name: str) -> list[int]:
+    parts = [part.strip() for part in given.get(name, "").split(",") if part.strip()]
+    return [number_of({name: part}, name, 0) for part in parts]
+
+
+def _symbols(given: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return tuple(str(Symbol(part.strip())) for part in given.get("symbol", "").split(",") if part.strip())
+    except LocalProtocolError as reason:
+        raise ConfigurationError(FORMAT, "symbol", str(reason)) from reason
+
+
+def _starting(given: Mapping[str, str]) -> Literal["earliest", "latest"] | Mapping[str, int]:
+    text = _text(given, "startingOffsets", "earliest")
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(at, int) and at >= 0 for at in found.values()):
+        raise ConfigurationError(FORMAT, "startingOffsets", f'{text!r}: earliest, latest, or JSON such as {{"0": 1}}')
+    return found
+
+
+_SPARK: Mapping[str, DataType] = {
+    "int8": ByteType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "string": StringType(),
+    "bool": BooleanType(),
+}
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """The same columns for Spark, without asking a JVM."""
+    return StructType([StructField(field.name, _SPARK[str(field.type)], field.nullable) for field in schema])
+
+
+def arrow_schema(schema: StructType, allowed: pa.Schema, form: str = FORMAT) -> pa.Schema:
+    """The columns that a frame wants, in its order; ConfigurationError for one that is not there."""
+    fields = []
+    for field in schema.fields:
+        place = allowed.get_field_index(field.name)
+        if place < 0:
+            rule = f"there is no column {field.name!r}{suggestion(field.name, allowed.names)}"
+            raise ConfigurationError(form, "schema", rule)
+        kind = allowed.field(place).type
+        expected = _SPARK[str(kind)]
+        if field.dataType != expected:
+            rule = f"column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
+            raise ConfigurationError(form, "schema", rule)
+        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+    return pa.schema(fields)

@@ -1,0 +1,42 @@
+"""Make the formats known on a cluster whose workers do not have this package."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import isocast
+from isocast.lake.feed_source import IsocastFeedSource
+from isocast.lake.journal_source import IsocastSource
+
+__all__ = ["register_isocast"]
+
+
+def register_isocast(spark: SparkSession, *, ship: bool = True) -> None:
+    """Register `isocast` and `isocast-feed` in a session, and send this package along to its workers.
+
+    The workers' Python needs what the package needs: numpy, pyarrow, pyspark, and cryptography to ask servers. Where
+    the package is installed for them, `ship=False` leaves it at home.
+    """
+    if ship:
+        spark.sparkContext.addPyFile(str(_package()))
+    for source in (IsocastSource, IsocastFeedSource):
+        spark.dataSource.register(source)
+
+
+def _package() -> Path:
+    """This package as a zip file that Python imports from; it goes when the process ends."""
+    place = Path(tempfile.mkdtemp(prefix="isocast-ship-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    root = Path(isocast.__file__).parent
+    target = place / "isocast.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, Path("isocast") / path.relative_to(root))
+    return target

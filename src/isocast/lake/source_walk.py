@@ -1,0 +1,310 @@
+"""The blocks of a segment in chunks of some megabytes, found by their headers and never parsed one by one.
+
+A chunk is read with one system call into memory of our own, so that a file that is being written, or mended, cannot
+vanish under a reader. Headers form a chain, each with a checksum over its length; all else is done for a whole chunk
+at once.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.lake.source_faults import Fault, Faults
+from isocast.runtime.journal_segments import Segment, SegmentFile
+from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.wire.journal import (
+    ALIGNMENT,
+    BLOCK_HEADER_BYTES,
+    BLOCK_MARKER,
+    DIRECTORY_BYTES,
+    FETCHED,
+    SEGMENT_HEADER_BYTES,
+    UNCERTIFIED,
+    read_block_header,
+)
+from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
+
+__all__ = ["CHUNK_BYTES", "HEADER_DTYPE", "Chunk", "Headers", "Marks", "Words", "walk_segment"]
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("marker", "S4"),
+        ("block_bytes", "<u4"),
+        ("flags", "<u4"),
+        ("messages", "<u4"),
+        ("events", "<u4"),
+        ("payload_bytes", "<u4"),
+        ("token_count", "<u4"),
+        ("place", "<u4"),
+        ("epoch_number", "<u4"),
+        ("epoch_server", "<u4"),
+        ("token_number", "<u8"),
+        ("first_sequence", "<u8"),
+        ("instant", "<i8"),
+        ("due", "<i8"),
+        ("released_at", "<i8"),
+        ("clock_bound_ns", "<u8"),
+        ("shuffle_key", "V16"),
+        ("body_checksum", "<u4"),
+        ("checksum", "<u4"),
+    ]
+)
+"""`wire.journal.BlockHeader`, for many at once."""
+
+CHUNK_BYTES = 4 << 20
+"""Some 85,000 events: one Arrow batch, and it stays in the processor's cache."""
+
+Headers: TypeAlias = npt.NDArray[np.void]
+"""An array of HEADER_DTYPE."""
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+_MARK_BYTES = 1 << 20
+_WORD = 8
+_HEADER_WORDS = BLOCK_HEADER_BYTES // _WORD
+_LINK = Struct("<4sI")
+_CHECK = Struct("<I")
+_SIGNED = BLOCK_HEADER_BYTES - _CHECK.size
+_MOST_BLOCK = BLOCK_HEADER_BYTES + MAX_MESSAGES_PER_TOKEN * DIRECTORY_BYTES + (1 << 30)
+"""A header that says more is damaged, whatever its checksum."""
+_FIRST_TOO_LARGE = 1 << 62
+"""Sequences fit Spark's signed numbers: at a billion a second for 146 years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive whole blocks of a segment; valid until the next one is asked for."""
+
+    file: SegmentFile
+    offset: int
+    """In the file, of the first word."""
+    words: Words
+    starts: npt.NDArray[np.int64]
+    """Where each block begins, in words."""
+    headers: Headers
+
+    @property
+    def firsts(self) -> npt.NDArray[np.int64]:
+        """The first sequence of each block."""
+        firsts: npt.NDArray[np.int64] = self.headers["first_sequence"].view(np.int64)
+        return firsts
+
+    @property
+    def nexts(self) -> npt.NDArray[np.int64]:
+        """The sequence after each block."""
+        nexts: npt.NDArray[np.int64] = self.firsts + self.headers["messages"]
+        return nexts
+
+    def part(self, start: int, stop: int) -> Chunk:
+        """Some of the blocks."""
+        return Chunk(self.file, self.offset, self.words, self.starts[start:stop], self.headers[start:stop])
+
+    def offset_of(self, block: int) -> int:
+        """Where a block begins in the file."""
+        return self.offset + int(self.starts[block]) * _WORD
+
+    @property
+    def end(self) -> int:
+        """Behind the last block, in the file."""
+        return self.offset_of(-1) + int(self.headers["block_bytes"][-1])
+
+    def damaged(self) -> int | None:
+        """The first block whose body is not as it was written."""
+        raw = self.words.data.cast("B")
+        sizes = self.headers["block_bytes"].tolist()
+        sums = self.headers["body_checksum"].tolist()
+        for place, (start, size, checksum) in enumerate(zip((self.starts * _WORD).tolist(), sizes, sums, strict=True)):
+            if crc32(raw[start + BLOCK_HEADER_BYTES : start + size]) != checksum:
+                return place
+        return None
+
+
+class Marks:
+    """Where some blocks begin, by segment and sequence, so that a walk need not begin with the file."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, tuple[list[int], list[int]]] = {}
+
+    def learn(self, chunk: Chunk) -> None:
+        """A chunk was walked over: remember its beginning, if that is far enough from the last."""
+        firsts, offsets = self._known.setdefault(str(chunk.file.path), ([], []))
+        first, offset = int(chunk.firsts[0]), chunk.offset_of(0)
+        if not firsts or (first > firsts[-1] and offset >= offsets[-1] + _MARK_BYTES):
+            firsts.append(first)
+            offsets.append(offset)
+
+    def start(self, file: SegmentFile, sequence: int) -> int:
+        """The offset of a block that is not behind a sequence."""
+        firsts, offsets = self._known.get(str(file.path), ([], []))
+        place = bisect_right(firsts, sequence) - 1
+        return offsets[place] if place >= 0 else SEGMENT_HEADER_BYTES
+
+    def near(self, sequence: int) -> Marks:
+        """For a task that begins at a sequence: the nearest mark of each journal."""
+        nearest: dict[str, tuple[int, int, str]] = {}
+        for path, (firsts, offsets) in self._known.items():
+            place = bisect_right(firsts, sequence) - 1
+            if place >= 0:
+                mark = firsts[place], offsets[place], path
+                journal = path.rpartition("/")[0]
+                nearest[journal] = max(nearest.get(journal, mark), mark)
+        chosen = Marks()
+        chosen._known = {path: ([first], [offset]) for first, offset, path in nearest.values()}
+        return chosen
+
+
+def walk_segment(
+    file: SegmentFile, faults: Faults, *, is_newest: bool, start: int = SEGMENT_HEADER_BYTES
+) -> Iterator[Chunk]:
+    """Every whole block of a segment whose header is sound, in chunks; what is skipped is noted.
+
+    An unfinished block at the end is no fault of the newest segment: somebody writes there, or was killed.
+    """
+    try:
+        segment = Segment(file)
+    except JournalError as reason:
+        if file.path.exists():
+            faults.note(_refused(file, reason))
+        return
+    with segment:
+        yield from _Walk(segment, faults, is_newest=is_newest).chunks(start)
+
+
+def _refused(file: SegmentFile, reason: JournalError) -> Fault:
+    """A segment that says at once that it is not for us."""
+    is_newer = "journal version" in reason.rule
+    advice = "read it with the version that wrote it, or a newer one" if is_newer else "leave it out, or repair it"
+    return Fault(
+        str(file.path),
+        "version" if is_newer else "damage",
+        f"{reason.rule}; {advice}",
+        1,
+        file.stripe,
+        file.site,
+        reason.offset,
+        file.first_sequence,
+    )
+
+
+class _Walk:
+    """One way through a segment."""
+
+    def __init__(self, segment: Segment, faults: Faults, *, is_newest: bool) -> None:
+        self._segment = segment
+        self._faults = faults
+        self._is_newest = is_newest
+        self._buffer: Words = np.empty(CHUNK_BYTES // _WORD, np.uint64)
+        self._fd = os.open(segment.file.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def chunks(self, offset: int) -> Iterator[Chunk]:
+        try:
+            yield from self._chunks(offset)
+        finally:
+            os.close(self._fd)
+
+    def _chunks(self, offset: int) -> Iterator[Chunk]:
+        while True:
+            raw = self._buffer.data.cast("B")
+            size = os.preadv(self._fd, [raw], offset)
+            starts, end, wanted = _links(raw, size)
+            found = self._sound(offset, starts) if starts else None
+            if found is not None and len(found.starts):
+                yield found
+                offset += end if len(found.starts) == len(starts) else starts[len(found.starts)]
+            elif found is None and len(raw) < wanted <= self._segment.size() - offset:
+                self._buffer = np.empty(-(-wanted // _WORD), np.uint64)
+            else:
+                following = self._at_end(offset)
+                if following is None:
+                    return
+                offset = following
+
+    def _sound(self, offset: int, starts: list[int]) -> Chunk:
+        """The blocks up to the first header that breaks a rule."""
+        places = np.array(starts, np.int64) // _WORD
+        table = self._buffer[places[:, None] + np.arange(_HEADER_WORDS)].view(HEADER_DTYPE).reshape(-1)
+        whole = Chunk(self._segment.file, offset, self._buffer, places, table)
+        bad = np.flatnonzero(_breaks_a_rule(table))
+        if not len(bad):
+            return whole
+        return whole.part(0, int(bad[0]))
+
+    def _at_end(self, offset: int) -> int | None:
+        """Nothing whole begins here: where to go on, or None at the end of the segment."""
+        segment, file = self._segment, self._segment.file
+        total = segment.size()
+        if offset >= total:
+            return None
+        found = _judge(segment, offset)
+        if isinstance(found, int) and offset + found <= total:
+            return offset  # It was finished in this moment.
+        if not isinstance(found, str) or segment.is_unwritten(offset):
+            rest = total - offset
+            said = f"{rest} bytes of a block whose end is missing"
+            reason = "torn" if self._is_newest else "damage"
+            if not self._is_newest:
+                said = f"the segment ends within a block, although a later one exists: {said}"
+            self._faults.note(Fault(str(file.path), reason, said, rest, file.stripe, file.site, offset))
+            return None
+        following = segment.next_header(offset)
+        stop = total if following is None else following
+        self._faults.note(Fault(str(file.path), "damage", found, stop - offset, file.stripe, file.site, offset))
+        return following
+
+
+def _links(raw: memoryview, size: int) -> tuple[list[int], int, int]:
+    """Where whole blocks with sound checksums begin, where the last of them ends, and bytes wanted for the next."""
+    starts: list[int] = []
+    at = 0
+    unpack, check, marker = _LINK.unpack_from, _CHECK.unpack_from, BLOCK_MARKER
+    while at + BLOCK_HEADER_BYTES <= size:
+        mark, length = unpack(raw, at)
+        if mark != marker or crc32(raw[at : at + _SIGNED]) != check(raw, at + _SIGNED)[0]:
+            break
+        if length % ALIGNMENT or not BLOCK_HEADER_BYTES < length <= _MOST_BLOCK:
+            break
+        if at + length > size:
+            return starts, at, length if size == len(raw) else 0
+        starts.append(at)
+        at += length
+    return starts, at, 0
+
+
+def _breaks_a_rule(table: Headers) -> npt.NDArray[np.bool_]:
+    """`read_block_header`'s rules, for a whole column of headers."""
+    messages, tokens = table["messages"].astype(np.int64), table["token_count"].astype(np.int64)
+    body = table["payload_bytes"].astype(np.int64)
+    length = BLOCK_HEADER_BYTES + messages * DIRECTORY_BYTES + body
+    length += -length % ALIGNMENT
+    bad = (messages < 1) | (messages > tokens) | (tokens > MAX_MESSAGES_PER_TOKEN)
+    bad |= table["place"].astype(np.int64) + messages > tokens
+    bad |= table["events"].astype(np.int64) * EVENT_BYTES > body
+    bad |= length != table["block_bytes"]
+    bad |= (table["flags"] & ~np.uint32(FETCHED | UNCERTIFIED)) != 0
+    bad |= table["first_sequence"] >= np.uint64(_FIRST_TOO_LARGE)
+    return bad
+
+
+def _judge(segment: Segment, offset: int) -> str | int | None:
+    """What is wrong with the header at a place, or the length of its block; None if not all of it is there."""
+    with segment.file.path.open("rb") as file:
+        file.seek(offset)
+        raw = file.read(BLOCK_HEADER_BYTES)
+    if len(raw) < BLOCK_HEADER_BYTES:
+        return None
+    try:
+        header = read_block_header(raw)
+    except RemoteProtocolError as reason:
+        return str(reason)
+    if header.block_bytes > _MOST_BLOCK or header.first_sequence >= _FIRST_TOO_LARGE:
+        return f"a block of {header.block_bytes} bytes from sequence {header.first_sequence} on"
+    return header.block_bytes

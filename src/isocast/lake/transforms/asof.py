@@ -1,0 +1,190 @@
+"""As-of joins of any two frames: for each row on the left the newest row on the right that is not behind it.
+
+Both are cut into slices by the first column that orders them, so that no symbol, however busy, makes one task longer
+than the others; one aggregate says what each slice inherits from those before it, and numpy joins inside a slice.
+
+Where rows on the right have the same time, the one with the greatest place wins: name the sequence, or (time,
+sequence, index), and the answer is one. With a time alone ties are broken by nothing that everybody agrees on.
+Events that are one frame already need none of this: `transforms.quotes` joins them without a shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from isocast.terms.errors import LocalProtocolError
+
+__all__ = ["asof_join"]
+
+_SLICE = "isocast_slice"
+_SLICE_ROWS = 1_000_000
+_MOST_SLICES = 4_096
+_Integers = npt.NDArray[np.int64]
+
+
+def asof_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    left_on: str | Sequence[str],
+    right_on: str | Sequence[str],
+    by: Sequence[str],
+    take: Sequence[str],
+    prefix: str = "",
+) -> DataFrame:
+    """The left frame with the columns `take` of the newest row on the right of the same `by`, NULL if there is none.
+
+    A row on the right counts if its `right_on`, as far as `left_on` has columns, is not greater. All of them are
+    integers; `prefix` goes before the names that are taken. The right frame's rows may come in any order.
+    """
+    left_keys, right_keys = _names(left_on), _names(right_on)
+    if not left_keys or len(left_keys) > len(right_keys):
+        raise LocalProtocolError(f"{left_on!r} cannot be compared with {right_on!r}")
+    taken = [f"{prefix}{name}" for name in take]
+    clash = sorted(set(taken) & set(left.columns))
+    if clash:
+        raise LocalProtocolError(f"the left frame has {', '.join(clash)} already: give a prefix")
+    bounds = _bounds(right, right_keys[0])
+    later = right.select(*dict.fromkeys([*by, *right_keys, *take]))
+    later = later.withColumn(_SLICE, _slice_of(F.col(right_keys[0]), bounds))
+    work = _Join(list(left.columns), left_keys, right_keys, list(by), list(take), taken)
+    carried = later.mapInArrow(work.last_of_slice, later.schema)
+    inherited = pa.Table.from_batches(carried.toArrow().to_batches(), _arrow_schema(later))
+    types = {field.name: field.dataType.simpleString() for field in right.schema}
+    fields = [f"`{field.name}` {field.dataType.simpleString()}" for field in left.schema]
+    fields += [f"`{name}` {types[source]}" for name, source in zip(taken, take, strict=True)]
+    sliced = left.withColumn(_SLICE, _slice_of(F.col(left_keys[0]), bounds))
+    return sliced.groupBy(_SLICE).cogroup(later.groupBy(_SLICE)).applyInArrow(work.joined(inherited), ", ".join(fields))
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    return frame.limit(0).toArrow().schema
+
+
+def _bounds(right: DataFrame, key: str) -> list[int]:
+    """Where slices begin, so that they hold about as many rows each."""
+    rows = right.count()
+    parts = min(-(-rows // _SLICE_ROWS), _MOST_SLICES)
+    if parts <= 1:
+        return []
+    shares = [part / parts for part in range(1, parts)]
+    found = right.agg(F.percentile_approx(key, shares, 10_000)).collect()[0][0]
+    return sorted(set(found))
+
+
+def _slice_of(key: Column, bounds: list[int]) -> Column:
+    """How many bounds are not above a key."""
+    if not bounds:
+        return F.lit(0)
+    return _search(key, bounds, 0, len(bounds))
+
+
+def _search(key: Column, bounds: list[int], low: int, high: int) -> Column:
+    if low == high:
+        return F.lit(low)
+    middle = (low + high) // 2
+    return F.when(key < bounds[middle], _search(key, bounds, low, middle)).otherwise(
+        _search(key, bounds, middle + 1, high)
+    )
+
+
+class _Join:
+    """What workers do; it travels to them."""
+
+    def __init__(
+        self,
+        columns: list[str],
+        left_on: list[str],
+        right_on: list[str],
+        by: list[str],
+        take: list[str],
+        names: list[str],
+    ) -> None:
+        self._columns = columns
+        self._left_on = left_on
+        self._right_on = right_on
+        self._by = by
+        self._take = take
+        self._names = names
+
+    def last_of_slice(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The newest row of each key in each slice, as far as this partition knows."""
+        kept: pa.Table | None = None
+        for batch in batches:
+            if len(batch):
+                table = pa.Table.from_batches([batch])
+                kept = self._newest(table if kept is None else pa.concat_tables([kept, table]))
+        if kept is not None:
+            yield from kept.combine_chunks().to_batches()
+
+    def _newest(self, table: pa.Table) -> pa.Table:
+        keys = _codes([table], [*self._by, _SLICE])[0]
+        order = np.lexsort((*(_numbers(table, name) for name in reversed(self._right_on)), keys))
+        is_last = np.append(keys[order[1:]] != keys[order[:-1]], [True])
+        return table.take(pa.array(order[is_last]))
+
+    def joined(self, inherited: pa.Table) -> Callable[[pa.Table, pa.Table], pa.Table]:
+        """Joins one slice."""
+
+        def join(left: pa.Table, right: pa.Table) -> pa.Table:
+            number = int((left if len(left) else right)[_SLICE][0].as_py())
+            is_before = inherited[_SLICE].to_numpy() < number
+            right = pa.concat_tables([inherited.filter(pa.array(is_before)).cast(right.schema), right])
+            return self._join(left, right)
+
+        return join
+
+    def _join(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """Rows of both by key and time; whatever is on the right goes before what is on the left at the same time."""
+        right_codes, left_codes = _codes([right, left], self._by)
+        codes = np.concatenate([right_codes, left_codes])
+        is_left = np.concatenate([np.zeros(len(right), np.bool_), np.ones(len(left), np.bool_)])
+        shared = [
+            np.concatenate([_numbers(right, theirs), _numbers(left, ours)])
+            for ours, theirs in zip(self._left_on, self._right_on, strict=False)
+        ]
+        rest = [
+            np.concatenate([_numbers(right, name), np.zeros(len(left), np.int64)])
+            for name in self._right_on[len(self._left_on) :]
+        ]
+        order = np.lexsort((*reversed(rest), is_left, *reversed(shared), codes))
+        places = np.where(is_left[order], -1, np.arange(len(order)))
+        newest = np.maximum.accumulate(places)
+        sorted_codes = codes[order]
+        starts = np.searchsorted(sorted_codes, sorted_codes)
+        found = np.where(newest >= starts, order[np.maximum(newest, 0)], -1)
+        match = np.empty(len(left), np.int64)
+        match[order[is_left[order]] - len(right)] = found[is_left[order]]
+        chosen = pa.array(match, mask=match < 0)
+        arrays = [left[name] for name in self._columns] + [right[name].take(chosen) for name in self._take]
+        return pa.Table.from_arrays(arrays, [*self._columns, *self._names])
+
+
+def _numbers(table: pa.Table, name: str) -> _Integers:
+    numbers: _Integers = table[name].to_numpy().astype(np.int64, copy=False)
+    return numbers
+
+
+def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[_Integers]:
+    """Rows of equal values have equal numbers, in all tables."""
+    total: Any = np.zeros(sum(map(len, tables)), np.int64)
+    for name in names:
+        column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
+        coded = column.combine_chunks().dictionary_encode()
+        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        indices = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        total = total * (len(coded.dictionary) + 1) + indices
+        # Numbers close up again, so that many columns do not overflow.
+        total = np.unique(total, return_inverse=True)[1] if name != names[0] else total
+    return np.split(total, np.cumsum([len(table) for table in tables])[:-1])

@@ -1,0 +1,106 @@
+"""Release skew: how far apart receivers released the same message, against the bound of their clocks (§5)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isocast.terms.ids import FIRST_SERVER
+
+__all__ = ["SHARES", "message_releases", "release_skew", "site_curves", "site_skew", "worst_messages"]
+
+SHARES = (0.5, 0.99, 0.999)
+_ACCURACY = 10_000
+
+
+def message_releases(released: DataFrame) -> DataFrame:
+    """One row for each message and trusted receiver that released it itself; what it fetched later, others released."""
+    wanted = [
+        "stripe",
+        "sequence",
+        "token",
+        "receiver",
+        "source",
+        "floor",
+        "event_ns",
+        "instant_ns",
+        "due_ns",
+        "released_ns",
+        "clock_bound_ns",
+    ]
+    site = F.col("receiver").between(1, FIRST_SERVER - 1)
+    own = released.where((F.col("index") == 0) & ~F.col("fetched") & site).select(*wanted)
+    message = Window.partitionBy("stripe", "sequence")
+    return (
+        own.withColumn("late_ns", F.col("released_ns") - F.col("due_ns"))
+        .withColumn("behind_ns", F.col("released_ns") - F.min("released_ns").over(message))
+        # Two clocks within ±ε show one instant at most 2ε apart; of several bounds the widest counts.
+        .withColumn("bound_ns", 2 * F.max("clock_bound_ns").over(message))
+        .withColumn("first_due_ns", F.min("due_ns").over(message))
+        .withColumn("receivers", F.count("*").over(message))
+    )
+
+
+def release_skew(messages: DataFrame, late_after_ns: int) -> DataFrame:
+    """Each message's skew, who was first and last, and whether a fault explains it (F1).
+
+    What some receiver released late, or from an earlier ring's backlog, is a fairness fault and held to no bound.
+    """
+    late = (F.col("late_ns") > late_after_ns) | (F.col("due_ns") > F.col("first_due_ns"))
+    return (
+        messages.where(F.col("receivers") > 1)
+        .groupBy("stripe", "sequence")
+        .agg(
+            F.first("token").alias("token"),
+            F.count("*").alias("receivers"),
+            F.max("behind_ns").alias("skew_ns"),
+            F.first("bound_ns").alias("bound_ns"),
+            F.min_by("receiver", "released_ns").alias("first_receiver"),
+            F.max_by("receiver", "released_ns").alias("last_receiver"),
+            F.min("due_ns").alias("due_ns"),
+            F.max(late).alias("faulted"),
+        )
+        .withColumn("exceeds", (F.col("skew_ns") > F.col("bound_ns")) & ~F.col("faulted"))
+    )
+
+
+def site_skew(messages: DataFrame, late_after_ns: int) -> DataFrame:
+    """For each receiver: how far behind the first it released, over the messages that nobody released late."""
+    fair = _fair(messages, late_after_ns)
+    return (
+        fair.groupBy("receiver")
+        .agg(
+            F.count("*").alias("messages"),
+            F.max("bound_ns").alias("bound_ns"),
+            *_quantiles("behind_ns"),
+            F.max("behind_ns").alias("max_ns"),
+            F.sum((F.col("behind_ns") > F.col("bound_ns")).cast("bigint")).alias("exceeding"),
+            F.sum((F.col("behind_ns") == 0).cast("bigint")).alias("first"),
+        )
+        .orderBy("receiver")
+    )
+
+
+def site_curves(messages: DataFrame, late_after_ns: int, steps: int = 200) -> DataFrame:
+    """For a picture: of each receiver the quantiles 0, 1/steps, … 1 of how far behind the first it released."""
+    shares = [step / steps for step in range(steps + 1)]
+    curve = F.percentile_approx("behind_ns", shares, _ACCURACY).alias("curve")
+    return _fair(messages, late_after_ns).groupBy("receiver").agg(curve).orderBy("receiver")
+
+
+def worst_messages(skew: DataFrame, count: int) -> DataFrame:
+    """Of each token the message with the largest skew; the largest of these, those without a fault first."""
+    token = Window.partitionBy("stripe", "token").orderBy("faulted", F.desc("skew_ns"), "sequence")
+    most = skew.withColumn("place", F.row_number().over(token)).where(F.col("place") == 1).drop("place")
+    return most.orderBy("faulted", F.desc("skew_ns"), "stripe", "sequence").limit(count)
+
+
+def _fair(messages: DataFrame, late_after_ns: int) -> DataFrame:
+    message = Window.partitionBy("stripe", "sequence")
+    late = F.max(F.greatest(F.col("late_ns") - late_after_ns, F.col("due_ns") - F.col("first_due_ns"))).over(message)
+    return messages.where(F.col("receivers") > 1).withColumn("fault_ns", late).where(F.col("fault_ns") <= 0)
+
+
+def _quantiles(column: str) -> list[Column]:
+    found = F.percentile_approx(column, list(SHARES), _ACCURACY)
+    return [found[place].alias(f"p{str(share)[2:].ljust(2, '0')}_ns") for place, share in enumerate(SHARES)]

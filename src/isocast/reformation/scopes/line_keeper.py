@@ -1,0 +1,168 @@
+"""A receiver's part in the plan of lines: it promises, keeps, and follows what a majority keeps (§4.3; protocol §7).
+
+A plan is taken if it is not below what was promised and not of a ring before ours; it is on disk before it is
+acknowledged. Nobody moves its line before a majority of U holds the plan: so whichever server plans next meets
+somebody who knows where every line is, or has just been, and no address is given away before its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState
+from isocast.ring.effects import Multicast, Unicast
+from isocast.ring.inputs import PacketsArrived
+from isocast.terms.ids import NO_EPOCH, NodeId, is_server
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.wire.packets import LineAck, LineAsk, Lines, NewRing, Packet
+
+__all__ = ["REPEAT_LEAST_NS", "LineEffect", "LineKeeper", "majority_of"]
+
+REPEAT_LEAST_NS = 50 * MILLISECOND
+_REPEAT_MOST_NS = 2 * SECOND
+
+LineEffect = KeepLines | LinesSettled | Multicast | Unicast
+
+
+def majority_of(ring: NewRing) -> int:
+    """Receivers that must hold a plan before lines follow it: of U, or of a ring that began without its majority."""
+    return len(ring.ring if ring.uncertified else ring.universe) // 2 + 1
+
+
+class LineKeeper:
+    """The machine of one receiver."""
+
+    def __init__(self, site: NodeId, stripe: int, retry_ns: int, state: LineState | None = None) -> None:
+        """Start, or restart, from what the disk says."""
+        self.site = site
+        self.state = state or LineState()
+        self._stripe = stripe
+        self._least_ns = max(retry_ns, REPEAT_LEAST_NS)
+        self._wait_ns = self._least_ns
+        self._ring: NewRing | None = None
+        self._holders: dict[NodeId, None] = {}
+        self._told_at = -NEVER
+        self._at = 0
+        self._last_now = -NEVER
+        self._out: list[LineEffect] = []
+
+    def step(self, event: object, now: int, ring: NewRing | None) -> tuple[LineEffect, ...]:
+        """Take one input at local time `now`, on the ring that this site has installed."""
+        if now < self._last_now:
+            self._at, self._told_at = min(self._at, now), -NEVER
+        self._last_now = now
+        if ring is not None and (self._ring is None or ring.ballot != self._ring.ballot):
+            self._ring = ring
+            self._hurry(now)
+        if isinstance(event, PacketsArrived):
+            for packet in event.packets:
+                self._on_packet(packet, now)
+        self._settle(now)
+        if now >= self._at:
+            self._repeat(now)
+        effects = tuple(self._out)
+        self._out.clear()
+        return effects
+
+    def next_deadline(self) -> int:
+        """When the machine must be woken."""
+        return self._at
+
+    # Packets ------------------------------------------------------------------------------------
+
+    def _on_packet(self, packet: Packet, now: int) -> None:
+        match packet:
+            case LineAsk() if is_server(packet.sender):
+                self._on_ask(packet, now)
+            case Lines() if is_server(packet.sender):
+                self._on_lines(packet, now)
+            case LineAck():
+                self._on_ack(packet, now)
+            case _:
+                pass
+
+    def _on_ask(self, ask: LineAsk, now: int) -> None:
+        """Promise, and say what is held; whoever holds less is given it."""
+        if ask.version > self.state.promised:
+            self._keep(replace(self.state, promised=ask.version))
+        if self.state.held is not None and ask.held < self.state.version:
+            self._out.append(Unicast(ask.sender, self._own(self.state.held)))
+        self._acknowledge(now)
+
+    def _on_lines(self, lines: Lines, now: int) -> None:
+        """A plan: taken if it is the newest, promised or more, and not of a ring that is gone."""
+        ours = NO_EPOCH if self._ring is None else self._ring.ballot
+        state = self.state
+        if lines.version > state.version and lines.version >= state.promised and lines.version.ballot >= ours:
+            self._keep(replace(state, promised=lines.version, held=lines))
+            self._holders = {}
+            self._hurry(now)
+        self._acknowledge(now)
+
+    def _on_ack(self, ack: LineAck, now: int) -> None:
+        """Another receiver holds something: count it, or help it to know that it is settled."""
+        held = self.state.version
+        if not held.revision or ack.held != held:
+            return
+        self._holders[ack.sender] = None
+        if ack.settled:
+            self._follow()
+        elif self._settled and not self._told_at <= now < self._told_at + self._least_ns:
+            self._acknowledge(now)
+
+    # Settling -----------------------------------------------------------------------------------
+
+    @property
+    def _settled(self) -> bool:
+        held, settled = self.state.held, self.state.settled
+        return held is not None and settled is not None and held.version == settled.version
+
+    def _settle(self, now: int) -> None:
+        """A majority holds what we hold: the line follows it."""
+        ring = self._ring
+        if ring is None or self.state.held is None or self._settled:
+            return
+        counted = ring.ring if ring.uncertified else ring.universe
+        holders = [site for site in counted if site == self.site or site in self._holders]
+        if len(holders) >= majority_of(ring):
+            self._follow()
+            self._acknowledge(now)
+
+    def _follow(self) -> None:
+        held = self.state.held
+        if held is not None and not self._settled:
+            self._keep(replace(self.state, settled=held))
+            self._out.append(LinesSettled(held))
+
+    # Telling ------------------------------------------------------------------------------------
+
+    def _repeat(self, now: int) -> None:
+        """As long as something is missing: what a server or another receiver hears, it answers."""
+        ring = self._ring
+        if ring is None or (self._settled and self.state.version.ballot >= ring.ballot):
+            self._at = NEVER
+            return
+        self._acknowledge(now)
+        self._at = now + self._wait_ns
+        self._wait_ns = min(2 * self._wait_ns, _REPEAT_MOST_NS)
+
+    def _hurry(self, now: int) -> None:
+        self._wait_ns = self._least_ns
+        self._at = min(self._at, now + self._least_ns)
+
+    def _acknowledge(self, now: int) -> None:
+        self._told_at = now
+        state, epoch = self.state, NO_EPOCH if self._ring is None else self._ring.ballot
+        self._out.append(
+            Multicast(
+                LineAck(self._stripe, epoch, self.site, state.promised, state.version, settled=self._settled),
+            )
+        )
+
+    def _own(self, lines: Lines) -> Lines:
+        """The same plan, as said by this node."""
+        return lines._replace(sender=self.site)
+
+    def _keep(self, state: LineState) -> None:
+        self.state = state
+        self._out.append(KeepLines(state))

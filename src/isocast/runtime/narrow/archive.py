@@ -1,0 +1,217 @@
+"""Packets of narrow stripes on disk, by session and number: for requests, and to know what was sent before a restart.
+
+A day is one file, however many stripes there are: each packet with a header of 32 bytes before it. A record that a
+crash cut is cut off when the file is opened; records are found by an index in memory, which the file gives.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, timedelta
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from isocast.feeds.mold import SESSION_BYTES, parse_packet
+from isocast.terms.errors import RemoteProtocolError
+
+__all__ = ["StripeArchive"]
+
+_HEADER = Struct("<4sIqQHH4x")
+"""marker 4, length 4, due 8, first number 8, count 2, zero 2 and 4: 32."""
+_MARKER = b"ICEP"
+_SUFFIX = ".stripes"
+_READ_BYTES = 1 << 20
+
+
+class _Place(NamedTuple):
+    """Where a packet is; sorts by its number."""
+
+    first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    at: int
+    length: int
+
+
+class _Day:
+    """One file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._size = 0
+        self.sessions: dict[bytes, list[_Place]] = {}
+        for place, raw in self._scan():
+            self._index(raw[:SESSION_BYTES], place)
+            self._size = place.at + place.length
+        os.ftruncate(self._fd, self._size)
+
+    def _scan(self) -> Iterator[tuple[_Place, bytes]]:
+        """Every whole record up to the first that is not."""
+        at, buffer, start = 0, b"", 0
+        end = os.fstat(self._fd).st_size
+        while at + _HEADER.size < end:
+            if at + _HEADER.size + SESSION_BYTES > start + len(buffer):
+                buffer, start = os.pread(self._fd, _READ_BYTES, at), at
+            marker, length, _, first, count, _ = _HEADER.unpack_from(buffer, at - start)
+            begin = at + _HEADER.size
+            if marker != _MARKER or begin + length > end:
+                return
+            yield _Place(first, count, begin, length), buffer[begin - start : begin - start + SESSION_BYTES]
+            at = begin + length
+
+    def _index(self, session: bytes, place: _Place) -> None:
+        places = self.sessions.setdefault(session, [])
+        if not places or places[-1].first < place.first:
+            places.append(place)
+        else:
+            insort(places, place)
+
+    def append(self, session: bytes, first: int, count: int, due: int, raw: bytes) -> None:
+        record = _HEADER.pack(_MARKER, len(raw), due, first, count, 0) + raw
+        done = 0
+        while done < len(record):
+            done += os.pwrite(self._fd, record[done:], self._size + done)
+        self._index(session, _Place(first, count, self._size + _HEADER.size, len(raw)))
+        self._size += len(record)
+
+    def find(self, session: bytes, number: int) -> bytes:
+        places = self.sessions.get(session, [])
+        at = bisect_right(places, number, key=lambda place: place.first) - 1
+        if at < 0 or places[at].first + places[at].count <= number:
+            return b""
+        return os.pread(self._fd, places[at].length, places[at].at)
+
+    def packets(self) -> Iterator[tuple[int, bytes]]:
+        """(due, packet) in the order in which they were appended."""
+        places = sorted([place for places in self.sessions.values() for place in places], key=lambda place: place.at)
+        for place in places:
+            head = os.pread(self._fd, _HEADER.size, place.at - _HEADER.size)
+            yield _HEADER.unpack(head)[2], os.pread(self._fd, place.length, place.at)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class StripeArchive:
+    """The days of one node."""
+
+    def __init__(self, directory: Path, keep_days: int) -> None:
+        """Open what is there."""
+        directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+        self._directory = directory
+        self._keep = timedelta(days=keep_days)
+        self._days: dict[bytes, _Day] = {}
+        for path in sorted(directory.glob(f"*{_SUFFIX}")):
+            day = _day_of(path.stem)
+            if day is not None:
+                self._days[path.stem.encode()] = _Day(path)
+
+    def has(self, session: bytes, number: int) -> bool:
+        """Whether a message is here."""
+        places = self._places(session)
+        at = bisect_right(places, number, key=lambda place: place.first) - 1
+        return at >= 0 and number < places[at].first + places[at].count
+
+    def next_number(self, session: bytes) -> int:
+        """Behind the last message of a session."""
+        places = self._places(session)
+        return places[-1].first + places[-1].count if places else 1
+
+    def newest(self) -> dict[int, tuple[bytes, int]]:
+        """Of each stripe the newest session and its next number."""
+        found: dict[int, tuple[bytes, int]] = {}
+        for prefix in sorted(self._days):
+            for session in self._days[prefix].sessions:
+                found[_stripe_of(session)] = session, self.next_number(session)
+        return found
+
+    def append(self, session: bytes, first: int, count: int, due: int, raw: bytes) -> None:
+        """One packet; it survives the end of the process when this returns."""
+        self._day(session).append(session, first, count, due, raw)
+
+    def find(self, session: bytes, number: int) -> bytes:
+        """The packet with a message, as it was sent; empty if it is not here."""
+        day = self._days.get(session[:6])
+        return b"" if day is None else day.find(session, number)
+
+    def take(self, session: bytes, number: int, most: int, room: int) -> tuple[int, bytes]:
+        """(count, messages) from a number on, as many as one packet has, of at most `room` bytes; (0, b"") for none."""
+        raw = self.find(session, number)
+        if not raw:
+            return 0, b""
+        try:
+            packet = parse_packet(raw)
+        except RemoteProtocolError:
+            return 0, b""
+        places = [*packet.places, len(packet.body)]
+        skip = number - packet.sequence
+        last = min(skip + most, packet.count)
+        while last > skip + 1 and places[last] - places[skip] > room:
+            last -= 1
+        return last - skip, packet.body[places[skip] : places[last]]
+
+    def packets(self) -> Iterator[tuple[int, bytes]]:
+        """(due, packet) of every day, in the order in which they were appended."""
+        for prefix in sorted(self._days):
+            yield from self._days[prefix].packets()
+
+    def missing(self, session: bytes, upto: int, most: int) -> list[tuple[int, int]]:
+        """(first, count) of holes before a number, at most so many."""
+        holes: list[tuple[int, int]] = []
+        following = 1
+        for place in self._places(session):
+            if place.first > following:
+                holes.append((following, min(place.first, upto) - following))
+            following = max(following, place.first + place.count)
+            if following >= upto or len(holes) >= most:
+                return [hole for hole in holes if hole[1] > 0]
+        if following < upto:
+            holes.append((following, upto - following))
+        return holes[:most]
+
+    def close(self) -> None:
+        """Give the files back."""
+        for day in self._days.values():
+            day.close()
+        self._days.clear()
+
+    def _places(self, session: bytes) -> list[_Place]:
+        day = self._days.get(session[:6])
+        return [] if day is None else day.sessions.get(session, [])
+
+    def _day(self, session: bytes) -> _Day:
+        prefix = session[:6]
+        if prefix not in self._days:
+            self._forget_before(prefix)
+            self._days[prefix] = _Day(self._directory / f"{prefix.decode('ascii')}{_SUFFIX}")
+        return self._days[prefix]
+
+    def _forget_before(self, newest: bytes) -> None:
+        today = _day_of(newest.decode("ascii"))
+        if today is None:
+            return
+        for prefix in list(self._days):
+            day = _day_of(prefix.decode("ascii"))
+            if day is not None and day < today - self._keep:
+                self._days.pop(prefix).close()
+                with suppress(OSError):
+                    (self._directory / f"{prefix.decode('ascii')}{_SUFFIX}").unlink()
+
+
+def _day_of(name: str) -> date | None:
+    """The day of YYMMDD."""
+    try:
+        return date(2000 + int(name[:2]), int(name[2:4]), int(name[4:6])) if len(name) == 6 else None  # noqa: PLR2004
+    except ValueError:
+        return None
+
+
+def _stripe_of(session: bytes) -> int:
+    try:
+        return int(session[6:10], 36)
+    except ValueError:
+        return 0

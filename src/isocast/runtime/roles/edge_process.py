@@ -1,0 +1,172 @@
+"""A receiver's edge: a process of its own that sends the narrow stripes (§4.4).
+
+The receiver gives it three things: its journal; a note on disk of every plan that a released token announced, written
+before anything of that token is journalled; and through a pipe, which token went out last, the empty ones too. The pipe
+never makes the receiver wait, and its end is the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterable
+from contextlib import suppress
+from struct import Struct
+from typing import Any
+
+from isocast.ring.receiver import Receiver
+from isocast.runtime.narrow.plans import PLAN_NOTES, PlanNote, PlanNotes
+from isocast.runtime.roles.context import Context
+from isocast.wire.packets import ControlKind
+
+__all__ = ["TOKEN_PASSED", "EdgeProcess", "edge_process"]
+
+TOKEN_PASSED = Struct("<QqQ")
+"""Token, its instant, and the sequence that comes next: what goes through the pipe."""
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+_STEADY_S = 30.0
+_STOP_S = 3.0
+_BAD_INPUT = 2
+_LINE_BYTES = 1 << 20
+
+
+def edge_process(context: Context, receiver: Receiver) -> EdgeProcess | None:
+    """For a receiver that serves customers in a market with narrow stripes; None for any other."""
+    if context.market.edge is None or not context.plan.line:
+        return None
+    return EdgeProcess(context, receiver)
+
+
+class EdgeProcess:
+    """Starts it, tells it, and starts it again."""
+
+    def __init__(self, context: Context, receiver: Receiver) -> None:
+        """Nothing is started yet."""
+        self.status: dict[str, Any] = {}
+        """What it said last of itself."""
+        self._context = context
+        self._receiver = receiver
+        self._notes = PlanNotes(context.directory / PLAN_NOTES)
+        for _ in self._notes.read():
+            pass
+        self._seen = receiver.releaser.released
+        self._told = 0
+        self._child: Process | None = None
+        self._pipe = -1
+        self._running: asyncio.Task[None] | None = None
+        context.operations["edge"] = self._tell
+
+    # ---- what the receiver says
+
+    def releasing(self, upto: int) -> None:
+        """Before anything of a token is journalled: note the plans of the tokens up to it."""
+        entries = self._receiver.ledger.entries
+        fresh: Iterable[int] = range(self._seen + 1, upto + 1)
+        if upto - self._seen > len(entries):  # A checkpoint that was taken over left many behind.
+            fresh = sorted([number for number in entries if self._seen < number <= upto])
+        for number in fresh:
+            found = entries.get(number)
+            token = None if found is None else found.token
+            for entry in () if token is None else token.control:
+                if token is not None and entry.kind is ControlKind.STRIPE_PLAN:
+                    self._notes.append(PlanNote(number, token.instant, token.first_sequence, entry))
+        self._seen = max(self._seen, upto)
+
+    def passed(self, _: int = 0) -> None:
+        """After a step of the machine: tell which token went out whole."""
+        releaser = self._receiver.releaser
+        number = releaser.released
+        if number <= self._told or releaser.offset:
+            return
+        self.releasing(number)
+        entry = self._receiver.ledger.entries.get(number)
+        self._told = number
+        if entry is not None and self._pipe >= 0:
+            # What does not fit the pipe at once is not said: the journal says it too, a little later.
+            with suppress(OSError):
+                os.write(self._pipe, TOKEN_PASSED.pack(number, entry.token.instant, releaser.next_sequence))
+
+    # ---- the process
+
+    def start(self) -> None:
+        """Once the receiver runs."""
+        self._running = self._context.loop.create_task(self._supervise(), name="edge")
+
+    async def stop(self) -> None:
+        """End it in order."""
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+        child, self._child = self._child, None
+        if child is None or child.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            child.terminate()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await child.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+    async def _supervise(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            begun = self._context.loop.time()
+            code = await self._live()
+            if code == _BAD_INPUT:
+                text = "the process of the narrow stripes refused its input; its last lines say why"
+                self._context.alarm("edge-refused", text, "correct it, then restart this receiver")
+                return
+            if self._context.loop.time() - begun > _STEADY_S:
+                pause_s = _FIRST_PAUSE_S
+            self._context.alarm(
+                "edge-ended", f"the process of the narrow stripes ended ({code})", "it is started again"
+            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _live(self) -> int:
+        market, plan = self._context.market, self._context.plan
+        command = (sys.executable, "-m", "isocast", "edge", "send", "--config", market.file, "--name", plan.name)
+        ours, theirs = -1, -1
+        try:
+            theirs, ours = os.pipe()
+            os.set_blocking(ours, False)
+            child = await asyncio.create_subprocess_exec(*command, stdin=theirs, stdout=PIPE, limit=_LINE_BYTES)
+            os.close(theirs)
+            self._child, self._pipe, theirs = child, ours, -1
+            await self._hear(child)
+            return await child.wait()
+        finally:
+            # Its end is the child's: it reads nothing more, and goes.
+            self._pipe = -1
+            for handle in (ours, theirs):
+                if handle >= 0:
+                    os.close(handle)
+
+    async def _hear(self, child: Process) -> None:
+        while child.stdout is not None and (line := await child.stdout.readline()):
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(said, dict) and isinstance(said.get("status"), dict):
+                self.status = said["status"]
+            if isinstance(said, dict) and isinstance(said.get("alarm"), list):
+                code, text, remedy = (str(part) for part in said["alarm"])
+                self._context.alarm(code, text, remedy)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs."""
+        return None if self._child is None or self._child.returncode is not None else self._child.pid
+
+    async def _tell(self, _: object) -> dict[str, object]:
+        return {"pid": self.pid, **self.status}

@@ -1,0 +1,151 @@
+"""Which stripe of the core a symbol travels in: every floor finds the same, without asking anybody (§4.4, §7.1).
+
+With a stripe plan, a symbol belongs to the core stripe of its narrow stripe, and one that the plan does not name to
+the plan's first core stripe. Without a plan, symbols are split by a hash of their names: BLAKE2b with a digest of 8
+bytes over the characters, as a big-endian number, modulo the number of stripes, counts into the ascending list of
+stripes.
+
+An event of no symbol, such as a floor's opening, is for everybody: it goes into every stripe. The first of them has it
+as it is; in the others it is marked COPIED, so that whoever hears several stripes counts it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.striping.plan import StripePlan
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.market import SYMBOL_BYTES, EventFlag
+from isocast.wire.event_checks import are_events
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+__all__ = ["CoreRoutes", "heard_once"]
+
+_COPIED = int(EventFlag.COPIED)
+_HASH_BYTES = 8
+_REMEMBERED = 1 << 20
+"""Bounds: symbols whose hash is remembered."""
+
+
+class CoreRoutes:
+    """The stripe of every symbol, and events taken apart by it."""
+
+    def __init__(self, stripes: Iterable[int], plan: StripePlan | None = None) -> None:
+        """ConfigurationError for a plan with a core stripe that the market does not have."""
+        self.stripes = tuple(sorted(stripes))
+        self.plan = plan
+        strange = [core for core in plan.cores if core not in self.stripes] if plan is not None else []
+        if plan is not None and strange:
+            listed = ", ".join(map(str, self.stripes))
+            raise ConfigurationError(plan.file, "core", f"{strange[0]} is none of ring.stripes: {listed}")
+        self._known: dict[bytes, int] = {}
+
+    def stripe_of(self, symbol: str) -> int:
+        """Of one symbol."""
+        return int(self.stripes_of(np.array([symbol.encode("ascii")], f"S{SYMBOL_BYTES}"))[0])
+
+    def stripes_of(self, symbols: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint16]:
+        """Of each symbol; for an event of no symbol the first stripe."""
+        if len(self.stripes) == 1:
+            return np.full(len(symbols), self.stripes[0], np.uint16)
+        if self.plan is not None:
+            found = self.plan.cores_of(symbols)
+        else:
+            names, places = np.unique(symbols, return_inverse=True)
+            found = np.array([self._hashed(name) for name in names.tolist()], np.uint16)[places]
+        return np.where(symbols == b"", np.uint16(self.stripes[0]), found).astype(np.uint16)
+
+    def _hashed(self, name: bytes) -> int:
+        known = self._known.get(name)
+        if known is None:
+            place = int.from_bytes(blake2b(name, digest_size=_HASH_BYTES).digest()) % len(self.stripes)
+            known = self.stripes[place]
+            if len(self._known) < _REMEMBERED:
+                self._known[name] = known
+        return known
+
+    def split(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, EventArray]:
+        """The events of each stripe that has any, in their order; events of no symbol in every one, or in `among`."""
+        return {stripe: self.part(events, stripe, mask, among) for stripe, mask in self.masks(events, among).items()}
+
+    def masks(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, npt.NDArray[np.bool_]]:
+        """Which events each stripe has, of those that have any."""
+        if len(self.stripes) == 1:
+            return {self.stripes[0]: np.ones(len(events), np.bool_)} if len(events) else {}
+        wide = self.stripes if among is None else tuple(sorted(among))
+        found = self.stripes_of(events["symbol"])
+        everybodys = events["symbol"] == b""
+        named = np.unique(found[~everybodys]).tolist()
+        return {
+            stripe: (found == stripe) & ~everybodys | everybodys if stripe in wide else (found == stripe) & ~everybodys
+            for stripe in sorted({*named, *(wide if everybodys.any() else ())})
+        }
+
+    def part(
+        self, events: EventArray, stripe: int, mask: npt.NDArray[np.bool_], among: Collection[int] | None = None
+    ) -> EventArray:
+        """The events of a mask, with copies marked as such."""
+        part = events[mask]
+        everybodys = part["symbol"] == b""
+        if stripe > min(self.stripes if among is None else among):
+            part["flags"][everybodys] |= _COPIED
+        else:
+            part["flags"][everybodys] &= ~np.uint16(_COPIED)
+        return part
+
+    def strangers(self, stripe: int, payloads: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+        """(symbol, its stripe) of events that are not for a stripe; what is no event is nobody's."""
+        for payload in payloads:
+            if not are_events(payload):
+                continue
+            symbols = np.frombuffer(payload, EVENT_DTYPE)["symbol"]
+            wrong = np.flatnonzero((self.stripes_of(symbols) != stripe) & (symbols != b""))
+            if len(wrong):
+                name = symbols[wrong[0]].item()
+                yield name.decode("ascii"), self.stripe_of(name.decode("ascii"))
+
+    def record(self) -> dict[str, object]:
+        """What a source remembers of them, to see that no symbol ever changes its stripe."""
+        cores: dict[str, list[str]] = {}
+        if self.plan is not None:
+            for stripe in self.plan.stripes:
+                cores.setdefault(str(stripe.core), []).extend(stripe.symbols)
+        return {"stripes": list(self.stripes), "planned": self.plan is not None, "cores": cores}
+
+    def moved(self, record: Mapping[str, object]) -> str:
+        """Why symbols would travel elsewhere than where the record has them; empty if none does."""
+        before = record.get("stripes")
+        if before != list(self.stripes):
+            return f"the market's stripes were {_listed(before)} and are {_listed(list(self.stripes))}"
+        if record.get("planned") is not (self.plan is not None):
+            return "symbols were split by a stripe plan, or by a hash, and are now split by the other"
+        cores = record.get("cores")
+        if self.plan is None or not isinstance(cores, dict):
+            return ""
+        named: dict[str, int] = {symbol: int(core) for core, symbols in cores.items() for symbol in symbols}
+        stranger = min(map(int, cores), default=self.plan.cores[0])
+        for stripe in self.plan.stripes:
+            for symbol in stripe.symbols:
+                was = named.pop(symbol, stranger)
+                if was != stripe.core:
+                    return f"{symbol} travelled in stripe {was}, and the plan has it in stripe {stripe.core}"
+        gone = next((symbol for symbol, core in named.items() if core != self.plan.cores[0]), None)
+        if gone is not None:
+            return f"{gone} travelled in stripe {named[gone]}, and the plan names it no more"
+        return ""
+
+
+def _listed(stripes: object) -> str:
+    return ", ".join(map(str, stripes)) if isinstance(stripes, list) else str(stripes)
+
+
+def heard_once(events: EventArray, stripe: int, heard: Collection[int]) -> npt.NDArray[np.bool_] | None:
+    """Which events of a stripe count for whoever hears several; None: all. A copy counts in the lowest alone."""
+    if len(heard) < 2 or stripe == min(heard):  # noqa: PLR2004 - one has no other
+        return None
+    copied = ((events["flags"] & _COPIED) > 0) & (events["symbol"] == b"")
+    return ~copied if copied.any() else None

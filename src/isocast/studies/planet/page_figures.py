@@ -1,0 +1,106 @@
+"""The protocol page's own figures, by the arrays: the parameters of its table, and what it expects (protocol §11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from isocast.reformation.scopes.bounds import KM_PER_MILE, HexagonalBounds
+from isocast.studies.planet.core_net import CoreNet, TreeLevel
+from isocast.studies.planet.core_run import CorePart, CoreTally, CoreWorld, joined, run_tokens
+from isocast.studies.planet.draws import Purpose, generator
+from isocast.studies.planet.report import Beside
+from isocast.studies.planet.settings import PAPER_TIMES, CoreSettings
+from isocast.studies.spreading import Spreading, spread
+from isocast.terms.instants import MILLISECOND, to_seconds
+from isocast.terms.timing import Timing
+
+__all__ = ["count_tokens", "page_figures", "ring_of"]
+
+_DELAY_NS = 50e6
+_LAND_SQUARE_MILES = 57e6
+_TOKENS_OF_PART = 500
+
+
+def ring_of(receivers: int, branches: int = 0, secondaries: int = 0, below_ns: float = 5e6) -> CoreNet:
+    """A ring at one constant delay, as the simulator has it without cities; each with so many below it."""
+    size = receivers * (1 + secondaries)
+    parent = np.concatenate((np.arange(receivers), np.repeat(np.arange(receivers), secondaries)))
+    levels = (TreeLevel(parent * branches // receivers),) if branches else ()
+    below = below_ns if secondaries else 0.0
+    return CoreNet(np.zeros((size, 3)), np.arange(receivers), parent, levels, 0.0, _DELAY_NS, below)
+
+
+def count_tokens(
+    world: CoreWorld, tokens: int, how: Spreading, reached: Callable[[int], None] | None = None
+) -> CoreTally:
+    """So many tokens of a world, in parts."""
+    starts = range(0, tokens, _TOKENS_OF_PART)
+    parts = [CorePart(first, min(first + _TOKENS_OF_PART, tokens)) for first in starts]
+    return joined(spread(run_tokens, world, parts, how, reached or (lambda _: None)))
+
+
+def page_figures(run: int, how: Spreading, tokens: int = 20_000) -> list[Beside]:
+    """Every row of the page that arrays can answer; the tolerance is the page's own."""
+    rows = [*_times(), *_recovery(run, how, tokens), *_control(run, how, tokens // 10), *_skew(run, how, tokens // 10)]
+    return [*rows, *_reformation(run, how, 5 * tokens), *_grid()]
+
+
+def _times() -> list[Beside]:
+    error = replace(PAPER_TIMES, clock_error_ns=5 * MILLISECOND, token_period_ns=0, release_delay_ns=0)
+    return [
+        Beside("τ_r, s", "δ_N=.375, P=.05", 0.8, to_seconds(PAPER_TIMES.retry_ns), 1e-9),
+        Beside("τ_t, s", "k_r=3", 2.775, to_seconds(PAPER_TIMES.token_period_ns), 1e-9),
+        Beside("Δ_A, s", "ε=5 ms", 2.785, to_seconds(error.release_delay_ns), 1e-9),
+    ]
+
+
+def _world(receivers: int, run: int, timing: Timing, *, batch: int, loss: float) -> CoreWorld:
+    settings = CoreSettings(timing, batch=batch, loss=loss, jitter_ns=0.0)
+    return CoreWorld(ring_of(receivers), settings, run, reduced=False)
+
+
+def _recovery(run: int, how: Spreading, tokens: int) -> list[Beside]:
+    tally = count_tokens(_world(10, run, PAPER_TIMES, batch=30, loss=0.02), tokens, how)
+    return [
+        Beside("NACKs per token", "m=10, p=.02, k=30", 4.39, tally.ring.nacks / tokens, 0.03 * 4.39),
+        Beside("repairs per token", "m=10, p=.02, k=30", 5.69, tally.ring.repairs / tokens, 0.03 * 5.69),
+    ]
+
+
+def _control(run: int, how: Spreading, tokens: int) -> list[Beside]:
+    rows = []
+    for loss, rate, expected in ((0.0, 10, 0.0360), (0.01, 100, 0.127)):
+        mean = rate * to_seconds(PAPER_TIMES.token_period_ns)
+        batches = generator(run, Purpose.TOKEN, tokens + rate).poisson(mean, tokens)
+        world = replace(_world(10, run, PAPER_TIMES, batch=0, loss=loss), batches=batches)
+        tally = count_tokens(world, tokens, how)
+        got = (tokens + tally.ring.nacks + tally.ring.repairs) / tally.messages
+        rows.append(
+            Beside("tokens, NACKs and repairs per message", f"p={loss:g}, λ={rate}", expected, got, 0.03 * expected)
+        )
+    return rows
+
+
+def _skew(run: int, how: Spreading, tokens: int) -> list[Beside]:
+    timing = replace(PAPER_TIMES, clock_error_ns=5 * MILLISECOND, token_period_ns=0, release_delay_ns=0)
+    tally = count_tokens(_world(10, run, timing, batch=30, loss=0.01), tokens, how)
+    return [Beside("largest skew, ms", "ε=5 ms", 10.0, float(tally.skews.max()) / MILLISECOND, bound=True)]
+
+
+def _reformation(run: int, how: Spreading, tokens: int) -> list[Beside]:
+    tally = count_tokens(_world(100, run, PAPER_TIMES, batch=100, loss=0.01), tokens, how)
+    events = 7.5e-4 * tokens
+    margin = max(0.1, 4 / events**0.5) * 7.5e-4
+    got = tally.ring.gave_up / tokens
+    return [Beside("false reformations per token", "m=100, p=.01, k=100, k_r=3", 7.5e-4, got, margin)]
+
+
+def _grid() -> list[Beside]:
+    grid = HexagonalBounds(10_000, _LAND_SQUARE_MILES * KM_PER_MILE**2, 2)
+    return [
+        Beside("nearest receiver, miles", "10,000 on 57·10⁶ square miles", 46.8, grid.radius_km(1) / KM_PER_MILE, 0.05),
+        Beside("two receivers, miles", "the same", 81.1, grid.radius_km(2) / KM_PER_MILE, 0.05),
+    ]

@@ -1,0 +1,1 @@
+"""Sweeps: one scenario at many values of some keys, each with many seeds."""

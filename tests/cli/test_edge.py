@@ -1,0 +1,156 @@
+"""`isocast edge` as a command: what it hears, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from time import time_ns
+
+import pytest
+from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
+
+from isocast.cli.main import main
+from isocast.runtime.market_file import load_market
+from isocast.runtime.narrow.engine import StripeEngine, StripePacket
+from isocast.runtime.narrow.service import edge_settings
+from isocast.striping.plan import StripePlan
+from isocast.striping.plan_text import plan_text
+from isocast.striping.released import part_of_payloads
+
+PLAN = plan_of(1, {1: ("S01", "S02"), 2: ("S03",)})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return narrow_market(tmp_path, PLAN)
+
+
+@contextmanager
+def speaking(config: Path, plan: StripePlan = PLAN, *, losing: int = 0) -> Iterator[None]:
+    """Receiver a's edge as a thread that says the same few packets until it is stopped."""
+    market = load_market(config)
+    edge, node = market.edge, market.node("a")
+    assert edge is not None
+    engine = StripeEngine(plan, 0, edge_settings(market))
+    made: list[StripePacket] = []
+    start = time_ns()
+    for token in range(1, 6):
+        payload = tape(["S01", "S02", "S03"], 6, 10 * token).tobytes()
+        instant = start + token * market.timing.token_period_ns
+        part = part_of_payloads(token, instant, 1, 0, token, [payload])
+        made += [one for one in engine.step(part) if isinstance(one, StripePacket)]
+    stopped = Event()
+
+    def speak() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind((node.address, 0))
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(node.address))
+            while not stopped.wait(0.05):
+                for place, packet in enumerate(made):
+                    if not losing or place != losing:
+                        sender.sendto(packet.raw, (edge.group(node.number, packet.stripe), edge.port))
+
+    thread = Thread(target=speak)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def listen(config: Path, *words: str) -> int:
+    return main(["edge", "listen", "--config", str(config), "--name", "modem", *words])
+
+
+def test_a_modem_hears_one_stripe(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with speaking(config):
+        assert listen(config, "--rate", "56k", "--json", "--count", "22", "--seconds", "20") == 0
+    said = capsys.readouterr()
+    assert "modem hears 1 stripes (s1), 2 symbols of a line of 56 kb/s" in said.err
+    rows = [json.loads(row) for row in said.out.splitlines()]
+    counts = rows.pop()["counts"]
+    assert {row["stripe"] for row in rows} == {1}
+    assert [row["symbol"] for row in rows if row["kind"] == "directory"] == ["S01", "S02"]
+    assert {row["floor"] for row in rows} == {"XNYS"}
+    assert sum(row["kind"] == "trade" for row in rows) == 20
+    assert (counts["stripes"], counts["lost"], counts["asked"]) == (1, 0, 0)
+    assert counts["messages"] == 26
+
+
+def test_symbols_choose_stripes_and_a_report_is_for_people(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with speaking(config):
+        assert listen(config, "--symbols", "S03,NEW", "--count", "11", "--seconds", "20") == 0
+    said = capsys.readouterr()
+    assert "no stripe names NEW: heard on a spare one" in said.err
+    assert "trade     XNYS      S03" in said.out
+    assert "0 messages lost, 0 repaired of 0 gaps" in said.out
+    assert "The busiest token period" in said.out
+
+
+def test_what_is_lost_is_told_and_is_the_exit_code(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with speaking(config, losing=2):
+        assert listen(config, "--symbols", "S01", "--quiet", "--seconds", "1.5") == 1
+    said = capsys.readouterr()
+    assert "are lost" in said.err
+    assert "trade" not in said.out
+
+
+def test_a_newer_plan_is_followed_if_its_file_is_here(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = plan_of(4, {1: ("S01", "S02"), 2: ("S03",), 3: ("S09",)})
+    with speaking(config, newer):
+        assert listen(config, "--symbols", "S01", "--quiet", "--seconds", "1") == 0
+    assert "plan 4 is in force, and" in capsys.readouterr().err
+    plans = config.parent / "plans"
+    plans.mkdir()
+    (plans / "four.toml").write_text(plan_text(newer), encoding="utf-8")
+    first = config.parent / "stripes.toml"
+    with speaking(config, newer):
+        assert listen(config, "--symbols", "S01", "--plan", str(first), "--quiet", "--seconds", "1") == 0
+    assert "plan 4 is in force: 1 stripes are heard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("--rate", "1k"), "no stripe fits 1 kb/s: the narrowest"),
+        (("--rate", "fast"), 'must be a bit-rate such as 56k, 1.5M or 56000, not "fast"'),
+        (("--rate", str(MODEM), "--symbols", "S01,S03"), "the symbols are on 2 stripes of 112 kb/s"),
+        (("--lines", "nobody"), "nobody sends no narrow stripes"),
+        (("--plan", "nowhere.toml"), "cannot be read"),
+        (("--rate", "56k", "--keep", "complete"), "no stripe fits 56 kb/s: the narrowest, s1, has"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    config: Path, words: tuple[str, ...], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listen(config, *words) == 2
+    said = capsys.readouterr().err
+    assert rule in said
+    assert said.count("\n") == 1
+
+
+def test_a_market_without_narrow_stripes_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.runtime.worlds import market_file  # noqa: PLC0415
+
+    path = str(market_file(tmp_path))
+    assert main(["edge", "listen", "--config", path, "--name", "bank"]) == 2
+    assert main(["edge", "status", "--config", path]) == 2
+    assert "edge.plan: must be given" in capsys.readouterr().err
+    assert main(["edge", "send", "--config", path, "--name", "bank"]) == 2
+    assert "nodes.bank: is no receiver" in capsys.readouterr().err
+
+
+def test_status_and_plan_where_nobody_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["edge", "status", "--config", str(config)]) == 1
+    assert "not on this machine, or silent" in capsys.readouterr().out
+    assert main(["edge", "status", "--config", str(config), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["receivers"] == {"a": None, "b": None, "c": None}
+    path = tmp_path / "next.toml"
+    path.write_text(plan_text(plan_of(2, {1: ("S01",)})), encoding="utf-8")
+    assert main(["edge", "plan", str(path), "--config", str(config)]) == 1
+    assert "sends narrow stripes: run this where one is" in capsys.readouterr().err

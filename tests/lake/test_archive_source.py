@@ -1,0 +1,119 @@
+"""`format("isocast")` from the doors of a running market: the network itself as a source that can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from tests.lake.direct import columns_of, read_stream, read_table
+from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
+
+from isocast.lake import source_archive
+from isocast.lake.journal_source import IsocastSource
+from isocast.terms.errors import ConfigurationError, JournalError
+
+NODES = {**SMALL, "lake": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False}}
+EVENTS = 4_000
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A market that has released some events, and whose archive has them all."""
+    path = market_file(tmp_path_factory.mktemp("market"), NODES)
+    with running(path) as alive:
+        publish(alive, trades(EVENTS))
+        wait_until(lambda: all(alive.count(name) == EVENTS for name in ("a", "b", "c", "archive")))
+        yield alive
+
+
+def publish(world: World, events: object) -> None:
+    import asyncio  # noqa: PLC0415
+
+    from isocast.runtime.publisher import Publisher  # noqa: PLC0415
+
+    async def work() -> None:
+        async with Publisher(world.market, "floor") as door:
+            await door.publish(events)
+
+    asyncio.run(work())
+
+
+def rows(world: World, columns: list[str] | None = None, **options: object) -> pa.Table:
+    given = {"market": world.path, "as": "lake", **options}
+    return read_table(None, columns, IsocastSource, **given)
+
+
+def ids(table: pa.Table) -> list[int]:
+    return [int(number) for number in table["id"].to_pylist()]
+
+
+def test_a_retransmit_server_gives_the_whole_sequence(world: World) -> None:
+    table = rows(world)
+    assert ids(table) == list(range(1, EVENTS + 1))
+    assert set(table["receiver"].to_pylist()) == {world.market.node("archive").node}
+    assert set(table["source"].to_pylist()) == {0}, "customers are not told who published"
+
+
+def test_a_receiver_gives_the_same_with_the_sources(world: World) -> None:
+    table = rows(world, server="b", minPartitions=3)
+    assert ids(table) == list(range(1, EVENTS + 1))
+    journal = read_table(world.market.directory_of("b") / "journal")
+    assert table.to_pylist() == journal.to_pylist()
+
+
+def test_a_range_is_asked_for_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_archive, "_ASK", 16)
+    whole = rows(world, ["sequence", "id"])
+    part = rows(world, ["sequence", "id"], fromSequence=10, toSequence=99)
+    assert part.to_pylist() == [row for row in whole.to_pylist() if 10 <= row["sequence"] <= 99]
+
+
+def test_a_stream_goes_on_by_sequence(world: World) -> None:
+    given = CaseInsensitiveDict({"market": str(world.path), "as": "lake"})
+    source = IsocastSource(given)
+    reader = source.streamReader(columns_of(source, None))
+    start = reader.initialOffset()
+    assert start == {"0": 1}
+    first = reader.latestOffset(start, ReadMaxRows(200))
+    batch = pa.Table.from_batches(list(read_stream(reader, start, first)))
+    assert 0 < batch.num_rows <= 200
+    end = reader.latestOffset(first, ALL)
+    rest = pa.Table.from_batches(list(read_stream(reader, first, end)))
+    assert ids(batch) + ids(rest) == list(range(1, EVENTS + 1))
+    assert reader.latestOffset(end, ALL) == end
+    with pytest.raises(JournalError, match="the checkpoint has read stripe 0 up to sequence"):
+        reader.latestOffset({"0": end["0"] + 7}, ALL)
+
+
+def test_what_no_server_has_is_an_error_that_names_it(world: World) -> None:
+    source = IsocastSource(CaseInsensitiveDict({"market": str(world.path), "as": "lake"}))
+    reader = source.streamReader(columns_of(source, None))
+    end = reader.latestOffset({"0": 1}, ALL)
+    with pytest.raises(JournalError, match=rf"sequences {end['0']} to {end['0'] + 3} of stripe 0 were given by none"):
+        list(read_stream(reader, {"0": 1}, {"0": end["0"] + 4}))
+
+
+@pytest.mark.parametrize(
+    "options, rule",
+    [
+        ({"as": "lak"}, 'did you mean "lake"'),
+        ({"as": ""}, "is missing"),
+        ({"server": "floor"}, "no retransmit server or receiver"),
+        ({"stripe": 4}, "there are"),
+        ({"path": "data"}, "either a folder"),
+    ],
+)
+def test_a_wrong_option_is_named(world: World, options: dict[str, object], rule: str) -> None:
+    with pytest.raises(ConfigurationError, match=rule):
+        rows(world, None, **options)
+
+
+def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:
+    path = market_file(tmp_path, NODES)
+    with pytest.raises(JournalError, match=r"no server of stripe 0 answers; archive: nobody opens at"):
+        read_table(None, None, IsocastSource, **{"market": path, "as": "lake"})

@@ -1,0 +1,363 @@
+"""The audit: what is planted in one journal is found and named; what cannot be read is never called clean."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.lake.markets import DELAY, Market, write_market
+from tests.lake.planted import block_with, flip_in_place, flipped, offset_of, released, rewrite, with_message
+
+from isocast.lake.audit import audit, run_here
+from isocast.lake.audit_terms import AuditReport, Finding, FindingKind, Verdict
+from isocast.runtime.journal_segments import segment_files
+from isocast.terms.errors import ConfigurationError
+from isocast.wire.journal import BLOCK_HEADER_BYTES
+from isocast.wire.journal_blocks import Message, ReleasedBlock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BLOCK = 32
+LATE = 70
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Market:
+    """Three receivers, two stripes, several segments each."""
+    return write_market(tmp_path_factory.mktemp("market"), events=3_000, segment_bytes=40_000)
+
+
+@pytest.fixture
+def market(whole: Market, tmp_path: Path) -> Market:
+    """A copy to be spoilt."""
+    shutil.copytree(whole.path, tmp_path / "market")
+    return replace(whole, path=tmp_path / "market")
+
+
+def found(report: AuditReport, kind: FindingKind) -> list[Finding]:
+    return [finding for finding in report.findings if finding.kind is kind]
+
+
+def look(market: Market) -> AuditReport:
+    return audit(market.path, block_messages=BLOCK)
+
+
+def an_event_message(journal: Path, behind: int) -> int:
+    """The sequence of a message with several events."""
+    return next(
+        block.first_sequence + place
+        for block in released(journal)
+        for place, (_, _, _, payload) in enumerate(block.messages)
+        if block.first_sequence > behind and len(payload) % 48 == 0 and len(payload) > 96
+    )
+
+
+def test_journals_that_agree_are_clean_whatever_their_segments(whole: Market, tmp_path: Path) -> None:
+    cut = replace(whole, path=tmp_path, segment_bytes=7_000)
+    cut.write({})
+    for site in whole.receivers[1:]:
+        shutil.rmtree(cut.journal(site, 0))
+        shutil.copytree(whole.journal(site, 0), cut.journal(site, 0))
+    report = audit(tmp_path, block_messages=BLOCK)
+    assert report.verdict is Verdict.CLEAN, report.findings
+    assert report.counts == {}
+    assert report.blocks_different == 0
+    total = sum(cover.messages for cover in report.covers)
+    assert report.messages_compared == total // 3
+    assert report.messages_alone == 0
+    assert {cover.digest for cover in report.covers if cover.stripe == 0} == {
+        next(cover.digest for cover in report.covers if cover.stripe == 0)
+    }
+    assert any(note.code == "opaque" for note in report.notes)
+    assert len({len(list(cut.journal(site, 0).iterdir())) for site in whole.receivers}) == 2, "cut differently"
+
+
+def test_a_flipped_bit_with_its_checksum_made_right_is_named(market: Market) -> None:
+    journal = market.journal(2, 1)
+    sequence = an_event_message(journal, LATE)
+    path = rewrite(journal, lambda blocks: with_message(blocks, sequence, lambda old: flipped(old, 1, "price")))
+    report = look(market)
+    assert report.verdict is Verdict.FINDINGS
+    (finding,) = report.findings
+    assert finding.kind is FindingKind.DIFFERENT
+    assert (finding.stripe, finding.receiver, finding.sequence, finding.index, finding.field) == (
+        1,
+        2,
+        sequence,
+        1,
+        "price",
+    )
+    assert finding.others == (1, 3)
+    blocks = released(journal)
+    assert (finding.file, finding.offset) == (str(path), offset_of(blocks, block_with(blocks, sequence)))
+    assert "1 bit of byte 64 of the payload" in finding.text
+    assert "its own digest says that the others are right" in finding.text
+
+
+def test_a_flipped_bit_that_breaks_its_checksum_is_named_as_deeply(market: Market) -> None:
+    journal = market.journal(3, 0)
+    sequence = an_event_message(journal, LATE)
+    path, offset = flip_in_place(journal, sequence, 2, "quantity")
+    report = look(market)
+    assert set(report.counts) == {FindingKind.DAMAGE}
+    block, message = report.findings
+    assert (block.receiver, block.file, block.offset) == (3, str(path), offset)
+    assert block.sequence is not None
+    assert block.last_sequence is not None
+    assert block.sequence <= sequence <= block.last_sequence
+    assert "checksum" in block.text
+    assert (message.sequence, message.index, message.field) == (sequence, 2, "quantity")
+    assert (message.file, message.offset, message.others) == (str(path), offset, (1, 2))
+
+
+def test_a_flipped_bit_is_told_by_its_digest_where_nobody_else_has_it(market: Market) -> None:
+    for site in (2, 3):
+        shutil.rmtree(market.journal(site, 0))
+    journal = market.journal(1, 0)
+    sequence = an_event_message(journal, LATE)
+    rewrite(journal, lambda blocks: with_message(blocks, sequence, lambda old: flipped(old, 0, "id")))
+    report = look(market)
+    (finding,) = report.findings
+    assert (finding.kind, finding.sequence, finding.field) == (FindingKind.FORGED, sequence, "digest")
+    assert report.messages_alone > 0
+
+
+def early(blocks: list[ReleasedBlock], at: int, *, due: bool) -> list[ReleasedBlock]:
+    block = blocks[at]
+    instant = block.due - 50_000_000
+    return [
+        *blocks[:at],
+        replace(block, released_at=instant, due=instant if due else block.due),
+        *blocks[at + 1 :],
+    ]
+
+
+def test_an_early_release_is_named(market: Market) -> None:
+    journal = market.journal(1, 1)
+    path = rewrite(journal, lambda blocks: early(blocks, 9, due=False))
+    report = look(market)
+    (finding,) = found(report, FindingKind.EARLY)
+    blocks = released(journal)
+    assert (finding.stripe, finding.receiver, finding.sequence) == (1, 1, blocks[9].first_sequence)
+    assert finding.last_sequence == blocks[10].first_sequence - 1
+    assert (finding.file, finding.offset) == (str(path), offset_of(blocks, 9))
+    assert "50000000 ns before its instant" in finding.text
+    assert set(report.counts) <= {FindingKind.EARLY, FindingKind.ORDER}, "the clock goes back beside it"
+
+
+def test_an_early_release_that_lies_about_its_instant_is_named(market: Market) -> None:
+    journal = market.journal(1, 1)
+    rewrite(journal, lambda blocks: early(blocks, 0, due=True))
+    report = look(market)
+    (finding,) = report.findings
+    assert (finding.kind, finding.receiver, finding.field) == (FindingKind.EARLY, 1, "due")
+    assert "50,000,000 ns before T_t+Δ_A" in finding.text
+
+
+def test_a_delay_that_the_market_had_for_a_while_is_no_early_release(market: Market) -> None:
+    def sooner(blocks: list[ReleasedBlock]) -> list[ReleasedBlock]:
+        return [replace(block, due=block.due - 9, released_at=block.released_at - 9) for block in blocks[:5]] + blocks[
+            5:
+        ]
+
+    for site in market.receivers:
+        rewrite(market.journal(site, 1), sooner)
+    assert look(market).verdict is Verdict.CLEAN
+    report = audit(market.path, block_messages=BLOCK, release_delay_ns=DELAY)
+    assert report.counts == {FindingKind.EARLY: 3}, "unless its file says otherwise"
+
+
+def test_a_sequence_that_was_released_twice_is_named(market: Market) -> None:
+    journal = market.journal(2, 0)
+    rewrite(journal, lambda blocks: [*blocks[:6], blocks[5], *blocks[6:]])
+    report = look(market)
+    first = released(journal)[5].first_sequence
+    finding = found(report, FindingKind.DUPLICATE)[0]
+    assert (finding.receiver, finding.sequence) == (2, first)
+    assert finding.offset == offset_of(released(journal), 6)
+
+
+def test_a_sources_number_that_occurs_twice_is_named(market: Market) -> None:
+    journal = market.journal(2, 0)
+    blocks = released(journal)
+    first = blocks[7].first_sequence
+    source, number = next(
+        (message[0], message[1]) for message in reversed(blocks[6].messages) if message[0] == blocks[7].messages[0][0]
+    )
+    rewrite(journal, lambda old: with_message(old, first, lambda message: (source, number, *message[2:])))
+    report = look(market)
+    duplicate = found(report, FindingKind.DUPLICATE)[0]
+    assert (duplicate.receiver, duplicate.sequence) == (2, first)
+    assert f"message {number} of" in duplicate.text
+    (forged,) = found(report, FindingKind.FORGED)
+    assert (forged.receiver, forged.sequence, forged.field, forged.others) == (2, first, "number", (1, 3))
+
+
+def test_a_missing_message_is_named(market: Market) -> None:
+    journal = market.journal(3, 1)
+    blocks = released(journal)
+    gone = blocks[8].first_sequence + 3
+
+    def without(old: list[ReleasedBlock]) -> list[ReleasedBlock]:
+        block = old[8]
+        head = replace(block, messages=list(block.messages[:3]))
+        tail = replace(block, messages=list(block.messages[4:]), place=4, first_sequence=gone + 1)
+        return [*old[:8], head, tail, *old[9:]]
+
+    path = rewrite(journal, without)
+    report = look(market)
+    (finding,) = found(report, FindingKind.GAP)
+    assert (finding.stripe, finding.receiver, finding.sequence, finding.last_sequence) == (1, 3, gone, gone)
+    assert (finding.file, finding.offset) == (str(path), offset_of(released(journal), 9))
+    assert set(report.counts) == {FindingKind.GAP}
+
+
+def test_a_message_cut_out_with_all_later_ones_moved_up_is_named(market: Market) -> None:
+    """Sequences have no gap then; the source's numbers and the other receivers tell."""
+    journal = market.journal(3, 1)
+
+    def moved(old: list[ReleasedBlock]) -> list[ReleasedBlock]:
+        block = old[8]
+        short = replace(block, messages=[*block.messages[:3], *block.messages[4:]], token_count=len(block.messages) - 1)
+        return [*old[:8], short, *(replace(each, first_sequence=each.first_sequence - 1) for each in old[9:])]
+
+    gone = released(journal)[8].first_sequence + 3
+    rewrite(journal, moved)
+    report = look(market)
+    assert found(report, FindingKind.SOURCE)[0].receiver == 3
+    first = min(
+        (each for each in report.findings if each.kind in (FindingKind.FORGED, FindingKind.DIFFERENT)),
+        key=lambda each: each.sequence or 1 << 60,
+    )
+    assert (first.receiver, first.sequence) == (3, gone)
+    assert found(report, FindingKind.BEHIND)[0].receiver == 3
+
+
+def test_a_whole_segment_that_is_missing_is_a_gap(market: Market) -> None:
+    files = segment_files(market.journal(1, 0))
+    files[1].path.unlink()
+    report = look(market)
+    (finding,) = found(report, FindingKind.GAP)
+    assert (finding.sequence, finding.last_sequence) == (files[1].first_sequence, files[2].first_sequence - 1)
+
+
+def test_a_forged_source_is_named(market: Market) -> None:
+    journal = market.journal(1, 0)
+    sequence = an_event_message(journal, LATE)
+
+    def forge(message: Message) -> Message:
+        return (message[0] + (5 << 32), *message[1:])
+
+    rewrite(journal, lambda blocks: with_message(blocks, sequence, forge))
+    report = look(market)
+    (forged,) = found(report, FindingKind.FORGED)
+    assert (forged.receiver, forged.sequence, forged.field) == (1, sequence, "source")
+
+
+def test_another_token_for_a_message_is_a_difference(market: Market) -> None:
+    journal = market.journal(1, 0)
+    rewrite(journal, lambda old: [*old[:5], replace(old[5], instant=old[5].instant + 1), *old[6:]])
+    (finding, *_) = look(market).findings
+    assert (finding.kind, finding.field) == (FindingKind.DIFFERENT, "instant")
+
+
+def test_fetched_and_uncertified_blocks_are_told_and_compared(market: Market) -> None:
+    journal = market.journal(1, 0)
+    rewrite(
+        journal,
+        lambda old: [replace(old[0], fetched=True), replace(old[1], uncertified=True), *old[2:]],
+    )
+    report = look(market)
+    notes = {note.code: note.count for note in report.notes if (note.stripe, note.receiver) == (0, 1)}
+    assert notes["fetched"] == len(released(journal)[0].messages)
+    assert notes["uncertified"] == len(released(journal)[1].messages)
+
+
+# ---- what cannot be read
+
+
+def test_a_torn_end_is_never_called_clean(market: Market) -> None:
+    path = segment_files(market.journal(2, 0))[-1].path
+    raw = path.read_bytes()
+    path.write_bytes(raw + raw[64 : 64 + BLOCK_HEADER_BYTES + 9])
+    report = look(market)
+    assert report.verdict is Verdict.INCOMPLETE
+    (finding,) = report.findings
+    assert (finding.kind, finding.file, finding.offset) == (FindingKind.UNREAD, str(path), len(raw))
+    assert f"{BLOCK_HEADER_BYTES + 9} bytes" in finding.text
+    assert audit(market.path, block_messages=BLOCK, live=True).verdict is Verdict.CLEAN
+
+
+def test_a_torn_segment_in_the_middle_is_named_with_what_it_lacks(market: Market) -> None:
+    path = segment_files(market.journal(2, 0))[1].path
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-9])
+    report = look(market)
+    assert set(report.counts) == {FindingKind.UNREAD, FindingKind.GAP}
+    assert report.verdict is Verdict.FINDINGS
+
+
+def test_a_newer_version_is_named_and_not_clean(market: Market) -> None:
+    file = segment_files(market.journal(2, 0))[1]
+    raw = bytearray(file.path.read_bytes())
+    raw[8:10] = (2).to_bytes(2, "little")
+    file.path.write_bytes(raw)
+    report = look(market)
+    assert report.verdict is Verdict.INCOMPLETE
+    (finding,) = report.findings
+    assert (finding.kind, finding.file, finding.sequence) == (FindingKind.UNREAD, str(file.path), file.first_sequence)
+    assert "version 2; this reader knows 1" in finding.text
+    assert sum(cover.unread_bytes for cover in report.covers) == len(raw)
+
+
+def test_a_receiver_that_ends_early_is_behind_unless_the_market_runs(market: Market) -> None:
+    rewrite(market.journal(2, 0), lambda old: old[:-1])
+    report = look(market)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert found(report, FindingKind.BEHIND)[0].receiver == 2
+    assert audit(market.path, block_messages=BLOCK, live=True).verdict is Verdict.CLEAN
+
+
+def test_two_markets_in_one_folder_are_refused(market: Market, tmp_path: Path) -> None:
+    shutil.copytree(market.journal(1, 0), market.path / "copy" / "journal")
+    with pytest.raises(ConfigurationError, match="has two journals of stripe 0"):
+        look(market)
+    shutil.rmtree(market.path / "copy")
+    for site, name in ((1, "alpha"), (2, "beta")):
+        log = market.journal(site, 0).parent / "log"
+        log.mkdir()
+        (log / "identity.json").write_text(json.dumps({"market": name}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r'two markets are mixed here: "alpha".*"beta"'):
+        look(market)
+    with pytest.raises(ConfigurationError, match="holds no segment"):
+        audit(tmp_path / "market" / ".." / "market" / "tokyo-0" / "log")
+
+
+def test_a_journal_of_another_market_is_a_stranger(market: Market, tmp_path: Path) -> None:
+    other = write_market(tmp_path / "other", receivers=3, stripes=(0,), events=3_000, seed=99)
+    shutil.rmtree(market.journal(3, 0))
+    shutil.copytree(other.journal(3, 0), market.journal(3, 0))
+    report = look(market)
+    (stranger,) = found(report, FindingKind.STRANGER)
+    assert stranger.receiver == 3
+    assert all(finding.receiver == 3 for finding in report.findings if finding.kind is not FindingKind.BEHIND)
+
+
+# ---- on Spark
+
+
+def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    from isocast.lake.audit_spark import run_on  # noqa: PLC0415 - Spark loads when a test needs it
+
+    market = write_market(tmp_path, stripes=(0,), events=1_500, segment_bytes=40_000)
+    sequence = an_event_message(market.journal(1, 0), LATE)
+    flip_in_place(market.journal(2, 0), sequence, 0, "price")
+    rewrite(market.journal(3, 0), lambda old: [*old[:4], *old[5:]])
+    here = audit(market.path, run_here, block_messages=BLOCK)
+    assert set(here.counts) == {FindingKind.DAMAGE, FindingKind.GAP}
+    assert audit(market.path, run_on(spark), block_messages=BLOCK).as_json() == here.as_json()

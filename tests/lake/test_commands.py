@@ -1,0 +1,78 @@
+"""`isocast lake fairness` and `isocast lake stripes` as somebody types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.lake.markets import CLOCK_BOUND, write_market
+from tests.lake.measured import line, write_lines
+from tests.lake.planted import flip_in_place
+
+from isocast.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.usefixtures("spark")
+def test_fairness_of_a_market_is_told_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    market = write_market(tmp_path / "market", events=600, stripes=(0,))
+    write_lines(market.path, "tokyo-0", [line("tokyo-0", at, {"tokens_accepted": 1}, [[1, at, at]]) for at in range(9)])
+    words = ["lake", "fairness", "--journals", str(market.path), "--report", str(tmp_path / "fairness.html"), "--json"]
+    assert main(words) == 0
+    got = capsys.readouterr()
+    told = json.loads(got.out)
+    assert told["exceeding"] == 0
+    assert {row["bound_ns"] for row in told["sites"]} == {2 * CLOCK_BOUND}
+    assert {row["region"] for row in told["entry"]} == {"XNYS", "XLON", "XTKS"}
+    assert told["advice"] is None, "nobody said what the times are now"
+    assert told["delays"][0]["tokens"] == 9
+    assert (tmp_path / "skew.svg").exists()
+    assert (tmp_path / "fairness.html").read_text(encoding="utf-8").count("<img") == 2
+    flip_in_place(market.journal(2, 0), 20, 1, "price")
+    assert main(["lake", "fairness", "--journals", str(market.path)]) == 2
+    got = capsys.readouterr()
+    assert got.err.strip().splitlines()[-1].startswith("isocast: ")
+    assert "checksum" in got.err
+    assert "Traceback" not in got.err
+
+
+def test_stripes_writes_what_the_planner_reads(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark is not None
+    market = write_market(tmp_path / "market", receivers=1, stripes=(0,), events=1_500, span_s=30)
+    history, plan = tmp_path / "history.parquet", tmp_path / "stripes.toml"
+    sectors = tmp_path / "sectors.csv"
+    sectors.write_text("symbol,sector\nS0N000,Energy\nS0N001,Energy\n", encoding="utf-8")
+    words = ["lake", "stripes", "--journals", str(market.path), "--rate", "8k", "--sectors", str(sectors)]
+    assert main([*words, "--out", str(history)]) == 0
+    out = capsys.readouterr().out
+    assert "Energy" in out
+    assert f"Plan with: isocast plan stripes {history} --rate 8k --token-period 1s" in out
+    assert main(["plan", "stripes", str(history), "--rate", "8k", "--out", str(plan), "--json"]) == 0
+    by_spark = json.loads(capsys.readouterr().out)["digest"]
+    assert main(["plan", "stripes", str(market.journal(1, 0)), "--rate", "8k", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] == by_spark
+
+
+@pytest.mark.parametrize(
+    "words, rule",
+    [
+        (["stripes"], "give either --journals DIR or --lake DIR"),
+        (["stripes", "--journals", ".", "--rate", "fast"], "must be a bit-rate"),
+        (["stripes", "--journals", ".", "--token-period", "soon"], "must be a time"),
+        (["fairness"], "--journals: is missing"),
+        (["fairness", "--journals", "/nowhere/at/all"], "no such folder"),
+        (["fairness", "--journals", ".", "--fraction", "1"], "Must be < 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(words: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lake", *words]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+    assert rule in got.err

@@ -1,0 +1,138 @@
+"""`format("isocast-feed")`: files of every format as rows; real ones where ISOCAST_DATA says where they are.
+
+ISOCAST_DATA=/path/to/data pytest tests/lake/test_feed_source.py
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.feeds import itch_samples as itch
+from tests.feeds.itch_samples import frame
+from tests.lake.direct import read_table
+
+from isocast.feeds.days import NEW_YORK
+from isocast.feeds.outcomes import FeedLog
+from isocast.lake.feed_source import FEED_SCHEMA, IsocastFeedSource
+from isocast.lake.schemas import EVENT_SCHEMA
+from isocast.lake.source_columns import event_batch
+from isocast.runtime.feed_files import FeedFile, FeedOptions
+from isocast.runtime.feed_out import open_sink
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.wire.events import EVENT_DTYPE, EventArray
+
+RAW = frame(*itch.day())
+TICKS = "14400688,491800,300,P,2000,0\n14400689,491800,5,Q,0,0\n"
+
+
+def plain(path: Path, **options: object) -> EventArray:
+    feed = FeedFile(path, FeedOptions(**options))  # type: ignore[arg-type]
+    return np.concatenate([np.empty(0, EVENT_DTYPE), *feed.blocks()])
+
+
+def rows(path: Path, columns: list[str] | None = None, **options: object) -> pa.Table:
+    return read_table(path, columns, IsocastFeedSource, **options)
+
+
+@pytest.fixture
+def feeds(tmp_path: Path) -> Path:
+    folder = tmp_path / "feeds"
+    folder.mkdir()
+    (folder / "01302019.NASDAQ_ITCH50.gz").write_bytes(gzip.compress(RAW))
+    with zipfile.ZipFile(folder / "aig_20131007_trade.zip", "w") as archive:
+        archive.writestr("20131007_aig_Trade_Tick.csv", TICKS)
+    lobster = folder / "AAPL_2012-06-21_34200000_57600000_message_1.csv"
+    lobster.write_text("34200.1,1,7,18,5859400,1\n34200.2,4,7,10,5859400,1\n", encoding="ascii")
+    (folder / "README.md").write_text("not a feed", encoding="ascii")
+    events = plain(folder / "01302019.NASDAQ_ITCH50.gz")
+    with open_sink(folder / "day.pcap", FeedLog("day.pcap"), NEW_YORK) as sink:
+        sink.write(events)
+    return folder
+
+
+def test_files_of_every_format_are_rows_of_one_schema(feeds: Path) -> None:
+    files = sorted(path for path in feeds.iterdir() if path.suffix != ".md")
+    expected = [event_batch(plain(path), EVENT_SCHEMA) for path in files]
+    assert len(files) == 4
+    assert rows(feeds) == pa.Table.from_batches(expected)
+
+
+def test_a_file_keeps_its_own_order_in_place(feeds: Path) -> None:
+    path = feeds / "01302019.NASDAQ_ITCH50.gz"
+    got = read_with(path)
+    assert got["place"].to_pylist() == list(range(got.num_rows))
+    assert set(got["path"].to_pylist()) == {str(path)}
+    assert got["price"].to_pylist() == plain(path)["price"].tolist()
+
+
+def read_with(path: Path) -> pa.Table:
+    from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: PLC0415
+
+    from isocast.lake.source_options import struct_of  # noqa: PLC0415
+
+    source = IsocastFeedSource(CaseInsensitiveDict({"path": str(path)}))
+    reader = source.reader(struct_of(FEED_SCHEMA))
+    return pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+
+
+def test_a_pattern_and_a_floor_choose(feeds: Path) -> None:
+    got = rows(Path(f"{feeds}/*.zip"), floor="XNAS")
+    assert got["floor"].to_pylist() == ["XNAS"]
+    assert got["symbol"].to_pylist() == ["AIG"]
+    assert rows(feeds, symbol="AIG").num_rows == 2
+
+
+def test_a_damaged_file_is_an_error_or_a_quarantined_count(tmp_path: Path) -> None:
+    path = tmp_path / "01302019.NASDAQ_ITCH50.gz"
+    path.write_bytes(gzip.compress(RAW)[:-9])
+    with pytest.raises(FeedError, match="truncated"):
+        rows(path)
+    got = rows(path, onError="quarantine", quarantine=tmp_path / "q")
+    assert got.num_rows
+    kinds = {name.name.rpartition("-")[0] for name in (tmp_path / "q").iterdir()}
+    assert "truncated" in kinds
+
+
+@pytest.mark.parametrize(
+    "options, rule",
+    [
+        ({"kind": "itsch"}, 'did you mean "itch"'),
+        ({"floor": "nyse!"}, "floor"),
+        ({"onError": "skip"}, "fail or quarantine"),
+        ({"onError": "quarantine"}, "needs a directory"),
+        ({"mapping": "us-tape-trade"}, "us-tape-trades"),
+        ({"flor": "XNAS"}, 'did you mean "floor"'),
+    ],
+)
+def test_a_wrong_option_is_named(feeds: Path, options: dict[str, str], rule: str) -> None:
+    with pytest.raises(ConfigurationError, match=rule):
+        read_table(feeds, None, IsocastFeedSource, **options)
+
+
+def test_no_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        rows(tmp_path / "*.gz")
+
+
+def test_spark_finds_the_format_by_itself(spark: SparkSession, feeds: Path) -> None:
+    frame = spark.read.format("isocast-feed").load(str(feeds))
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.where("symbol = 'AIG'").agg({"quantity": "sum"}).first()[0] == 305  # type: ignore[index]
+
+
+DATA = os.environ.get("ISOCAST_DATA", "")
+
+
+@pytest.mark.skipif(not DATA, reason="ISOCAST_DATA does not say where the real files are")
+def test_the_real_us_tape(spark: SparkSession) -> None:
+    folder = Path(DATA) / "lean_us_tick"
+    frame = spark.read.format("isocast-feed").load(f"{folder}/*_trade.zip")
+    expected = sum(len(plain(path)) for path in folder.glob("*_trade.zip"))
+    assert frame.count() == expected > 100_000

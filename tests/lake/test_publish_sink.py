@@ -1,0 +1,245 @@
+"""A frame published as a floor, exactly once, whatever is interrupted and repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict, WriterCommitMessage
+from pyspark.sql.types import StructType
+from tests.lake.markets import write_market
+from tests.runtime.worlds import World, market_file, running, trades, wait_until
+
+from isocast.lake import publish_sink_log
+from isocast.lake.journal_source import IsocastSource
+from isocast.lake.publish_sink import StreamPublisher
+from isocast.lake.schemas import EVENT_SCHEMA
+from isocast.lake.source_columns import event_batch
+from isocast.lake.source_options import struct_of
+from isocast.runtime.publisher import Publisher
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import Label
+from isocast.wire.events import EventArray
+
+PAIR = {
+    "a": {"role": "primary-receiver"},
+    "b": {"role": "primary-receiver"},
+    "floor": {"role": "primary-source"},
+    "x": {"role": "reformation-server"},
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with running(market_file(tmp_path, PAIR)) as alive:
+        yield alive
+
+
+def sink(world: World, place: Path, schema: StructType | None = None, **more: str) -> StreamPublisher:
+    """A streaming query's writer, as each of Spark's processes makes one."""
+    given = {"market": str(world.path), "source": "floor", "checkpointLocation": str(place / "checkpoint"), **more}
+    return StreamPublisher(CaseInsensitiveDict(given), schema or struct_of(EVENT_SCHEMA))
+
+
+def tasks(writer: StreamPublisher, events: EventArray, cuts: Sequence[int] = ()) -> list[WriterCommitMessage | None]:
+    """What the tasks of a batch hand over."""
+    parts = np.split(events, cuts)
+    return [writer.write(iter([event_batch(part, EVENT_SCHEMA)])) for part in parts]
+
+
+def timed(count: int, first_id: int = 1) -> EventArray:
+    events = trades(count, first_id)
+    events["time"] = 1_000_000_000 + events["id"] * 1_000
+    return events
+
+
+def settled(world: World, ids: Sequence[int]) -> None:
+    """The journal has these events and no others, in this order."""
+    wait_until(lambda: world.count("a") >= len(ids))
+    assert world.ids("a") == list(ids)
+
+
+def test_a_batch_is_published_in_the_order_of_its_column_however_it_was_cut(world: World, tmp_path: Path) -> None:
+    writer = sink(world, tmp_path)
+    events = timed(300)
+    shuffled = events[np.random.default_rng(1).permutation(300)]
+    writer.commit(tasks(writer, shuffled, [100, 101]), 0)
+    settled(world, range(1, 301))
+
+
+def test_a_batch_that_is_repeated_publishes_nothing_twice(world: World, tmp_path: Path) -> None:
+    writer = sink(world, tmp_path)
+    writer.commit(tasks(writer, timed(100)), 0)
+    sink(world, tmp_path).commit(tasks(writer, timed(100)), 0)
+    writer.commit(tasks(writer, timed(50, 101)), 1)
+    writer.commit([None, *tasks(writer, timed(0))], 2)
+    writer.commit(tasks(writer, timed(1, 151)), 3)
+    settled(world, range(1, 152))
+
+
+def test_a_batch_that_was_interrupted_goes_on_as_it_began(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeat computes other rows, as a careless query may; what counts is what was written down."""
+    monkeypatch.setattr(publish_sink_log, "_AT_ONCE", 2)
+    writer = sink(world, tmp_path)
+    plain, calls = Publisher.publish_messages, 0
+
+    async def dies(self: Publisher, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
+        nonlocal calls
+        calls += 1
+        labels = await plain(self, messages)
+        if calls == 3:
+            raise KeyboardInterrupt
+        return labels
+
+    monkeypatch.setattr(Publisher, "publish_messages", dies)
+    with pytest.raises(KeyboardInterrupt):
+        writer.commit(tasks(writer, timed(500)), 4)
+    monkeypatch.setattr(Publisher, "publish_messages", plain)
+    again = sink(world, tmp_path)
+    again.commit(tasks(again, timed(700, 9_000), [13]), 4)
+    again.commit(tasks(again, timed(3, 501)), 5)
+    settled(world, range(1, 504))
+    assert not list((tmp_path / "checkpoint" / "isocast-publish").glob("batch-*"))
+
+
+def test_a_message_that_the_source_has_is_not_published_again_without_the_count(world: World, tmp_path: Path) -> None:
+    """The count is saved now and then; between two savings the keys alone decide."""
+    writer = sink(world, tmp_path)
+    events = timed(500)
+    log = publish_sink_log.PublishLog(tmp_path / "checkpoint" / "isocast-publish")
+    with log.opened() as state:
+        log.begin(state, 0, events, 27)
+    saved = (tmp_path / "checkpoint" / "isocast-publish" / "published.json").read_bytes()
+    writer.commit(tasks(writer, events), 0)
+    (tmp_path / "checkpoint" / "isocast-publish" / "published.json").write_bytes(saved)
+    (tmp_path / "checkpoint" / "isocast-publish" / f"batch-{0:020}.events").write_bytes(events.tobytes())
+    writer.commit(tasks(writer, events), 0)
+    writer.commit(tasks(writer, timed(1, 501)), 1)
+    settled(world, range(1, 502))
+    with log.opened() as state:
+        assert state.repeated == -(-500 // 27)
+
+
+def test_order_falls_back_on_the_sequence_then_on_time() -> None:
+    from isocast.lake.publish_sink import _order  # noqa: PLC0415
+    from isocast.lake.schemas import RELEASED_SCHEMA  # noqa: PLC0415
+
+    none = CaseInsensitiveDict({})
+    assert _order(none, struct_of(RELEASED_SCHEMA)) == ("stripe", "sequence", "index")
+    assert _order(none, struct_of(EVENT_SCHEMA)) == ("event_ns",)
+    assert _order(CaseInsensitiveDict({"order": "id, price"}), struct_of(EVENT_SCHEMA)) == ("id", "price")
+
+
+def test_another_checkpoint_with_the_same_progress_is_refused(world: World, tmp_path: Path) -> None:
+    """Its batches have the same numbers, and would be taken for repeats."""
+    for name in ("one", "two"):
+        (tmp_path / name / "checkpoint").mkdir(parents=True)
+        (tmp_path / name / "checkpoint" / "metadata").write_text(f'{{"id": "{name}"}}', encoding="ascii")
+    progress = str(tmp_path / "progress")
+    first = sink(world, tmp_path / "one", progress=progress)
+    first.commit(tasks(first, timed(5)), 0)
+    second = sink(world, tmp_path / "two", progress=progress)
+    with pytest.raises(ConfigurationError, match="belongs to another checkpoint"):
+        second.commit(tasks(second, timed(5, 6)), 0)
+    settled(world, range(1, 6))
+
+
+def test_a_damaged_count_is_no_empty_one(world: World, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "isocast-publish").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "isocast-publish" / "published.json").write_text("{}", encoding="ascii")
+    writer = sink(world, tmp_path)
+    with pytest.raises(ConfigurationError, match="may be published again"):
+        writer.commit(tasks(writer, timed(1)), 0)
+
+
+@pytest.mark.parametrize(
+    "columns, more, rule",
+    [
+        (("kind", "floor", "qty"), {"order": "qty"}, "there is no column 'qty'"),
+        (("kind", "event_ns"), {}, "floor is missing"),
+        (("kind", "floor", "price"), {}, "'event_ns' is no column of whole numbers"),
+        (("kind", "floor", "event_ns"), {"order": "floor"}, "no column of whole numbers"),
+        (("kind", "floor", "event_ns"), {"sorce": "x"}, 'did you mean "source"'),
+        (("kind", "floor", "event_ns"), {"source": ""}, "source: is missing"),
+        (("kind", "floor", "event_ns"), {"checkpointLocation": "s3://x/y"}, "set checkpointLocation to a local folder"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, columns: tuple[str, ...], more: dict[str, str], rule: str) -> None:
+    fields = [pa.field(name, pa.string() if name == "floor" else pa.int64()) for name in columns]
+    given = {"market": "market.toml", "source": "floor", "checkpointLocation": str(tmp_path), **more}
+    with pytest.raises(ConfigurationError, match=rule):
+        StreamPublisher(CaseInsensitiveDict(given), struct_of(pa.schema(fields)))
+
+
+def test_rows_that_are_no_events_are_refused_before_anything_is_published(tmp_path: Path) -> None:
+    given = {"market": "market.toml", "source": "floor", "checkpointLocation": str(tmp_path)}
+    schema = pa.schema([("kind", pa.int64()), ("floor", pa.string()), ("event_ns", pa.int64())])
+    writer = StreamPublisher(CaseInsensitiveDict(given), struct_of(schema))
+    batch = pa.RecordBatch.from_pydict({"kind": [1, 300], "floor": ["XNYS", "XNYS"], "event_ns": [1, 2]}, schema)
+    with pytest.raises(ConfigurationError, match="column kind"):
+        writer.write(iter([batch]))
+
+
+def test_what_was_published_cannot_be_overwritten(tmp_path: Path) -> None:
+    source = IsocastSource(CaseInsensitiveDict({"market": str(tmp_path), "source": "floor", "batch": "x"}))
+    with pytest.raises(ConfigurationError, match="cannot be taken back"):
+        source.writer(struct_of(EVENT_SCHEMA), overwrite=True)
+
+
+# ---- Spark
+
+
+def test_a_query_from_journals_to_a_floor(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """One market's tape published in another; a batch whose commit was lost comes again and changes nothing."""
+    tape = write_market(tmp_path / "tape", receivers=1, stripes=(0,), events=600)
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        query = (
+            spark.readStream.format("isocast")
+            .option("maxRowsPerTrigger", 250)
+            .load(str(tape.path))
+            .writeStream.format("isocast")
+            .option("market", str(world.path))
+            .option("source", "floor")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    last = max(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), key=lambda p: int(p.name)
+    )
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+    tape.append(0, 60)
+    run()
+    expected = [int(row) for row in tape_ids(tape.path)]
+    settled(world, expected)
+
+
+def tape_ids(path: Path) -> list[int]:
+    from tests.lake.direct import read_table  # noqa: PLC0415
+
+    return read_table(path, ["id"])["id"].to_pylist()  # type: ignore[no-any-return]
+
+
+def test_a_frame_is_published_once_by_its_name(spark: SparkSession, world: World) -> None:
+    frame = spark.range(1, 41).selectExpr(
+        "CAST(1 AS TINYINT) kind", "'XNYS' floor", "'ISO' symbol", "id", "id * 10 event_ns", "id price"
+    )
+    for _ in range(2):
+        frame.write.format("isocast").options(market=str(world.path), source="floor", batch="day 1").mode(
+            "append"
+        ).save()
+    settled(world, range(1, 41))
+    with pytest.raises(Exception, match="name the batch"):
+        frame.write.format("isocast").options(market=str(world.path), source="floor").mode("append").save()

@@ -1,0 +1,89 @@
+"""Histories by Spark: the plan that they give is the plan that the events themselves give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.striping.busy_days import events_of
+
+from isocast.cli.stripe_history import load_history
+from isocast.striping.history import History, make_history
+from isocast.striping.making import MakingSettings, make_plan
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import SECOND
+from isocast.terms.market import EventKind
+from isocast.wire.events import EventArray
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PERIOD = 720_000_000
+
+
+def frame_of(spark: SparkSession, events: EventArray) -> DataFrame:
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = {
+        "kind": events["kind"].astype(np.int8),
+        "symbol": [name.decode() for name in events["symbol"].tolist()],
+        "event_ns": events["time"].astype(np.int64),
+    }
+    return spark.createDataFrame(pa.table(columns).to_pandas(), "kind tinyint, symbol string, event_ns bigint")
+
+
+def equal(one: History, two: History) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(two, name))
+        for name in ("names", "begins", "slices", "starts", "start_times", "prices", "everything", "floor_wide")
+    ) and (one.length, one.active_ns) == (two.length, two.active_ns)
+
+
+@pytest.mark.parametrize("name", ["history.csv", "history.parquet"])
+def test_the_plan_from_sparks_history_is_the_plan_from_the_day(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    from isocast.lake.stripe_history import symbol_slices, write_history  # noqa: PLC0415
+
+    day = events_of(1, 40, 3_000)
+    assert EventKind.DIRECTORY in day["kind"], "announcements may wait, and count apart"
+    assert (day["symbol"] == b"").any(), "some concern whole floors"
+    write_history(symbol_slices(frame_of(spark, day), PERIOD), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    direct = make_history([day], PERIOD)
+    loaded = load_history([tmp_path / name], PERIOD, None, None, quiet=True)
+    assert equal(loaded, direct)
+    settings = MakingSettings(rate=24_000)
+    assert make_plan(loaded, settings).plan.digest == make_plan(direct, settings).plan.digest
+
+
+def test_peaks_and_kin_are_those_of_a_hand_made_day(spark: SparkSession) -> None:
+    from isocast.lake.stripe_history import co_movement, sector_loads, symbol_peaks, symbol_slices  # noqa: PLC0415
+
+    trade = int(EventKind.TRADE)
+    rows = []
+    for minute in range(40):
+        for symbol, many in (("AA", minute % 2), ("AB", minute % 2), ("BB", 1 - minute % 2), ("CC", 1)):
+            rows += [(trade, symbol, minute * 60 * SECOND + at) for at in range(3 * many)]
+    # The busiest period of CC straddles a second: no token knows where seconds begin.
+    rows += [(trade, "CC", 3_000 * SECOND + 700_000_000 + 30_000_000 * at) for at in range(20)]
+    slices = symbol_slices(spark.createDataFrame(rows, "kind tinyint, symbol string, event_ns bigint"), SECOND).cache()
+    peaks = {row.symbol: row for row in symbol_peaks(slices, SECOND).collect()}
+    assert (peaks["CC"].events, peaks["CC"].peak_bytes) == (140, 20 * 46)
+    assert peaks["AA"].peak_bytes == 3 * 46
+    pairs = {(row.one, row.two): row.correlation for row in co_movement(slices, SECOND, 4).collect()}
+    assert pairs["AA", "AB"] == pytest.approx(1.0)
+    assert pairs["AA", "BB"] < -0.5
+    loads = {row.sector: row for row in sector_loads(slices, {"AA": "A", "AB": "A"}, SECOND).collect()}
+    assert (loads["A"].symbols, loads["A"].peak_bytes, loads["–"].symbols) == (2, 6 * 46, 2)
+    slices.unpersist()
+
+
+def test_a_history_of_another_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from isocast.lake.stripe_history import symbol_slices, write_history  # noqa: PLC0415
+
+    slices = symbol_slices(spark.createDataFrame([(1, "A", 5)], "kind tinyint, symbol string, event_ns bigint"), SECOND)
+    with pytest.raises(ConfigurationError, match=r"must end in \.csv or \.parquet"):
+        write_history(slices, tmp_path / "history.json")
+    write_history(slices, tmp_path / "small.csv")
+    assert (tmp_path / "small.csv").read_text(encoding="utf-8").splitlines()[1] == "A,0.000000000,1,46,46"

@@ -1,0 +1,238 @@
+"""Bars, VWAP and spreads: to the last tick what DuckDB answers, on generated days and on real ones.
+
+ISOCAST_DATA=/path/to/data pytest tests/lake/transforms/test_bars.py
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.lake.transforms.days import asked, plain, released, synthetic_day
+
+from isocast.lake.transforms.asof import asof_join
+from isocast.lake.transforms.bars import BAR_COLUMNS, bars
+from isocast.lake.transforms.calendars import read_calendar, read_interval
+from isocast.lake.transforms.quotes import quotes_across_floors, trades_with_quotes
+from isocast.lake.transforms.spreads import spreads, trade_spreads
+from isocast.lake.transforms.tape import consolidated_tape, reported_trades
+from isocast.lake.transforms.vwap import rolling_trade_vwap, rolling_vwap, vwap
+from isocast.runtime.feed_files import FeedFile
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.wire.events import EventArray
+
+DATA = os.environ.get("ISOCAST_DATA", "")
+real = pytest.mark.skipif(not DATA, reason="ISOCAST_DATA does not say where the real files are")
+
+BARS = """
+    select symbol, event_ns - event_ns % {ns} start_ns,
+      arg_min(price, sequence * 65536 + index) open, max(price) high, min(price) low,
+      arg_max(price, sequence * 65536 + index) as close, sum(quantity)::bigint volume, count(*) trades,
+      sum(price::hugeint * quantity) turnover
+    from tape where state & 31 = 0 group by all order by symbol, start_ns
+"""
+ROLLING = """
+    with bars as ({bars})
+    select symbol, start_ns, sum(volume) over w rolling_volume, sum(turnover) over w rolling_turnover
+    from bars window w as (partition by symbol order by start_ns range between {before} preceding and current row)
+    order by symbol, start_ns
+"""
+MINUTE = 60 * 10**9
+
+
+def tape_of(spark: SparkSession, events: EventArray) -> pa.Table:
+    return consolidated_tape(spark.createDataFrame(released(events))).toArrow()
+
+
+@pytest.fixture(scope="module")
+def tape(spark: SparkSession) -> pa.Table:
+    return tape_of(spark, synthetic_day())
+
+
+def compare_bars(spark: SparkSession, tape: pa.Table, text: str) -> int:
+    interval = read_interval(text)
+    made = bars(spark.createDataFrame(tape), interval).orderBy("symbol", "start_ns")
+    rows = [{name: plain(row[name]) for name in BAR_COLUMNS} for row in made.collect()]
+    vwaps = [row.pop("vwap") for row in rows]
+    expected = asked(BARS.format(ns=interval.ns), tape=tape)
+    assert rows == expected
+    for found, row in zip(vwaps, expected, strict=True):
+        assert round(float(found), 6) == round(row["turnover"] / row["volume"], 6)  # type: ignore[arg-type]
+    return len(rows)
+
+
+@pytest.mark.parametrize("interval", ["1s", "1m", "1h", "1d"])
+def test_bars_are_duckdbs_to_the_last_tick(spark: SparkSession, tape: pa.Table, interval: str) -> None:
+    assert compare_bars(spark, tape, interval) >= 20
+
+
+def test_open_and_close_follow_the_sequence_and_not_the_clock(spark: SparkSession) -> None:
+    events = synthetic_day(trades=400, symbols=2, corrections=0.0)
+    events["time"] = events["time"] // np.uint64(MINUTE) * np.uint64(MINUTE)
+    assert compare_bars(spark, tape_of(spark, events), "1m") > 50
+
+
+def test_turnover_beyond_64_bits_is_exact(spark: SparkSession) -> None:
+    events = synthetic_day(trades=200, symbols=2, corrections=0.0)
+    events["price"][events["kind"] == 1] += 1 << 43
+    events["quantity"][events["kind"] == 1] = (1 << 32) - 1
+    assert compare_bars(spark, tape_of(spark, events), "1d") > 2
+
+
+def test_a_symbol_that_moved_to_another_stripe_has_one_bar(spark: SparkSession) -> None:
+    day = synthetic_day(trades=300, symbols=3, corrections=0.0)
+    half = len(day) // 14 * 7
+    moved = pa.concat_tables([released(day[:half]), released(day[half:], stripe=1)])
+    one = bars(consolidated_tape(spark.createDataFrame(released(day))), read_interval("1d"))
+    two = bars(consolidated_tape(spark.createDataFrame(moved)), read_interval("1d"))
+    # Repetitions are known within a stripe: everything else is as if nothing had moved.
+    columns = ("symbol", "open", "close", "high", "low")
+    assert one.select(*columns).orderBy("symbol").collect() == two.select(*columns).orderBy("symbol").collect()
+
+
+def test_days_of_a_zone_and_hours_of_a_session(spark: SparkSession) -> None:
+    moments = ["2026-03-08T14:29:59", "2026-03-09T13:29:59", "2026-03-09T13:30:00", "2026-03-09T14:10:00",
+               "2026-03-09T14:30:00", "2026-03-09T19:59:59", "2026-03-09T20:00:00", "2026-11-01T05:30:00",
+               "2026-11-01T06:30:00", "2026-11-02T14:30:00"]  # fmt: skip
+    rows = [
+        (
+            0,
+            at,
+            0,
+            "AAA",
+            "XNYS",
+            100 + at,
+            1,
+            int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 10**9,
+        )
+        for at, text in enumerate(moments)
+    ]
+    names = "stripe INT, sequence BIGINT, index INT, symbol STRING, floor STRING, price BIGINT, quantity BIGINT"
+    frame = spark.createDataFrame(rows, f"{names}, event_ns BIGINT")
+    frame = frame.withColumn("due_ns", F.col("event_ns")).withColumn("state", F.lit(0))
+
+    def starts(interval: str, session: str | None, holidays: tuple[str, ...] = ()) -> list[tuple[str, int]]:
+        calendar = read_calendar("America/New_York", session, holidays)
+        made = bars(frame, read_interval(interval), calendar).orderBy("start_ns").collect()
+        return [(datetime.fromtimestamp(r["start_ns"] / 1e9, UTC).strftime("%m-%dT%H:%M"), r["trades"]) for r in made]
+
+    assert starts("1d", None) == [("03-08T05:00", 1), ("03-09T04:00", 6), ("11-01T04:00", 2), ("11-02T05:00", 1)]
+    assert starts("1h", "09:30-16:00") == [
+        ("03-09T13:30", 2),
+        ("03-09T14:30", 1),
+        ("03-09T19:30", 1),
+        ("11-02T14:30", 1),
+    ]
+    assert starts("1d", "09:30-16:00", ("2026-03-09",)) == [("11-02T14:30", 1)]
+    # The hour that comes twice when clocks go back is two hours.
+    assert ("11-01T05:00", 1) in starts("1h", None)
+    assert ("11-01T06:00", 1) in starts("1h", None)
+
+
+def test_vwap_of_a_window_is_duckdbs(spark: SparkSession, tape: pa.Table) -> None:
+    made = rolling_vwap(vwap(spark.createDataFrame(tape), read_interval("1m")), read_interval("30m"))
+    found = {(row["symbol"], row["start_ns"]): row for row in made.collect()}
+    query = ROLLING.format(bars=BARS.format(ns=MINUTE).split("order by")[0], before=30 * MINUTE - 1)
+    expected = asked(query, tape=tape)
+    assert len(found) == len(expected) > 500
+    for row in expected:
+        own = found[row["symbol"], row["start_ns"]]
+        assert own["rolling_volume"] == row["rolling_volume"]
+        assert abs(float(own["rolling_vwap"]) - row["rolling_turnover"] / row["rolling_volume"]) < 1e-5
+
+
+def test_vwap_before_each_trade_is_duckdbs(spark: SparkSession, tape: pa.Table) -> None:
+    made = rolling_trade_vwap(spark.createDataFrame(tape), read_interval("1m")).orderBy("sequence", "index")
+    query = f"""select sum(quantity) over w volume, sum(price::hugeint * quantity) over w turnover from tape
+        where state & 31 = 0 window w as (partition by symbol order by event_ns
+        range between {MINUTE - 1} preceding and current row) order by sequence, index"""
+    expected = asked(query, tape=tape)
+    for row, want in zip(made.collect(), expected, strict=True):
+        assert row["rolling_volume"] == want["volume"]
+        assert abs(float(row["rolling_vwap"]) - want["turnover"] / want["volume"]) < 1e-5
+
+
+def test_spreads_are_duckdbs(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(released(synthetic_day()))
+    trades = reported_trades(trades_with_quotes(frame)).toArrow()
+    quotes = quotes_across_floors(frame).toArrow()
+    made = trade_spreads(spark.createDataFrame(trades), spark.createDataFrame(quotes), read_interval("5s"))
+    query = """
+        with t as (select *, 2 * price - best_bid - best_ask over_mid from trades
+                   where state & 31 = 0 and best_bid <= best_ask)
+        select t.sequence, t.index, t.best_ask - t.best_bid quoted, abs(over_mid) effective,
+          sign(over_mid) * (2 * t.price - q.best_bid - q.best_ask) realised
+        from t asof left join (select *, row_number() over (order by event_ns, sequence, index) place from quotes) q
+          on q.symbol = t.symbol and q.event_ns <= t.event_ns + 5000000000
+        order by t.sequence, t.index"""
+    # DuckDB breaks ties of equal times as it likes: the last of each time is chosen beforehand.
+    unique = asked(
+        "select arg_max(best_bid, sequence * 65536 + index) best_bid, arg_max(best_ask, sequence * 65536 + index)"
+        " best_ask, symbol, event_ns, max(sequence) as sequence, max(index) as index from"
+        " (select symbol, event_ns, sequence, index, coalesce(best_bid, -1) best_bid, coalesce(best_ask, -1) best_ask"
+        " from quotes) group by symbol, event_ns",
+        quotes=quotes,
+    )
+    last = pa.Table.from_pylist([{k: None if v == -1 else v for k, v in row.items()} for row in unique])
+    found = made.orderBy("sequence", "index").select("sequence", "index", "quoted", "effective", "realised").collect()
+    assert [row.asDict() for row in found] == asked(query, trades=trades, quotes=last)
+    means = spreads(made, read_interval("1h"))
+    total = sum(row["quoted"] * row["volume"] for row in means.collect())
+    assert abs(float(total) - sum(r["quoted"] * r["quantity"] for r in made.collect())) < 1
+
+
+def test_an_asof_join_takes_the_newest_by_time_and_then_by_sequence(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    left = pa.table({"t": random.integers(0, 400, 3_000), "k": random.integers(0, 5, 3_000), "n": np.arange(3_000)})
+    right = pa.table(
+        {"u": random.integers(0, 400, 2_000), "s": random.permutation(2_000), "k": random.integers(0, 6, 2_000)}
+    )
+    frames = spark.createDataFrame(left), spark.createDataFrame(right)
+    keys = {"left_on": "t", "right_on": ("u", "s"), "by": ("k",), "take": ("s",)}
+    whole = asof_join(*frames, **keys).orderBy("n").toArrow()  # type: ignore[arg-type]
+    monkeypatch.setattr("isocast.lake.transforms.asof._SLICE_ROWS", 300)
+    cut = asof_join(*frames, **keys).orderBy("n").toArrow()  # type: ignore[arg-type]
+    query = """select n, (select arg_max(s, u * 10000 + s) from r where r.k = l.k and u <= t) s from l order by n"""
+    expected = asked(query, l=left, r=right)
+    assert whole.select(["n", "s"]).to_pylist() == expected
+    assert cut.equals(whole)
+    with pytest.raises(LocalProtocolError, match="prefix"):
+        asof_join(*frames, left_on="t", right_on="u", by=(), take=("k",))
+
+
+@pytest.mark.parametrize("text", ["", "0m", "7m", "36h", "1w", "-1m", "1.5s"])
+def test_intervals_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--interval"):
+        read_interval(text)
+
+
+@pytest.mark.parametrize(
+    "zone, session", [("Mars/Olympus", None), ("UTC", "9-16"), ("UTC", "16:00-09:30"), ("UTC", "29:00-30:00")]
+)
+def test_calendars_that_are_none(zone: str, session: str | None) -> None:
+    with pytest.raises(ConfigurationError):
+        read_calendar(zone, session)
+
+
+@real
+def test_real_days_are_duckdbs(spark: SparkSession) -> None:
+    days = sorted((Path(DATA) / "lean_us_tick").glob("*.zip"))
+    assert days
+    events = np.concatenate([block for day in days for block in FeedFile(day).blocks()])
+    events = events[np.argsort(events["time"], kind="stable")]
+    made = tape_of(spark, events)
+    assert compare_bars(spark, made, "1m") > 2_000
+    frame = spark.createDataFrame(released(events))
+    joined = trades_with_quotes(frame, ["sequence", "index"]).orderBy("sequence", "index")
+    from tests.lake.transforms.test_quotes import ASOF  # noqa: PLC0415
+
+    names = ("sequence", "index", "bid", "bid_size", "ask", "ask_size")
+    assert joined.select(*names).toArrow().to_pylist() == asked(ASOF, events=released(events))

@@ -1,0 +1,116 @@
+"""A receiver's edge as its own process: told without waiting, started again, and never the receiver's misfortune."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.runtime.narrow.edge_worlds import PLAN, PLAN_2
+from tests.runtime.roles.contexts import Surroundings, new_market, run
+from tests.runtime.worlds import eventually
+
+from isocast.runtime.market import Market
+from isocast.runtime.narrow.plans import PLAN_NOTES, PlanNotes
+from isocast.runtime.roles.edge_process import EdgeProcess, edge_process
+from isocast.striping.plan import plan_entry
+from isocast.striping.plan_text import plan_text
+from isocast.wire.packets import ControlEntry, ControlKind
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Market:
+    (tmp_path / "stripes.toml").write_text(plan_text(PLAN), encoding="utf-8")
+    return new_market(tmp_path, settings={"edge": {"plan": "stripes.toml", "span": 16}})
+
+
+def receiver(**tokens: tuple[ControlEntry, ...]) -> Any:  # noqa: ANN401 - as much of a machine as is looked at
+    """A machine that holds some tokens, t1 and so on, and has released none."""
+    entries = {
+        int(name[1:]): SimpleNamespace(token=SimpleNamespace(control=control, instant=int(name[1:]), first_sequence=1))
+        for name, control in tokens.items()
+    }
+    releaser = SimpleNamespace(released=0, offset=0, next_sequence=1)
+    return SimpleNamespace(ledger=SimpleNamespace(entries=entries), releaser=releaser)
+
+
+def noted(market: Market) -> list[tuple[int, int]]:
+    path = market.directory_of("a") / PLAN_NOTES
+    return [(note.token_number, note.entry.subject) for note in PlanNotes(path).read()]
+
+
+def test_plans_are_noted_before_their_tokens_are_journalled_once(market: Market) -> None:
+    async def work() -> None:
+        machine = receiver(t1=(), t2=(plan_entry(PLAN_2),), t3=(ControlEntry(ControlKind.MARK, 1, b""),), t4=())
+        market.directory_of("a").mkdir(parents=True, exist_ok=True)
+        made = EdgeProcess(Surroundings(market, "a").context(), machine)
+        made.releasing(1)
+        assert noted(market) == []
+        made.releasing(4)
+        made.releasing(4)
+        assert noted(market) == [(2, 2)]
+        again = EdgeProcess(Surroundings(market, "a").context(), machine)
+        again.releasing(4)
+        assert noted(market) == [(2, 2)]
+        machine.releaser.released = 4
+        again.passed()
+        machine.releaser.released = 10**9  # A checkpoint was taken over.
+        again.passed()
+
+    run(work)
+
+
+def test_a_killed_process_is_started_again_and_the_receiver_does_not_notice(market: Market) -> None:
+    async def work() -> None:
+        around = Surroundings(market, "a")
+        machine = receiver(**{f"t{number}": () for number in range(1, 20_000)})
+        made = EdgeProcess(around.context(), machine)
+        made.start()
+        try:
+            await eventually(lambda: made.status)
+            first = made.pid
+            assert first is not None
+            os.kill(first, signal.SIGSTOP)
+            for number in range(1, 20_000):  # More than a pipe holds.
+                machine.releaser.released = number
+                made.passed()
+            os.kill(first, signal.SIGKILL)
+            await eventually(lambda: made.pid not in (None, first))
+            made.status = {}
+            await eventually(lambda: made.status)
+            assert around.codes == ["edge-ended"]
+            assert (await around_operation(made))["plan"] == 1
+        finally:
+            await made.stop()
+        assert made.pid is None
+
+    run(work)
+
+
+async def around_operation(made: EdgeProcess) -> dict[str, object]:
+    return await made._tell({})  # noqa: SLF001 - what the operator's door calls
+
+
+def test_who_refuses_his_input_is_not_started_again(market: Market, tmp_path: Path) -> None:
+    async def work() -> None:
+        around = Surroundings(market, "a")
+        (tmp_path / "stripes.toml").write_text("no plan", encoding="utf-8")
+        made = EdgeProcess(around.context(), receiver())
+        made.start()
+        await eventually(lambda: around.codes)
+        assert around.codes == ["edge-refused"]
+        await made.stop()
+
+    run(work)
+
+
+def test_only_receivers_with_a_line_in_a_market_with_stripes_have_one(market: Market, tmp_path: Path) -> None:
+    async def work() -> None:
+        assert edge_process(Surroundings(market, "a").context(), receiver()) is not None
+        (tmp_path / "plain").mkdir()
+        assert edge_process(Surroundings(new_market(tmp_path / "plain"), "a").context(), receiver()) is None
+
+    run(work)
