@@ -40,7 +40,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as Spark is written
 
-from isocast.lake.journal_source import register_isocast
 from isocast.lake.pipeline import Origin, stream
 from isocast.lake.session import spark_session
 from isocast.lake.tables import Lake
@@ -573,7 +572,6 @@ def main() -> int:
         parser.error(f"--only takes some of {', '.join(PARTS)}")
     spark = spark_session("bench", master=options.master)
     spark.sparkContext.setLogLevel("OFF")
-    register_isocast(spark)
     found, wrong = [], []
     for count in (int(float(text)) for text in options.events.split(",")):
         with place_of(options.directory) as place:

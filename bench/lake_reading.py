@@ -107,8 +107,9 @@ def best_of(job: Callable[[], object], repetitions: int = REPETITIONS) -> Readin
         begun, used = time.perf_counter(), cpu_seconds()
         job()
         walls.append(time.perf_counter() - begun)
-        cpus.append(cpu_seconds() - used)
-    return Reading(min(walls), min(cpus))
+        # A worker that ended meanwhile takes its time along: that repetition does not count.
+        cpus += [spent] if (spent := cpu_seconds() - used) > 0 else []
+    return Reading(min(walls), min(cpus, default=0.0))
 
 
 def cpu_seconds() -> float:
@@ -165,7 +166,7 @@ def main(events: int, *, as_json: bool) -> None:
     for name, (ours, theirs) in found.items():
         print(
             f"{name:15} isocast {ours.wall:6.2f} {ours.cpu:6.2f}   parquet {theirs.wall:6.2f} {theirs.cpu:6.2f}"
-            f"   times as long: {ours.wall / theirs.wall:.2f} {ours.cpu / theirs.cpu:.2f}"
+            f"   times as long: {ours.wall / theirs.wall:.2f} {ours.cpu / max(theirs.cpu, 0.01):.2f}"
         )
 
 

@@ -115,13 +115,14 @@ def test_a_newer_plan_is_followed_if_its_file_is_here(config: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("words", "rule"),
+    "words, rule",
     [
         (("--rate", "1k"), "no stripe fits 1 kb/s: the narrowest"),
         (("--rate", "fast"), 'must be a bit-rate such as 56k, 1.5M or 56000, not "fast"'),
         (("--rate", str(MODEM), "--symbols", "S01,S03"), "the symbols are on 2 stripes of 112 kb/s"),
         (("--lines", "nobody"), "nobody sends no narrow stripes"),
         (("--plan", "nowhere.toml"), "cannot be read"),
+        (("--from", "beginning"), "beginning goes with --keep complete"),
         (("--rate", "56k", "--keep", "complete"), "no stripe fits 56 kb/s: the narrowest, s1, has"),
     ],
 )

@@ -1,5 +1,7 @@
 """ITCH of narrow stripes: the messages that were counted beforehand, and nothing that depends on what came earlier."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -65,7 +67,12 @@ def test_a_decoder_gets_the_events_back() -> None:
     got = decoded(StripeWriter(MIDNIGHT).messages(build_events(EVERYTHING), NUMBERS))
     wanted = [event for event in EVERYTHING if event.kind is not EventKind.CORRECTION]
     expected = build_events(
-        [*wanted[:9], one(EventKind.TRADE_CANCEL, id=7), one(EventKind.TRADE, id=7, price=10_100, quantity=5), *wanted[9:]]
+        [
+            *wanted[:9],
+            one(EventKind.TRADE_CANCEL, id=7),
+            one(EventKind.TRADE, id=7, price=10_100, quantity=5),
+            *wanted[9:],
+        ]
     )
     for field in ("kind", "floor", "symbol", "quantity", "time"):
         assert got[field].tolist() == expected[field].tolist(), field
@@ -76,7 +83,7 @@ def test_a_decoder_gets_the_events_back() -> None:
 def test_the_plan_stands_where_funds_have_their_leverage() -> None:
     framed = StripeWriter(MIDNIGHT).messages(build_events(EVERYTHING[:3]), NUMBERS, 70_000)
     places = message_places(framed).tolist()
-    versions = [plan_version_of(framed[a:b]) for a, b in zip(places, places[1:], strict=False)]
+    versions = [plan_version_of(framed[a:b]) for a, b in pairwise(places)]
     assert versions == [0, 0, 70_000, 0, 0, 70_000, 0]
     assert LENGTHS["R"] == 39
 

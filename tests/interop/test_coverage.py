@@ -1,5 +1,6 @@
 """A running market follows a plan of lines (§4.3): it is adjusted when the ring re-forms, and customers come along."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from isocast.runtime.line_gauges import LineGauges
 from isocast.runtime.line_store import LineStore
 from isocast.runtime.market import Market
 from isocast.runtime.operator_door import ask
+from isocast.terms.errors import StoreError
 from isocast.terms.instants import SECOND
 from isocast.wire.line_packets import Lines, PlanVersion
 
@@ -61,9 +63,11 @@ class Watched:
         """By node, those that have one."""
         found = {name: status.gauges.line_plan for name, status in self.stage.statuses(*names).items()}
         for name in RECEIVERS:
-            lines = LineStore(self.stage.market.directory_of(name)).read().settled
-            if lines is not None:
-                self.followed[lines.version] = lines
+            # Whoever reads while it is written may find it torn, and looks again.
+            with suppress(StoreError):
+                lines = LineStore(self.stage.market.directory_of(name)).read().settled
+                if lines is not None:
+                    self.followed[lines.version] = lines
         return {name: plan for name, plan in found.items() if plan is not None}
 
     def until_followed(self, without: str = "", above: int = 0) -> int:

@@ -259,6 +259,8 @@ def released_fields(rel: Released, rows: Sequence[MarketEvent]) -> Fields:
         "proof_bytes": len(rel.proof),
         "proof": rel.proof,
     }
+    if rel.count == 0 and rel.payload:
+        return flat(own | {"passed": int.from_bytes(rel.payload, "little")}, "rel.")
     return flat(own, "rel.") | payload_fields(rel.payload, rows)
 
 
@@ -371,6 +373,7 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
         (Kind.DATA, Data(*samples.HEADER, 1, 1, b""), ()),
         (Kind.REL, rel._replace(payload=payload, proof=b"", uncertified=True), ROWS),
         (Kind.REL, rel._replace(count=0, payload=b"", proof=b""), ()),
+        (Kind.REL, rel._replace(count=0, payload=pack("<q", 1_700_000_000_000_000_001), proof=b""), ()),
         (Kind.NACK, Nack(*samples.HEADER, 9, has_token=True, parts_held=0, listed=()), ()),
         (Kind.JOIN, join._replace(heard=(), universe=(), next_numbers=(), leaving=False), ()),
         (Kind.RXREP, RangeReply(*samples.HEADER, Range.HEADS, 1, (1 << 64) - 1, 1), ()),

@@ -19,20 +19,20 @@ __all__ = ["block_with", "flip_in_place", "flipped", "offset_of", "released", "r
 Blocks = list[ReleasedBlock]
 
 
-def released(journal: Path) -> Blocks:
-    """All blocks, as they were handed to the writer."""
-    return [block.released() for block in read_blocks(journal)]
+def released(where: Path) -> Blocks:
+    """All blocks of a journal or a segment, as they were handed to the writer."""
+    return [block.released() for block in read_blocks(where)]
 
 
-def rewrite(journal: Path, change: Callable[[Blocks], Blocks]) -> Path:
-    """One segment with all blocks, changed, and no writer to refuse them."""
-    old = segment_files(journal)
-    blocks = change(released(journal))
+def rewrite(where: Path, change: Callable[[Blocks], Blocks]) -> Path:
+    """One segment in place of a journal, or of the segment that is named: changed, and no writer to refuse it."""
+    old = segment_files(where)
+    blocks = change(released(where))
     for file in old:
         file.path.unlink()
     stripe, site = old[0].stripe, old[0].site
     first = blocks[0].first_sequence
-    path = journal / segment_name(stripe, site, first)
+    path = old[0].path.with_name(segment_name(stripe, site, first))
     header = pack_segment_header(SegmentHeader(stripe, site, blocks[0].released_at, first))
     path.write_bytes(header + b"".join(b"".join(encode_block(block).pieces) for block in blocks))
     return path

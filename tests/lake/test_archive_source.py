@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 
 from isocast.lake import source_archive
 from isocast.lake.journal_source import IsocastSource
+from isocast.runtime.door import Visit
+from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.publisher import Publisher
 from isocast.terms.errors import ConfigurationError, JournalError
+from isocast.wire.journal_blocks import view_block
 
 NODES = {**SMALL, "lake": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False}}
 EVENTS = 4_000
@@ -32,10 +37,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def publish(world: World, events: object) -> None:
-    import asyncio  # noqa: PLC0415
-
-    from isocast.runtime.publisher import Publisher  # noqa: PLC0415
-
     async def work() -> None:
         async with Publisher(world.market, "floor") as door:
             await door.publish(events)
@@ -96,6 +97,19 @@ def test_what_no_server_has_is_an_error_that_names_it(world: World) -> None:
     end = reader.latestOffset({"0": 1}, ALL)
     with pytest.raises(JournalError, match=rf"sequences {end['0']} to {end['0'] + 3} of stripe 0 were given by none"):
         list(read_stream(reader, {"0": 1}, {"0": end["0"] + 4}))
+
+
+def test_a_server_that_leaves_a_message_out_is_not_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = source_archive._range_once  # noqa: SLF001
+
+    async def holed(here: Visit, first: int, last: int) -> tuple[list[bytes], int, int]:
+        bodies, low, stop = await honest(here, first, last)
+        return [body for body in bodies if view_block(body).header.first_sequence != lost], low, stop
+
+    lost = next(iter(read_blocks(world.market.directory_of("b") / "journal", 50))).header.first_sequence
+    monkeypatch.setattr(source_archive, "_range_once", holed)
+    with pytest.raises(JournalError, match=f"b: has nothing from sequence {lost} on; .* sequences {lost} to "):
+        rows(world, server="b", minPartitions=1)
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,26 @@ def test_a_whole_segment_that_is_missing_is_a_gap(market: Market) -> None:
     assert (finding.sequence, finding.last_sequence) == (files[1].first_sequence, files[2].first_sequence - 1)
 
 
+def test_rules_hold_from_one_segment_to_the_next(market: Market) -> None:
+    """Each segment is read by itself; what lies between two of them is judged all the same."""
+    one, two, three = (segment_files(market.journal(site, 0)) for site in market.receivers)
+    before = released(one[0].path)[-1]
+    repeated = released(one[1].path)[0].messages[0]
+    rewrite(one[1].path, lambda old: with_message(old, old[0].first_sequence, lambda it: (it[0], it[1] - 1, *it[2:])))
+    rewrite(two[1].path, lambda old: [replace(old[0], token_number=before.token_number - 1), *old[1:]])
+    rewrite(three[0].path, lambda old: [*old, released(three[1].path)[0]])
+    report = look(market)
+    duplicate, again = found(report, FindingKind.DUPLICATE)[:2]
+    assert (duplicate.receiver, duplicate.sequence, duplicate.file) == (1, one[1].first_sequence, str(one[1].path))
+    assert f"message {repeated[1] - 1} of" in duplicate.text
+    order = next(each for each in found(report, FindingKind.ORDER) if each.receiver == 2)
+    assert (order.sequence, order.text) == (
+        two[1].first_sequence,
+        f"token {before.token_number - 1} follows {before.token_number}",
+    )
+    assert (again.receiver, again.sequence, again.file) == (3, three[1].first_sequence, str(three[1].path))
+
+
 def test_a_forged_source_is_named(market: Market) -> None:
     journal = market.journal(1, 0)
     sequence = an_event_message(journal, LATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,13 @@ from isocast.runtime.journal import Journal
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.journal import BLOCK_HEADER_BYTES, JOURNAL_VERSION, SEGMENT_HEADER_BYTES
+from isocast.wire.journal import (
+    BLOCK_HEADER_BYTES,
+    DIRECTORY_BYTES,
+    JOURNAL_VERSION,
+    SEGMENT_HEADER_BYTES,
+    pack_block_header,
+)
 from isocast.wire.journal_blocks import ReleasedBlock, view_block
 from isocast.wire.packets import payload_digest
 
@@ -281,6 +288,39 @@ def _starts(file: Path) -> list[int]:
         found.append(at)
         at += view_block(raw, at).header.block_bytes
     return found
+
+
+@pytest.mark.parametrize(
+    "where, value, rule",
+    [
+        (36, (1 << 32) - 1, "count different events"),
+        (36, 3, "count different events"),
+        (-1, 0xFFFF_FFFF, "its texts are not ASCII"),
+    ],
+)
+def test_a_block_that_lies_with_right_checksums_is_refused(
+    market: Market, tmp_path: Path, where: int, value: int, rule: str
+) -> None:
+    """CRC-32 protects from no one: a directory, or an event, that somebody made up."""
+    forged = own(market, tmp_path)
+    file = segments(forged.journal(1, 0))[0]
+    raw = bytearray(file.read_bytes())
+    header = view_block(bytes(raw), SEGMENT_HEADER_BYTES).header
+    body = SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES
+    place = body + where if where >= 0 else body + header.messages * DIRECTORY_BYTES + 8
+    raw[place : place + 4] = value.to_bytes(4, "little")
+    end = SEGMENT_HEADER_BYTES + header.block_bytes
+    changed = header._replace(body_checksum=crc32(raw[body:end]))
+    raw[SEGMENT_HEADER_BYTES:body] = pack_block_header(changed)
+    file.write_bytes(raw)
+    with pytest.raises(JournalError, match=rule):
+        read_table(forged.path, stripe=0)
+    told = read_table(forged.path, stripe=0, frame="quarantine").to_pylist()
+    assert [(row["reason"], row["first_sequence"], row["last_sequence"]) for row in told] == [
+        ("damage", 1, header.messages)
+    ]
+    rest = read_table(forged.path, stripe=0, onError="quarantine", quarantine=tmp_path / "q")
+    assert keys(rest) == [key for key in keys(read_table(market.path, stripe=0)) if key[1] > header.messages]
 
 
 def test_a_missing_block_is_a_gap(market: Market, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_master_says_its_cores(master: str, cores: int | None) -> None:
 
 def test_partitions_follow_the_cores(tmp_path: Path) -> None:
     key = "spark.sql.shuffle.partitions"
-    assert [settings_for(f"local[{n}]", tmp_path)[key] for n in (1, 8, 400)] == ["2", "8", "64"]
+    assert [settings_for(f"local[{n}]", tmp_path, tmp_path)[key] for n in (1, 8, 400)] == ["2", "8", "64"]
 
 
 def test_a_master_that_spark_would_not_understand_is_refused() -> None:

@@ -15,6 +15,7 @@ from isocast.studies.planet import study
 from isocast.studies.planet.study import run_planet
 from isocast.studies.spreading import Engine, Spreading, spread
 from isocast.studies.sweeps.running import run_sweep
+from isocast.terms.errors import NodeFailedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,17 @@ def test_parts_come_back_in_their_order_from_workers(spark: SparkSession) -> Non
     assert [value for value, _ in results] == list(range(100, 110))
     assert os.getpid() not in [process for _, process in results]
     assert reached[-1] == 10
+
+
+def broken(_: None, part: int) -> int:
+    """A part that cannot be done."""
+    raise ZeroDivisionError(f"part {part} of all things")
+
+
+def test_a_part_that_fails_is_one_line(spark: SparkSession) -> None:
+    assert spark.version
+    with pytest.raises(NodeFailedError, match=r"^Spark gave up: .{1,500}$"):
+        spread(broken, None, [1], Spreading(Engine.SPARK, partitions=1))
 
 
 def test_a_planet_is_the_same_under_any_partitioning(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

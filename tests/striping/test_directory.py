@@ -1,4 +1,4 @@
-"""Introductions on narrow stripes: before the first event, again after a while and each day, the same from everybody."""
+"""Introductions on narrow stripes: before the first event, again after a while and each day, from everybody alike."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,6 +24,7 @@ from tests.striping.edge_streams import (
 
 from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge import EdgeStriper
+from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
 from isocast.striping.plan import plan_entry
 from isocast.striping.rates import budget_bytes
@@ -104,7 +105,7 @@ def test_cuts_restarts_and_a_new_plan_make_no_difference(seed: int, tokens: int,
     insist_on_rate(packets, budget_bytes(RATE, PERIOD))
     other = EdgeStriper(PLAN, 0, CLEAR)
     other.learn(NEXT)
-    again = []
+    again: list[EdgePacket] = []
     for part in stream:
         places = data.draw(st.lists(st.integers(1, max(1, len(part.counts))), max_size=2))
         for piece in cut(part, places):

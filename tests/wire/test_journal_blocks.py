@@ -229,3 +229,10 @@ def test_a_view_can_begin_anywhere_in_a_buffer() -> None:
     view = view_block(first + second, len(first))
     assert isinstance(view, BlockView)
     assert (view.header.token_number, bytes(view.raw)) == (2, second)
+
+
+@pytest.mark.parametrize("fetched, uncertified", [(False, False), (True, False), (False, True), (True, True)])
+def test_what_is_read_is_what_was_handed_to_the_writer(*, fetched: bool, uncertified: bool) -> None:
+    """Archives pass blocks on in this form: no flag may be lost on the way."""
+    written = replace(block(4, 1, (None, b"ten bytes!")), fetched=fetched, uncertified=uncertified)
+    assert view_block(b"".join(encode_block(written).pieces)).released() == written

@@ -224,6 +224,7 @@ declare("event.flags.immediate", flag, "Immediate or not at all", 16, nil, 0x4)
 declare("event.flags.auction", flag, "Auction", 16, nil, 0x8)
 declare("event.flags.unprinted", flag, "Unprinted", 16, nil, 0x10)
 declare("event.flags.tentative", flag, "Tentative", 16, nil, 0x20)
+declare("event.flags.copied", flag, "Copied", 16, nil, 0x40)
 declare("event.floor", text, "Floor")
 declare("event.symbol", text, "Symbol")
 declare("event.price", i64, "Price in ticks")
@@ -349,7 +350,7 @@ local function event_rows(payload)
     return true
 end
 
-local EVENT_FLAGS = { "linked", "market", "immediate", "auction", "unprinted", "tentative" }
+local EVENT_FLAGS = { "linked", "market", "immediate", "auction", "unprinted", "tentative", "copied" }
 
 local function add_event(tree, row)
     local at = cursor(row)

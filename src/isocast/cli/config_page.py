@@ -80,6 +80,7 @@ and no others, mode 0600 and owned by its user:
 | --- | --- |
 | `core.key` | primary and secondary receivers, primary sources, reformation servers |
 | `edge.key` | primary and secondary receivers, retransmit servers, customers |
+| `repair.key` | with narrow stripes: retransmit servers, and customers who bought repairs of them |
 | `source-NAME.key` | the source of that name; of a primary source also all receivers; of a secondary one its parent |
 
 No key is used as it is. BLAKE2b, keyed with the 32 bytes and personalised with the purpose (`isocast tag`,

@@ -57,6 +57,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     rate: str | None = None,
     symbols: str | None = None,
     keep: Literal["latest", "complete"] = "latest",
+    from_: Annotated[Literal["now", "beginning"], Parameter(name="--from")] = "now",
     lines: str | None = None,
     plan: Path | None = None,
     count: _Count | None = None,
@@ -78,6 +79,8 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         Only the stripes of these, separated by commas.
     keep
         latest: never ask, go on with what is newest. complete: ask for everything that was lost.
+    from_
+        now: with what comes. beginning: with the first message of the day, which takes the repairs' rate; for complete.
     lines
         The receivers to hear, separated by commas; the first of the customer's own if left out.
     plan
@@ -102,9 +105,12 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     def chosen_by(wanted: StripePlan) -> Chosen:
         return choose(
             market, seat, wanted, rate=chosen_rate, symbols=_words(symbols), lines=_words(lines),
-            complete=keep == "complete",
+            complete=keep == "complete", from_first=from_ == "beginning",
         )  # fmt: skip
 
+    if from_ == "beginning" and keep != "complete":
+        rule = "beginning goes with --keep complete: who wants what is newest never asks"
+        raise ConfigurationError("command line", "--from", rule)
     chosen = chosen_by(_plan(market, plan))
     if chosen.unnamed:
         note(f"isocast: no stripe names {', '.join(chosen.unnamed)}: heard on a spare one")

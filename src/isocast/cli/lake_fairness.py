@@ -117,10 +117,15 @@ def _found(where: Path, settings: FairnessSettings, master: str | None, *, quiet
     from isocast.cli.lake_parts import lake_session
 
     with lake_session("isocast fairness", master) as spark, working("Reading journals", quiet=quiet):
+        import pyarrow as pa
+
         from isocast.lake.fairness import fairness as fairness_of
         from isocast.lake.measurement_lines import measurement_files, read_measurements
+        from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
+        from isocast.lake.transforms.skew import MESSAGE_COLUMNS
 
-        released = spark.read.format("isocast").option("receiver", "all").load(str(where))
+        columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
+        released = spark.read.format("isocast").schema(columns).option("receiver", "all").load(str(where))
         if not measurement_files(where):
             note("isocast: no measurements are here: losses and delays are left out (measurements.keep_bytes)")
             return fairness_of(released, None, settings)

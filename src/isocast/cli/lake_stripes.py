@@ -168,7 +168,8 @@ def _show(found: dict[str, Any], rate: str, token_period: str, out: Path | None)
     ]
     show_table("Busiest symbols in any token period", ("symbol", "events", "mean", "peak"), table)
     pairs = [(row["one"], row["two"], _share(row["correlation"])) for row in found["busy_together"]]
-    show_table("Busy together, beyond what the market does", ("symbol", "and", "correlation"), pairs)
+    if pairs:
+        show_table("Busy together, beyond what the market does", ("symbol", "and", "correlation"), pairs)
     if found["sectors"]:
         loads = [(row["sector"], f"{row['symbols']:,}", rate_text(row["peak_rate"])) for row in found["sectors"]]
         show_table("Sectors", ("sector", "symbols", "peak"), loads)

@@ -8,6 +8,7 @@ Everything heavy is a frame-to-frame step under `transforms`; here the small res
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -116,15 +117,20 @@ def fairness(
 ) -> FairnessReport:
     """`released` of all receivers; `lines` of measurements where there are any."""
     late_ns = settings.late_after_ns
-    messages = message_releases(released).cache()
-    try:
-        skew = release_skew(messages, late_ns).cache()
+    with ExitStack() as kept:
+
+        def keep(frame: DataFrame) -> DataFrame:
+            kept.callback(frame.unpersist)
+            return frame.cache()
+
+        messages = keep(message_releases(released))
+        skew = keep(release_skew(messages, late_ns))
         totals = skew.agg(
             F.count("*").alias("messages"),
             F.coalesce(F.sum(F.col("exceeds").cast("bigint")), F.lit(0)).alias("exceeding"),
             F.coalesce(F.sum(F.col("faulted").cast("bigint")), F.lit(0)).alias("faulted"),
         ).collect()[0]
-        regions = messages_by_region(messages, settings.places).cache()
+        regions = keep(messages_by_region(messages, settings.places))
         report = FairnessReport(
             totals.messages,
             totals.exceeding,
@@ -138,11 +144,8 @@ def fairness(
             unread=dict(unread or {}),
         )
         if settings.curves:
-            report.skew_curves = {
-                _name(settings, row.receiver): list(row.curve) for row in site_curves(messages, late_ns).collect()
-            }
-    finally:
-        messages.unpersist()
+            curves = site_curves(messages, late_ns).collect()
+            report.skew_curves = {_name(settings, row.receiver): list(row.curve) for row in curves}
     if lines is not None:
         _measured(report, lines, settings)
     return report

@@ -21,11 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from isocast.lake.journal_source import register_isocast
 from isocast.lake.pipeline_close import compact
 from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap
-from isocast.lake.pipeline_silver import advance_quotes, advance_tape, date_of
-from isocast.lake.tables import DataFile, Lake
+from isocast.lake.pipeline_silver import advance_silver, date_of
+from isocast.lake.tables import DataFile, Lake, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
 
 __all__ = ["BATCH_ROWS", "Origin", "Report", "advance", "run", "stream"]
@@ -120,25 +119,23 @@ def stream(
 def advance(spark: SparkSession, lake: Lake, *, tell: Tell = lambda _: None, close: bool = False) -> None:
     """Silver and gold catch up with bronze; `close` does what is done once, and not for each batch of a stream."""
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
-    for table, step in (
-        (lake.quotes, advance_quotes),
-        (lake.tape, advance_tape),
-        (lake.bars, advance_bars),
-        (lake.vwap, advance_vwap),
-    ):
-        _step(spark, lake, table.name, step, tell)
+    # Files are few and known by name: listing them needs no job of its own.
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
+    for table, rows in zip((lake.quotes, lake.tape), advance_silver(spark, lake), strict=True):
+        _tell_rows(table, rows, tell)
+    _tell_rows(lake.bars, advance_bars(spark, lake), tell)
+    _tell_rows(lake.vwap, advance_vwap(spark, lake), tell)
     if close:
-        _step(spark, lake, lake.spreads.name, advance_spreads, tell)
+        _tell_rows(lake.spreads, advance_spreads(spark, lake), tell)
         for table in (lake.released, lake.tape, lake.quotes):
             rows = compact(spark, table)
             if rows:
                 tell(f"{table.name}: {rows:,} rows of small files put together")
 
 
-def _step(spark: SparkSession, lake: Lake, name: str, step: Callable[[SparkSession, Lake], int], tell: Tell) -> None:
-    rows = step(spark, lake)
+def _tell_rows(table: Table, rows: int, tell: Tell) -> None:
     if rows:
-        tell(f"{name}: {rows:,} rows")
+        tell(f"{table.name}: {rows:,} rows")
 
 
 def _finished(lake: Lake, report: Report, began: float) -> Report:
@@ -159,7 +156,6 @@ def _go(
     go_on: Callable[[StreamingQuery], bool],
 ) -> None:
     """Run the stream to its end."""
-    register_isocast(spark)
     # Without it rows are sorted by their partition before they are written, and lose their order.
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
     has_checkpoint = (lake.checkpoint / "metadata").is_file()

@@ -97,11 +97,15 @@ def _within(tape: DataFrame, hours: Sequence[int], interval: Interval) -> DataFr
 
 def _spans(spark: SparkSession, hours: Sequence[int], interval: Interval, calendar: Calendar) -> list[_Span]:
     """Days and hours in which bars of some hours begin."""
+    if calendar.zone == "UTC" and not calendar.has_session and not interval.days:
+        starts = {at - at % interval.ns for hour in hours for at in (hour * HOUR_NS, (hour + 1) * HOUR_NS - 1)}
+        whole = starts | {hour * HOUR_NS for hour in hours}
+        return sorted({(_day(at // DAY_NS), at // HOUR_NS % 24) for at in whole})
     moments = [(at,) for hour in hours for at in (hour * HOUR_NS, (hour + 1) * HOUR_NS - 1)]
     frame = spark.createDataFrame(moments, "at BIGINT")
-    starts = frame.select(calendar.start_of(F.col("at"), interval).alias("start_ns"))
-    whole = starts.unionByName(frame.select(F.col("at").alias("start_ns")))
-    rows = whole.select(date_of(F.col("start_ns")).cast("string"), _hour_of()).distinct().collect()
+    begun = frame.select(calendar.start_of(F.col("at"), interval).alias("start_ns"))
+    both = begun.unionByName(frame.select(F.col("at").alias("start_ns")))
+    rows = both.select(date_of(F.col("start_ns")).cast("string"), _hour_of()).distinct().collect()
     return sorted((row[0], row[1]) for row in rows)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,7 +24,7 @@ from isocast.lake.transforms.quotes import STANDING_COLUMNS, quotes_across_floor
 from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced, sliced_files
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, next_tape, reported_trades
 
-__all__ = ["DAY_NS", "HOUR_NS", "advance_quotes", "advance_tape", "date_of"]
+__all__ = ["DAY_NS", "HOUR_NS", "advance_quotes", "advance_silver", "advance_tape", "date_of"]
 
 HOUR_NS = 3_600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -60,25 +61,33 @@ def date_of(moment_ns: Column) -> Column:
     return F.date_from_unix_date(F.call_function("div", moment_ns, F.lit(DAY_NS)).cast("int"))
 
 
-def advance_quotes(spark: SparkSession, lake: Lake) -> int:
-    """Quotes of everything in bronze; how many rows came."""
+def advance_silver(spark: SparkSession, lake: Lake) -> tuple[int, int]:
+    """Quotes and tape of everything in bronze; how many rows of each came or changed."""
+    quotes, tape = _news(lake, lake.quotes), _news(lake, lake.tape)
+    slices = _slices(spark, lake, lake.quotes, quotes[0]) if quotes is not None else None
+    shared = slices if quotes == tape else None
+    return advance_quotes(spark, lake, slices), advance_tape(spark, lake, shared)
+
+
+def advance_quotes(spark: SparkSession, lake: Lake, known: Sliced | None = None) -> int:
+    """Quotes of everything in bronze; how many rows came. `known` are its new files in slices."""
     news = _news(lake, lake.quotes)
     if news is None:
         return 0
     files, version = news
-    slices = _slices(spark, lake, lake.quotes, files)
+    slices = known or _slices(spark, lake, lake.quotes, files)
     rows = quotes_across_floors(slices).withColumn("date", date_of(F.col("due_ns")))
     state = {"quotes": slices.carry.closing()}
     return _commit(lake.quotes, rows, state, {"released_version": version})
 
 
-def advance_tape(spark: SparkSession, lake: Lake) -> int:
-    """The tape of everything in bronze; how many rows came or changed."""
+def advance_tape(spark: SparkSession, lake: Lake, known: Sliced | None = None) -> int:
+    """The tape of everything in bronze; how many rows came or changed. `known` are its new files in slices."""
     news = _news(lake, lake.tape)
     if news is None:
         return 0
     files, version = news
-    slices = _slices(spark, lake, lake.tape, files)
+    slices = known or _slices(spark, lake, lake.tape, files)
     released = lake.released.read(spark, files)
     if released is None:
         return 0
@@ -99,7 +108,7 @@ def advance_tape(spark: SparkSession, lake: Lake) -> int:
         return {
             "released_version": version,
             "days": step.memory.days.as_json(),
-            "hours": _hours(lake.tape, spark, added),
+            "hours": _hours(lake.tape, added),
         }
 
     return _commit(lake.tape, rows.withColumn("date", date_of(F.col("due_ns"))), state, said, changed)
@@ -182,10 +191,11 @@ def _files_of(table: Table, earlier: DataFrame, amendments: Sequence[Amendment])
     return [file for file in table.snapshot().files if Path(file.path).name in names]
 
 
-def _hours(table: Table, spark: SparkSession, files: Sequence[DataFile]) -> list[int]:
+def _hours(table: Table, files: Sequence[DataFile]) -> list[int]:
     """Hours since 1970, by the floors' clocks, of the trades in some files."""
-    frame = table.read(spark, files)
-    if frame is None:
-        return []
-    hour = F.call_function("div", F.col("event_ns"), F.lit(HOUR_NS)).alias("hour")
-    return sorted(row["hour"] for row in frame.select(hour).distinct().collect())
+    found: set[int] = set()
+    for file in files:
+        with pq.ParquetFile(table.path / file.path) as opened:
+            for batch in opened.iter_batches(1 << 20, columns=["event_ns"]):
+                found.update(np.unique(batch["event_ns"].to_numpy() // HOUR_NS).tolist())
+    return sorted(found)

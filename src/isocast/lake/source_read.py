@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from isocast.lake.source_catalog import JournalFolder, Lane, files_from
 from isocast.lake.source_columns import EventRows, symbol_words
 from isocast.lake.source_faults import Fault, Faults
-from isocast.lake.source_walk import Chunk, Marks, walk_segment
+from isocast.lake.source_walk import Chunk, Marks, Words, walk_segment
 from isocast.terms.errors import RemoteProtocolError
 
 __all__ = ["Part", "read_batches", "read_parts"]
@@ -111,14 +111,23 @@ def read_batches(
     """The events of some parts as Arrow batches."""
     wanted = symbol_words(symbols) if symbols else None
     for part in parts:
-        try:
-            batch = EventRows(part.chunk, part.first, part.stop, part.receiver, wanted).batch(schema)
-        except RemoteProtocolError as reason:
+        for batch in _batches(part, schema, faults, wanted):
+            for at in range(0, batch.num_rows, _MOST_ROWS):
+                yield batch.slice(at, _MOST_ROWS)
+
+
+def _batches(part: Part, schema: pa.Schema, faults: Faults, wanted: Words | None) -> Iterator[pa.RecordBatch]:
+    """One batch; block by block where one of them is not what it says."""
+    try:
+        yield EventRows(part.chunk, part.first, part.stop, part.receiver, wanted).batch(schema)
+    except RemoteProtocolError as reason:
+        blocks = len(part.chunk.starts)
+        if blocks == 1:
             # Its checksum is right, so whoever wrote it meant it: no other journal is asked.
             faults.lost(_damage(part.chunk, 0, str(reason)))
-            continue
-        for at in range(0, batch.num_rows, _MOST_ROWS):
-            yield batch.slice(at, _MOST_ROWS)
+            return
+        for place in range(blocks):
+            yield from _batches(replace(part, chunk=part.chunk.part(place, place + 1)), schema, faults, wanted)
 
 
 # ---- how faults are told

@@ -23,7 +23,9 @@ __all__ = ["co_movement", "sector_loads", "symbol_peaks", "symbol_slices", "writ
 
 _NANOSECONDS_FROM = 10**14
 """What a reader takes for nanoseconds; smaller whole numbers are seconds."""
-_FRAME_SLICES = 60 * SLICES
+_FRAMES = 256
+_FRAMES_LEAST = 16
+"""Fewer moments say nothing about who is busy together."""
 
 
 def symbol_slices(events: DataFrame, token_period_ns: int, sizes: PacketSizes = ITCH_SIZES) -> DataFrame:
@@ -75,10 +77,11 @@ def symbol_peaks(slices: DataFrame, token_period_ns: int) -> DataFrame:
 def co_movement(slices: DataFrame, token_period_ns: int, symbols: int) -> DataFrame:
     """Of the busiest symbols, pair by pair: the correlation of their activity, the market's own taken off.
 
-    Activity is the root of the bytes in frames of sixty token periods; what a symbol would do if it did its share of
-    what everybody does says nothing about kinship.
+    Activity is the root of the bytes in each of 256 frames of the history; what a symbol would do if it did its share
+    of what everybody does says nothing about kinship.
     """
-    frame_ns = token_period_ns // SLICES * _FRAME_SLICES
+    ends = slices.agg(F.min("time").alias("first"), F.max("time").alias("last")).collect()[0]
+    frame_ns = max(((ends.last or 0) - (ends.first or 0)) // _FRAMES, token_period_ns // SLICES)
     busy = slices.where(F.col("symbol") != "").groupBy("symbol").agg(F.sum("prices").alias("total"))
     busiest = busy.orderBy(F.desc("total"), "symbol").limit(symbols).select("symbol")
     framed = (
@@ -99,6 +102,7 @@ def co_movement(slices: DataFrame, token_period_ns: int, symbols: int) -> DataFr
         .where(F.col("one") < F.col("two"))
         .groupBy("one", "two")
         .agg(F.corr("one_own", "two_own").alias("correlation"), F.count("*").alias("frames"))
+        .where(F.col("frames") >= _FRAMES_LEAST)
         .orderBy(F.desc_nulls_last("correlation"), "one", "two")
     )
 

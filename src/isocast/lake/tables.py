@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from isocast.lake.schemas import SCHEMA_VERSION
 from isocast.lake.table_formats import mirror_of
@@ -126,7 +127,9 @@ class Table:
         if not chosen:
             return None
         paths = [str(self.path / file.path) for file in chosen]
-        return spark.read.option("basePath", str(self.path)).parquet(*paths)
+        # Known columns spare Spark a job that looks at the files.
+        schema = StructType.fromJson(self._entry(self._versions()[-1])["schema"])
+        return spark.read.schema(schema).option("basePath", str(self.path)).parquet(*paths)
 
     def commit(
         self,
@@ -144,6 +147,9 @@ class Table:
         version = before.version + 1
         added = self._write(frame, version) if frame is not None else []
         said = dict(notes(added))
+        schema = self._entry(before.version)["schema"] if before.version else None
+        if frame is not None and schema is None:
+            schema = frame.schema.jsonValue()
         gone = {file.path for file in removed}
         files = [*(file for file in before.files if file.path not in gone), *added]
         entry: dict[str, Any] = {
@@ -152,6 +158,7 @@ class Table:
             "added": [asdict(file) for file in added],
             "removed": sorted(gone),
             "compacts": compacts,
+            "schema": schema,
             "notes": said,
         }
         if version % _SNAPSHOT_EVERY == 0:

@@ -294,6 +294,16 @@ class NodeGauges:
     lines_configured: int | None = None
     line_followed: str | None = None
     """By name: the first of a customer's lines that speaks in time."""
+    stripe_plan: int | None = None
+    """The version of the stripe plan that a receiver's narrow stripes follow."""
+    stripe_packets: int | None = None
+    """Packets of narrow stripes since their process began."""
+    stripe_waiting: int | None = None
+    """Packets that are not sent yet."""
+    stripe_conflated: int | None = None
+    """Events that were left out because a newer one came."""
+    stripe_late_ns: int | None = None
+    """How long behind its instant a packet left, in the mean."""
     line_plan: LineGauges | None = None
     """Where lines are, if the market plans them."""
     waiting: str | None = None

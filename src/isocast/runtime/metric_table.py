@@ -331,6 +331,15 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge("archive_first_sequence", _ARCHIVES, "oldest message still kept", _state("archive_first_sequence")),
     _gauge("archive_next_sequence", _ARCHIVES, "one past the newest kept", _state("archive_next_sequence")),
+    _gauge("stripe_plan_version", _RECEIVERS, "stripe plan that its narrow stripes follow", _state("stripe_plan")),
+    _gauge(
+        "stripe_packets", _RECEIVERS, "packets of narrow stripes since their process began", _state("stripe_packets")
+    ),
+    _gauge("stripe_packets_waiting", _RECEIVERS, "packets of narrow stripes not sent yet", _state("stripe_waiting")),
+    _gauge("stripe_events_conflated", _RECEIVERS, "events left out for newer ones", _state("stripe_conflated")),
+    _gauge(
+        "stripe_lateness_seconds", _RECEIVERS, "mean of packets behind their instants", _state("stripe_late_ns", SECOND)
+    ),
     _gauge("line_plan_epoch", _PLANNED, "ballot number of the plan of lines in force here", _plan("ballot")),
     _gauge("line_scope_km", _RECEIVERS, "how far its line reaches by the plan; 0 is silent", _plan("radius_km")),
     _gauge("line_groups_draining", _PLANNED, "groups that rest before they are used again", _plan("draining")),

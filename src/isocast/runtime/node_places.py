@@ -99,9 +99,9 @@ def give_spots(nodes: Collection[Node], first: int, stripe_ports: int) -> None:
     """On loopback every process has an address of its own; elsewhere its node's must be given."""
     real = next((node.name for node in nodes for text in _given(node) if not IPv4Address(text).is_loopback), "")
     for node in nodes:
-        _check_address(node, node.values, real)
+        _check_address(node.values, real)
         for values in node.apart.values():
-            _check_address(node, values, real, inherits=True)
+            _check_address(values, real, inherits=True)
         node.spots = {stripe: _spot(node, stripe, first, stripe_ports) for stripe in node.stripes}
 
 
@@ -109,7 +109,7 @@ def _given(node: Node) -> list[str]:
     return [text for values in (node.values, *node.apart.values()) if (text := values.text("address"))]
 
 
-def _check_address(node: Node, values: Values, real: str, *, inherits: bool = False) -> None:
+def _check_address(values: Values, real: str, *, inherits: bool = False) -> None:
     address = values.text("address")
     if address and IPv4Address(address).is_multicast:
         values.fault("address", f"{address} is a group: give the address of the machine")

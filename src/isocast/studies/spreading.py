@@ -16,7 +16,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, NodeFailedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,14 +138,38 @@ def _by_spark(
     how: Spreading,
     reached: Callable[[int], None],
 ) -> list[Result]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra, and seconds)
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 (an extra, and seconds)
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        found = _collected(work, shared, parts, how, reached)
+    except (PySparkException, Py4JError) as error:
+        # Spark's own text is a page of Java; its last line of substance is the reason.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+        where = f" at {how.master}" if how.master else ""
+        raise NodeFailedError(f"Spark{where} gave up: {lines[-1] if lines else type(error).__name__}") from error
+    return [pickle.loads(found[number]) for number in range(len(parts))]  # noqa: S301 (our own workers')
+
+
+def _collected(
+    work: Callable[[Shared, Part], Result],
+    shared: Shared,
+    parts: Sequence[Part],
+    how: Spreading,
+    reached: Callable[[int], None],
+) -> dict[int, bytes]:
+    """The pickled result of each part, by its number."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from isocast.lake.session import spark_session  # noqa: PLC0415
 
-    master = how.master or f"local[{how.workers}]"
     # Where a session runs already, this is one more job of it.
-    spark = SparkSession.getActiveSession() or spark_session("isocast study", master=master)
+    master = how.master or f"local[{how.workers}]"
+    running = SparkSession.getActiveSession()
+    spark = running or spark_session("isocast study", master=master)
     context = spark.sparkContext
+    if running is None:
+        context.setLogLevel("OFF")  # What goes wrong is said in one line, not in pages of Java.
     partitions = min(how.partitions or 4 * context.defaultParallelism, len(parts))
     job = context.broadcast((work, shared))
 
@@ -159,22 +183,19 @@ def _by_spark(
                 columns = [pa.array([number], pa.int64()), pa.array([result], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
 
-    rows = [(number, pickle.dumps(part)) for number, part in enumerate(parts)]
     # An RDD, cut where we say: a frame of rows would be cut as Spark likes.
-    cut = context.parallelize(rows, partitions)
-    frame = spark.createDataFrame(cut, "number bigint, part binary")
+    rows = [(number, pickle.dumps(part)) for number, part in enumerate(parts)]
+    frame = spark.createDataFrame(context.parallelize(rows, partitions), "number bigint, part binary")
     try:
-        table = _watched(
-            spark, lambda: frame.mapInArrow(each, "number bigint, result binary").toArrow(), reached, parts
-        )
+        done = frame.mapInArrow(each, "number bigint, result binary")
+        table = _watched(spark, done.toArrow, reached, len(parts))
     finally:
         job.destroy()
-    found = dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True))
-    return [pickle.loads(found[number]) for number in range(len(parts))]  # noqa: S301 (our own workers')
+    return dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True))
 
 
 def _watched(
-    spark: SparkSession, collect: Callable[[], pa.Table], reached: Callable[[int], None], parts: Sequence[Any]
+    spark: SparkSession, collect: Callable[[], pa.Table], reached: Callable[[int], None], parts: int
 ) -> pa.Table:
     """Collect, and say meanwhile how many tasks of the running stage are done."""
     done = threading.Event()
@@ -185,7 +206,7 @@ def _watched(
             for stage in tracker.getActiveStageIds():
                 info = tracker.getStageInfo(stage)
                 if info is not None and info.numTasks:
-                    reached(len(parts) * info.numCompletedTasks // info.numTasks)
+                    reached(parts * info.numCompletedTasks // info.numTasks)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -194,4 +215,4 @@ def _watched(
     finally:
         done.set()
         watcher.join()
-        reached(len(parts))
+        reached(parts)

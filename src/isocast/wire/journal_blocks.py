@@ -249,6 +249,7 @@ class BlockView:
             header.shuffle_key,
             self.messages(),
             header.fetched,
+            header.uncertified,
         )
 
     def check_sum(self) -> None:

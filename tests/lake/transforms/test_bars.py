@@ -82,7 +82,7 @@ def test_turnover_beyond_64_bits_is_exact(spark: SparkSession) -> None:
     events = synthetic_day(trades=200, symbols=2, corrections=0.0)
     events["price"][events["kind"] == 1] += 1 << 43
     events["quantity"][events["kind"] == 1] = (1 << 32) - 1
-    assert compare_bars(spark, tape_of(spark, events), "1d") > 2
+    assert compare_bars(spark, tape_of(spark, events), "1d") == 2
 
 
 def test_a_symbol_that_moved_to_another_stripe_has_one_bar(spark: SparkSession) -> None:
@@ -151,7 +151,7 @@ def test_vwap_before_each_trade_is_duckdbs(spark: SparkSession, tape: pa.Table) 
     made = rolling_trade_vwap(spark.createDataFrame(tape), read_interval("1m")).orderBy("sequence", "index")
     query = f"""select sum(quantity) over w volume, sum(price::hugeint * quantity) over w turnover from tape
         where state & 31 = 0 window w as (partition by symbol order by event_ns
-        range between {MINUTE - 1} preceding and current row) order by sequence, index"""
+        range between {MINUTE - 1} preceding and current row) order by sequence, index"""  # noqa: S608
     expected = asked(query, tape=tape)
     for row, want in zip(made.collect(), expected, strict=True):
         assert row["rolling_volume"] == want["volume"]

@@ -44,7 +44,7 @@ BEST = """
                         arg_max(q.quantity, q.place) quantity
                  from asks a join quotes q on q.symbol = a.symbol and q.place <= a.place group by all),
     best as (select place, side, case when side = 1 then max(price) else min(price) end price from standing
-             where quantity > 0 group by all)
+             where quantity > 0 group by place, side)
     select b.place, b.side, b.price, sum(s.quantity)::bigint quantity
     from best b join standing s on s.place = b.place and s.side = b.side and s.price = b.price and s.quantity > 0
     group by all order by b.place, b.side

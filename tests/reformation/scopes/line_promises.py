@@ -33,10 +33,10 @@ def check_plans(plans: Iterable[Lines], places: Sequence[City], drain_ns: int) -
             assert a.address != b.address or not overlap(a, b), (a, b)
         for place in places:
             assert len(heard_by(lines, place)) >= 2, (place.name, str(lines.version))
-    for place, before in enumerate(ordered[:-1]):
+    for number, before in enumerate(ordered[:-1]):
         # When a plan ceased to be followed is not earlier than when the next one was made.
-        free_at = ordered[place + 1].made_at + drain_ns
-        for after in [lines for lines in ordered[place + 1 :] if lines.made_at < free_at]:
+        free_at = ordered[number + 1].made_at + drain_ns
+        for after in [lines for lines in ordered[number + 1 :] if lines.made_at < free_at]:
             for left in [scope for scope in before.scopes if scope.address != NO_ADDRESS]:
                 for scope in after.scopes:
                     again = scope.site != left.site and scope.address == left.address and overlap(scope, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def market(tmp_path: Path) -> Market:
     return edge_market(tmp_path, plan=WIDE)
 
 
-@pytest.mark.parametrize(("rate", "count"), [(56_000, 1), (1_500_000, 26), (45_000_000, 31)])
+@pytest.mark.parametrize("rate, count", [(56_000, 1), (1_500_000, 26), (45_000_000, 31)])
 def test_a_line_takes_as_many_as_the_paper_says(market: Market, rate: int, count: int) -> None:
     chosen = choose(market, market.node("bank"), WIDE, rate=rate)
     assert len(chosen.stripes) == count
@@ -51,7 +52,7 @@ def test_who_wants_everything_needs_room_for_repairs(market: Market) -> None:
     assert repair_budget(market, WIDE, 1) == 1_750
     assert chosen.period_bytes == 21 * (7_000 + 1_750) <= 187_500
     assert [server.name for server in chosen.servers] == ["archive"]
-    assert "21 stripes (s1, s2, s3 and 18 more), 21 symbols of a line of 1.5 Mb/s" == describe(chosen, 1_500_000)
+    assert describe(chosen, 1_500_000) == "21 stripes (s1, s2, s3 and 18 more), 21 symbols of a line of 1.5 Mb/s"
 
 
 def test_symbols_without_a_rate_and_everything(market: Market) -> None:
@@ -63,12 +64,10 @@ def test_symbols_without_a_rate_and_everything(market: Market) -> None:
 
 
 def test_whom_one_cannot_hear_is_a_clear_error(market: Market) -> None:
-    with pytest.raises(ConfigurationError, match='floor sends no narrow stripes; a, b, c, a2 does'):
+    with pytest.raises(ConfigurationError, match="floor sends no narrow stripes; a, b, c, a2 does"):
         choose(market, market.node("bank"), WIDE, lines=["floor"])
-    seat = market.node("bank")
     with pytest.raises(ConfigurationError, match="needs a retransmit server"):
-        choose(market, type(seat)(seat.name, seat.role, seat.node, seat.number, seat.address, seat.port, lines=seat.lines),
-               WIDE, complete=True)  # fmt: skip
+        choose(market, replace(market.node("bank"), retransmit=()), WIDE, complete=True)
 
 
 def test_where_requests_go(market: Market) -> None:

@@ -19,7 +19,9 @@ ENTRY = plan_entry(PLAN_2)
 
 
 def blocks(*tokens: int) -> list[object]:
-    return [block(token, place, trades_of("AB", 10 * token), NOON + token * SECOND) for place, token in enumerate(tokens, 1)]
+    return [
+        block(token, place, trades_of("AB", 10 * token), NOON + token * SECOND) for place, token in enumerate(tokens, 1)
+    ]
 
 
 def told(parts: list[ReleasedPart]) -> list[tuple[int, int, bool]]:

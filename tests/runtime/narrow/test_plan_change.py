@@ -22,7 +22,7 @@ def test_a_sound_plan_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "rule"),
+    "plan, rule",
     [
         (PLAN, "version: must be above 1, which is in force"),
         (StripePlan(2, (EdgeStripe(1, 3, "s", 56_000, spare=True),)), "core: plans nothing for stripe 0"),
@@ -39,13 +39,15 @@ def test_what_the_market_cannot_follow_is_refused(tmp_path: Path, plan: StripePl
 def test_a_symbol_stays_in_its_core_stripe(tmp_path: Path) -> None:
     other = EdgeStripe(7, 1, "other", 56_000, spare=True)
     before = replace(PLAN, stripes=(*PLAN.stripes, EdgeStripe(6, 1, "six", 56_000, ("Z",)), other))
-    stripes = [replace(stripe, symbols=(*stripe.symbols, "Z")) if stripe.number == 1 else stripe for stripe in PLAN.stripes]
+    stripes = [
+        replace(stripe, symbols=(*stripe.symbols, "Z")) if stripe.number == 1 else stripe for stripe in PLAN.stripes
+    ]
     with pytest.raises(ConfigurationError, match="Z is in stripe 1 of the core"):
         check_plan(edge_market(tmp_path), StripePlan(2, tuple(stripes), PLAN.token_period_ns), before)
 
 
 def test_where_nobody_sends_the_operator_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match="no receiver below .* sends narrow stripes"):
+    with pytest.raises(OperatorError, match=r"no receiver below .* sends narrow stripes"):
         asyncio.run(PlanChange(edge_market(tmp_path)).apply(PLAN_2))
 
 

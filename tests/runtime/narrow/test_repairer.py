@@ -52,7 +52,9 @@ def session(market: Market, stripe: int = 1) -> bytes:
 
 
 def packet(name: bytes, first: int, count: int, fill: int = 0) -> bytes:
-    body = b"".join((44).to_bytes(2) + bytes([fill]) * 40 + number.to_bytes(4) for number in range(first, first + count))
+    body = b"".join(
+        (44).to_bytes(2) + bytes([fill]) * 40 + number.to_bytes(4) for number in range(first, first + count)
+    )
     return packet_of(name, first, count, body)
 
 

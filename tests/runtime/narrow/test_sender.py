@@ -142,6 +142,18 @@ def test_a_silent_stripe_goes_over_to_the_new_session() -> None:
     assert parse_packet(stage.sent[-1][1]).session == b"2410050001"
 
 
+def test_a_stripe_that_never_spoke_has_the_session_of_the_day() -> None:
+    stage = Stage()
+    stage.until(T0 + 2 * SECOND)
+    stage.sender.follow([(1, BUDGET, b"2410050001", 1)])
+    stage.until(T0 + 4 * SECOND)
+    assert {parse_packet(raw).session for _, raw in stage.sent} == {SESSION, b"2410050001"}
+    stage.sender.take(packet(1, T0 + 5 * SECOND, session=b"2410050001"))
+    stage.until(T0 + 6 * SECOND)
+    stage.sender.follow([(1, BUDGET, SESSION, 1)])
+    assert stage.sender.lines == {1: (b"2410050001", 2)}
+
+
 def test_a_stripe_that_is_planned_no_more_falls_silent_when_all_is_out() -> None:
     stage = Stage()
     stage.sender.take(packet(1, T0 + SECOND))

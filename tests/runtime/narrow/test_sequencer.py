@@ -99,6 +99,18 @@ def test_a_late_joiner_begins_with_what_it_hears() -> None:
     assert sequencer.next_deadline() == NEVER
 
 
+def test_who_comes_late_and_wants_all_of_it_asks_from_the_first() -> None:
+    sequencer = StripeSequencer(1, GapRules(complete=True, wait_ns=WAIT, retry_ns=RETRY, from_first=True))
+    sequencer.receive(packet(2_500, 2), 0)
+    now = 0
+    while sequencer.next_deadline() < NEVER:
+        now = sequencer.next_deadline()
+        for ask in sequencer.poll(now):
+            sequencer.receive(packet(ask.first, min(ask.count, 100)), now + 1, repair=True)
+    assert taken(sequencer) == list(range(1, 2_502))
+    assert sequencer.counts.lost == 0
+
+
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_new_session_begins_with_one(complete: bool) -> None:  # noqa: FBT001
     sequencer = StripeSequencer(1, rules(complete=complete))

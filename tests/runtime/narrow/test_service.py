@@ -59,7 +59,8 @@ def advance(one: EdgeService) -> None:
 
 def test_who_is_killed_goes_on_with_the_next_number(tmp_path: Path) -> None:
     """Not closed, so no snapshot is newer than the last that was kept: the journal says the rest."""
-    market, alarms, start = market_of(tmp_path), [], time_ns() - 100 * SECOND
+    market, start = market_of(tmp_path), time_ns() - 100 * SECOND
+    alarms: Alarms = []
     whole = tmp_path / "whole"
     whole.mkdir()
     other = market_of(whole)
@@ -87,7 +88,8 @@ def test_who_is_killed_goes_on_with_the_next_number(tmp_path: Path) -> None:
 
 
 def test_without_the_plan_it_is_silent_and_goes_on_when_the_file_comes(tmp_path: Path) -> None:
-    market, alarms, start = market_of(tmp_path), [], time_ns() - 100 * SECOND
+    market, start = market_of(tmp_path), time_ns() - 100 * SECOND
+    alarms: Alarms = []
     home = market.directory_of("a")
     write_journal(home, tokens(1, 20, start))  # type: ignore[arg-type]
     PlanNotes(home / PLAN_NOTES).append(PlanNote(10, start + 10 * SECOND, 10, plan_entry(PLAN_2)))
@@ -142,7 +144,8 @@ def test_a_snapshot_of_other_settings_is_refused_with_the_way_out(tmp_path: Path
 
 
 def test_a_damaged_snapshot_is_made_anew_from_the_journal(tmp_path: Path) -> None:
-    market, alarms, start = market_of(tmp_path), [], time_ns() - 100 * SECOND
+    market, start = market_of(tmp_path), time_ns() - 100 * SECOND
+    alarms: Alarms = []
     write_journal(market.directory_of("a"), tokens(1, 5, start))  # type: ignore[arg-type]
     one = service(market, alarms)
     advance(one)

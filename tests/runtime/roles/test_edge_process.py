@@ -13,9 +13,10 @@ from tests.runtime.narrow.edge_worlds import PLAN, PLAN_2
 from tests.runtime.roles.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
 
+from isocast.runtime.counters import NodeGauges
 from isocast.runtime.market import Market
 from isocast.runtime.narrow.plans import PLAN_NOTES, PlanNotes
-from isocast.runtime.roles.edge_process import EdgeProcess, edge_process
+from isocast.runtime.roles.edge_process import EdgeProcess, NoEdge, edge_process
 from isocast.striping.plan import plan_entry
 from isocast.striping.plan_text import plan_text
 from isocast.wire.packets import ControlEntry, ControlKind
@@ -27,13 +28,14 @@ def market(tmp_path: Path) -> Market:
     return new_market(tmp_path, settings={"edge": {"plan": "stripes.toml", "span": 16}})
 
 
+def token(number: int, *control: ControlEntry) -> Any:  # noqa: ANN401 - as much of a token as is looked at
+    return SimpleNamespace(token_number=number, control=control, instant=number, first_sequence=1)
+
+
 def receiver(**tokens: tuple[ControlEntry, ...]) -> Any:  # noqa: ANN401 - as much of a machine as is looked at
     """A machine that holds some tokens, t1 and so on, and has released none."""
-    entries = {
-        int(name[1:]): SimpleNamespace(token=SimpleNamespace(control=control, instant=int(name[1:]), first_sequence=1))
-        for name, control in tokens.items()
-    }
-    releaser = SimpleNamespace(released=0, offset=0, next_sequence=1)
+    entries = {int(name[1:]): SimpleNamespace(token=token(int(name[1:]), *control)) for name, control in tokens.items()}
+    releaser = SimpleNamespace(released=0, offset=0, next_sequence=1, passed=1)
     return SimpleNamespace(ledger=SimpleNamespace(entries=entries), releaser=releaser)
 
 
@@ -55,10 +57,35 @@ def test_plans_are_noted_before_their_tokens_are_journalled_once(market: Market)
         again = EdgeProcess(Surroundings(market, "a").context(), machine)
         again.releasing(4)
         assert noted(market) == [(2, 2)]
+
+    run(work)
+
+
+def test_a_plan_of_an_empty_token_is_noted_even_if_the_machine_forgets_it_at_once(market: Market) -> None:
+    async def work() -> None:
+        machine = receiver()
+        market.directory_of("a").mkdir(parents=True, exist_ok=True)
+        made = EdgeProcess(Surroundings(market, "a").context(), machine)
+        made.completed(token(5, plan_entry(PLAN_2)))
         machine.releaser.released = 4
-        again.passed()
-        machine.releaser.released = 10**9  # A checkpoint was taken over.
-        again.passed()
+        made.passed()
+        assert noted(market) == []
+        machine.releaser.released = 5
+        made.passed()
+        assert noted(market) == [(5, 2)]
+
+    run(work)
+
+
+def test_a_plan_of_a_token_that_was_cut_back_is_not_noted(market: Market) -> None:
+    async def work() -> None:
+        machine = receiver(t5=(plan_entry(PLAN_2),))
+        market.directory_of("a").mkdir(parents=True, exist_ok=True)
+        made = EdgeProcess(Surroundings(market, "a").context(), machine)
+        made.completed(token(5))
+        machine.releaser.released = 5
+        made.passed()
+        assert noted(market) == []
 
     run(work)
 
@@ -83,6 +110,9 @@ def test_a_killed_process_is_started_again_and_the_receiver_does_not_notice(mark
             await eventually(lambda: made.status)
             assert around.codes == ["edge-ended"]
             assert (await around_operation(made))["plan"] == 1
+            gauges = NodeGauges()
+            made.fill(gauges)
+            assert (gauges.stripe_plan, gauges.stripe_packets, gauges.stripe_conflated) == (1, 0, 0)
         finally:
             await made.stop()
         assert made.pid is None
@@ -109,8 +139,14 @@ def test_who_refuses_his_input_is_not_started_again(market: Market, tmp_path: Pa
 
 def test_only_receivers_with_a_line_in_a_market_with_stripes_have_one(market: Market, tmp_path: Path) -> None:
     async def work() -> None:
-        assert edge_process(Surroundings(market, "a").context(), receiver()) is not None
+        assert isinstance(edge_process(Surroundings(market, "a").context(), receiver()), EdgeProcess)
         (tmp_path / "plain").mkdir()
-        assert edge_process(Surroundings(new_market(tmp_path / "plain"), "a").context(), receiver()) is None
+        plain = edge_process(Surroundings(new_market(tmp_path / "plain"), "a").context(), receiver())
+        assert type(plain) is NoEdge
+        plain.start()
+        plain.completed(token(1))
+        plain.releasing(1)
+        plain.passed()
+        await plain.stop()
 
     run(work)

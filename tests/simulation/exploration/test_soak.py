@@ -11,9 +11,12 @@ from isocast.simulation.exploration.verdict import explore
 pytestmark = pytest.mark.soak
 
 EVERYTHING = {
-    "two racing ballots over one token": Bounds(tokens=1, more_votes=False),
+    "two racing ballots, two tokens, a log that is cut": Bounds(tokens=2, shorter_logs=1, more_votes=False),
+    "two racing ballots over two tokens": Bounds(tokens=2, more_votes=False),
     "two racing ballots, any number of votes": Bounds(tokens=1),
+    "two racing ballots and a restart": Bounds(tokens=1, restarts=1, more_votes=False),
     "two ballots of one server": Bounds(servers=1, tokens=1, ballots=2),
+    "one ballot over three tokens": Bounds(servers=1, tokens=3),
     "a restart in any state": Bounds(servers=1, tokens=2, restarts=1),
     "a lost disk": Bounds(servers=1, tokens=1, lost_disks=1),
     "a shorter log": Bounds(servers=1, tokens=1, shorter_logs=1),
@@ -21,17 +24,16 @@ EVERYTHING = {
     "receipts under way": Bounds(servers=1, tokens=1, eager=False, gathered_votes=False),
 }
 BEGINNING = {
-    "one ballot over three tokens": Bounds(servers=1, tokens=3),
     "messages under way": Bounds(servers=1, tokens=1, flying=True),
     "sources that send again": Bounds(servers=1, tokens=1, flying=True, sources=True),
     "servers that hear one another": Bounds(tokens=1, rivals=True, gathered_votes=False),
-    "two racing ballots over two tokens": Bounds(tokens=2, more_votes=False),
-    "two racing ballots and a restart of every kind": Bounds(
-        tokens=1, restarts=1, shorter_logs=1, lost_disks=1, more_votes=False
+    "two racing ballots over three tokens, a log that is cut": Bounds(tokens=3, shorter_logs=1, more_votes=False),
+    "two racing ballots, two tokens, a restart of every kind": Bounds(
+        tokens=2, restarts=1, shorter_logs=1, lost_disks=1, more_votes=False
     ),
 }
 """Too large to be sure of an end: as far as these states reach."""
-STATES_MAX = 4_000_000
+STATES_MAX = 3_000_000
 
 
 @pytest.mark.parametrize("bounds", EVERYTHING.values(), ids=list(EVERYTHING))

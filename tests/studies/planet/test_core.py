@@ -41,7 +41,7 @@ def mean(values: list[int]) -> tuple[float, float]:
 @pytest.mark.parametrize("m, k, p, retries", [(10, 30, 0.02, 3), (4, 5, 0.1, 6), (20, 0, 0.05, 2)])
 def test_requests_and_repairs_of_independent_losses(m: int, k: int, p: float, retries: int) -> None:
     timing = replace(PAPER_TIMES, retries_max=retries, token_period_ns=0, release_delay_ns=0)
-    got = outcomes(ring_of(m), CoreSettings(timing, batch=k, loss=p, jitter_ns=0), 1_500)
+    got = outcomes(ring_of(m), CoreSettings(timing, batch=k, loss=p, jitter_ns=0), 1_000)
     nacks, tolerance = mean([one.ring_nacks for one in got])
     assert nacks == pytest.approx((m - 1) * closed_forms.nacks_of_one(k, p, retries), abs=tolerance)
     repairs, tolerance = mean([one.ring_repairs for one in got])
@@ -52,7 +52,7 @@ def test_requests_and_repairs_of_independent_losses(m: int, k: int, p: float, re
 
 def test_false_reformations() -> None:
     timing = replace(PAPER_TIMES, retries_max=1, token_period_ns=0, release_delay_ns=0)
-    got = outcomes(ring_of(10), CoreSettings(timing, batch=20, loss=0.01, jitter_ns=0), 4_000)
+    got = outcomes(ring_of(10), CoreSettings(timing, batch=20, loss=0.01, jitter_ns=0), 2_500)
     share, tolerance = mean([int(one.gave_up > 0) for one in got])
     assert share == pytest.approx(closed_forms.false_reformation(9, 21, 0.01, 1), abs=tolerance)
 
@@ -167,6 +167,21 @@ def test_parts_add_up_to_the_whole() -> None:
     for name in ("asked", "skews", "offsets", "completions", "releases_ns"):
         assert np.array_equal(getattr(parts, name), getattr(whole, name)), name
     assert whole.releases_ns.shape == (5, 24)
+
+
+def test_a_multicast_repair_is_lost_for_everybody_behind_the_same_edge() -> None:
+    """Three branches of forty, two copies: behind a lost edge nobody gets the copy, elsewhere most do."""
+    net = ring_of(120, branches=3)
+    receiver, copy = np.tile(np.arange(120), 2), np.repeat([0, 1], 120)
+    shares = []
+    for seed in range(60):
+        passed = net.copies_passed(np.random.default_rng(seed), receiver, copy, 2, 0.51, tree=True)
+        shares += passed.reshape(6, 40).mean(axis=1).tolist()
+    # Each edge loses 1-√0.49 = 0.3; forty leaves do not all fail by themselves.
+    assert all(share == 0 or share > 0.3 for share in shares)
+    assert sum(share == 0 for share in shares) / len(shares) == pytest.approx(0.3, abs=4 * sqrt(0.21 / len(shares)))
+    alone = net.copies_passed(np.random.default_rng(1), receiver, copy, 2, 0.5, tree=False)
+    assert 0.3 < alone.mean() < 0.7
 
 
 def test_everybody_behind_an_edge() -> None:

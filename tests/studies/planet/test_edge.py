@@ -73,6 +73,13 @@ def test_the_lines_are_the_nearest_receivers_even_where_the_server_has_none_arou
             assert km == pytest.approx(nearest(EARTH, ground.points, points, 2, np.inf)[1], abs=1e-6)
 
 
+def test_the_greatest_of_all_servers_is_no_sum(ground: Ground) -> None:
+    tally = run_servers(world_of(ground, loss=0.3), ALL)
+    waves = [run_servers(world_of(ground, loss=0.3), ALL[[one]]).total(Column.WAVE_MAX) for one in range(60)]
+    assert tally.total(Column.WAVE_MAX) == max(waves) < sum(waves)
+    assert tally.total(Column.DELAY_MAX) < 1_000 * MILLISECOND
+
+
 def test_nobody_hears_a_line_beyond_its_reach(ground: Ground) -> None:
     wide, narrow = (run_servers(world_of(ground, reach_km=reach), ALL) for reach in (2_000, 150))
     assert narrow.total(Column.HEAR_TWO) < wide.total(Column.HEAR_TWO)

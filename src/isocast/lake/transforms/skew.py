@@ -7,29 +7,41 @@ from pyspark.sql import functions as F
 
 from isocast.terms.ids import FIRST_SERVER
 
-__all__ = ["SHARES", "message_releases", "release_skew", "site_curves", "site_skew", "worst_messages"]
+__all__ = [
+    "MESSAGE_COLUMNS",
+    "SHARES",
+    "message_releases",
+    "release_skew",
+    "site_curves",
+    "site_skew",
+    "worst_messages",
+]
 
 SHARES = (0.5, 0.99, 0.999)
+MESSAGE_COLUMNS = (
+    "stripe",
+    "sequence",
+    "index",
+    "token",
+    "receiver",
+    "source",
+    "floor",
+    "event_ns",
+    "instant_ns",
+    "due_ns",
+    "released_ns",
+    "clock_bound_ns",
+    "fetched",
+)
+"""What these steps need of `released`: whoever reads no more reads faster."""
 _ACCURACY = 10_000
 
 
 def message_releases(released: DataFrame) -> DataFrame:
     """One row for each message and trusted receiver that released it itself; what it fetched later, others released."""
-    wanted = [
-        "stripe",
-        "sequence",
-        "token",
-        "receiver",
-        "source",
-        "floor",
-        "event_ns",
-        "instant_ns",
-        "due_ns",
-        "released_ns",
-        "clock_bound_ns",
-    ]
     site = F.col("receiver").between(1, FIRST_SERVER - 1)
-    own = released.where((F.col("index") == 0) & ~F.col("fetched") & site).select(*wanted)
+    needed = released.select(*MESSAGE_COLUMNS)
+    own = needed.where((F.col("index") == 0) & ~F.col("fetched") & site).drop("index", "fetched")
     message = Window.partitionBy("stripe", "sequence")
     return (
         own.withColumn("late_ns", F.col("released_ns") - F.col("due_ns"))

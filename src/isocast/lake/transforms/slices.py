@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, Self
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +58,8 @@ QUOTE_STATE_SCHEMA = pa.schema(
 """Quotes as they stand: one row for each side of each line that somebody has quoted."""
 
 _SUMMARY_DDL = (
-    "stripe INT, first_sequence BIGINT, first_index INT, last_sequence BIGINT, last_index INT, is_ordered BOOLEAN,"
-    " symbol STRING, floor STRING, side TINYINT, price BIGINT, quantity BIGINT"
+    "slice BIGINT, stripe INT, first_sequence BIGINT, first_index INT, last_sequence BIGINT, last_index INT,"
+    " is_ordered BOOLEAN, symbol STRING, floor STRING, side TINYINT, price BIGINT, quantity BIGINT"
 )
 
 
@@ -149,9 +150,9 @@ class QuoteCarry:
         """Whether each slice is in order and no two overlap."""
         if not all(self.summary["is_ordered"].to_pylist()):
             return False
-        names = ("stripe", "first_sequence", "first_index", "last_sequence", "last_index")
+        names = ("stripe", "first_sequence", "first_index", "last_sequence", "last_index", "slice")
         rows = sorted(set(zip(*(self.summary[name].to_pylist() for name in names), strict=True)))
-        return all(one[0] < two[0] or one[3:] < two[1:3] for one, two in pairwise(rows))
+        return all(one[0] < two[0] or one[3:5] < two[1:3] for one, two in pairwise(rows))
 
     def before(self, stripe: int, sequence: int, index: int) -> StandingQuotes:
         """What stood when a slice began."""
@@ -204,7 +205,10 @@ def sliced_files(
         with pq.ParquetFile(path) as file:
             found = enumerate(_group_ranges(file.metadata), len(rows))
             rows += [(number, path, stripe, *groups) for number, groups in found]
-    slices = spark.createDataFrame(rows, "slice INT, path STRING, stripe INT, first INT, stop INT")
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    types = (pa.int32(), pa.string(), pa.int32(), pa.int32(), pa.int32())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    slices = spark.createDataFrame(pa.Table.from_arrays(arrays, ["slice", "path", "stripe", "first", "stop"]))
     source = FileSlices(slices.repartitionById(max(len(rows), 1), "slice"), schema)
     carry = QuoteCarry.of(source, earlier)
     if not carry.is_ordered:
@@ -317,6 +321,8 @@ def _summary(
     quotes = _as_table(stripe, standing)
     rows = max(len(quotes), 1)
     columns: dict[str, Any] = {
+        # Two slices that hold the same events are two, and must be seen to be.
+        "slice": pa.array(np.full(rows, uuid4().int >> 65, np.int64)),
         "stripe": pa.array(np.full(rows, stripe, np.int32)),
         "first_sequence": pa.array(np.full(rows, first[0], np.int64)),
         "first_index": pa.array(np.full(rows, first[1], np.int32)),

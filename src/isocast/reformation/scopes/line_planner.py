@@ -104,12 +104,13 @@ class LinePlanner:
     def _wait(self, now: int, *, first: bool = False) -> None:
         self.stage = PlanningStage.WAITING
         if first:
-            self._at = now
+            # A ring that has just been formed has enough to do: its first token goes first.
+            self._at = now + self._timing.reformation_ns
             return
         decider = self._ring.ballot.server if self._ring is not None else self.server
         at = self._servers.index(decider) if decider in self._servers else 0
         turn = (self._servers.index(self.server) - at) % len(self._servers) or len(self._servers)
-        self._at = now + turn * (self._timing.reformation_ns + 4 * self._every_ns)
+        self._at = now + (1 + turn) * (self._timing.reformation_ns + 4 * self._every_ns)
 
     # Packets ------------------------------------------------------------------------------------
 

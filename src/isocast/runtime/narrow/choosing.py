@@ -25,6 +25,8 @@ class Chosen:
     lines: tuple[NodePlan, ...]
     servers: tuple[NodePlan, ...] = ()
     complete: bool = False
+    from_first: bool = False
+    """Whether sessions are wanted from their first messages on."""
     plan_version: int = 0
     period_bytes: int = 0
     """The most IP bytes that they bring in any token period."""
@@ -46,6 +48,7 @@ def choose(
     symbols: Iterable[str] = (),
     lines: Sequence[str] = (),
     complete: bool = False,
+    from_first: bool = False,
 ) -> Chosen:
     """Stripes that fit a line of this rate; without a rate those of the symbols, or all.
 
@@ -68,7 +71,7 @@ def choose(
         choice = choose_stripes(dear, sum(costs.values()))
     stripes = tuple([plan.by_number[stripe.number] for stripe in choice.stripes])
     period = sum(_period_bytes(market, plan, stripe, len(heard), len(servers)) for stripe in stripes)
-    return Chosen(stripes, heard, servers, complete, plan.version, period, choice.unnamed)
+    return Chosen(stripes, heard, servers, complete, from_first, plan.version, period, choice.unnamed)
 
 
 def _period_bytes(market: Market, plan: StripePlan, stripe: EdgeStripe, lines: int, servers: int) -> int:

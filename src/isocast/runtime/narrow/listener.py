@@ -102,7 +102,7 @@ class StripeListener:
         self._told, self._now = told, now
         self._meter = RateMeter(market.timing.token_period_ns)
         retry_ns = max(4 * self._edge.repair_window_ns, 2 * market.timing.token_period_ns, 200 * MILLISECOND)
-        self._rules = GapRules(chosen.complete, _WAIT_NS, retry_ns)
+        self._rules = GapRules(chosen.complete, _WAIT_NS, retry_ns, from_first=chosen.from_first)
         self._secret = load_repair_key(market) if chosen.complete else None
         self._opener = None if self._secret is None else RepairOpener(self._secret)
         self._sequencers: dict[int, StripeSequencer] = {}

@@ -107,6 +107,8 @@ class PacedSender:
                 )
             else:
                 known.budget = budget
+                if known.next_number == 1 and not known.waiting:
+                    known.session = session  # It has said nothing yet, and a day may have ended meanwhile.
 
     def take(self, packet: StripePacket) -> None:
         """A packet that is due some time."""

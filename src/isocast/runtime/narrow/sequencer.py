@@ -49,6 +49,8 @@ class GapRules:
     """Before a gap counts: the skew of lines."""
     retry_ns: int
     retries_max: int = 20
+    from_first: bool = False
+    """Whether a session is wanted from its first message on, however late one joins."""
 
 
 @dataclass(slots=True)
@@ -89,8 +91,6 @@ class StripeSequencer:
         if packet.session != self.session and not self._enter(packet, repair=repair):
             return
         self.ended |= packet.is_end
-        if not self.next_number:
-            self.next_number = self._top = packet.sequence
         self._top = max(self._top, packet.sequence + packet.messages)
         bounds = (*packet.places, len(packet.body))
         for offset, (start, stop) in enumerate(pairwise(bounds)):
@@ -137,7 +137,7 @@ class StripeSequencer:
                 self._ready.append(Message(self.session, number, self._waiting[number]))
         self._waiting.clear()
         self.session, self.ended = packet.session, False
-        self.next_number = self._top = 1 if known else packet.sequence
+        self.next_number = self._top = 1 if known or self.rules.from_first else packet.sequence
         self._settle()
         return True
 

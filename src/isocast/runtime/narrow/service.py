@@ -77,7 +77,7 @@ class EdgeService:
         self._backlog: deque[ReleasedPart] = deque()
         self._blocked = ""
         self._blocked_at = 0
-        self._kept_at = 0
+        self._looked_at = 0
         self._changed = False
         self._lacks_history = False
         self._woken = asyncio.Event()
@@ -151,7 +151,7 @@ class EdgeService:
         draft = self._directory / f"{STATE}.new"
         draft.write_bytes(self.engine.snapshot())
         os.replace(draft, self._directory / STATE)  # noqa: PTH105
-        self._changed, self._kept_at = False, self._now()
+        self._changed = False
 
     # ---- the sequence
 
@@ -171,8 +171,10 @@ class EdgeService:
                     await self._take_over()
                 busy = self.advance()
                 self.sender.poll()
-                if self._now() >= self._kept_at + _KEEP_NS:
+                if self._now() >= self._looked_at + _KEEP_NS:
+                    self._looked_at = self._now()
                     self._keep()
+                    self._follow(self.engine.striper.plan)
                 await self._rest(0 if busy else min(self.sender.next_deadline(), self._now() + _LOOK_NS))
         finally:
             loop.remove_reader(self.desk)

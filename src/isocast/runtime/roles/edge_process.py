@@ -12,17 +12,17 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterable
 from contextlib import suppress
 from struct import Struct
 from typing import Any
 
 from isocast.ring.receiver import Receiver
+from isocast.runtime.counters import NodeGauges
 from isocast.runtime.narrow.plans import PLAN_NOTES, PlanNote, PlanNotes
 from isocast.runtime.roles.context import Context
-from isocast.wire.packets import ControlKind
+from isocast.wire.packets import ControlKind, Token
 
-__all__ = ["TOKEN_PASSED", "EdgeProcess", "edge_process"]
+__all__ = ["TOKEN_PASSED", "EdgeProcess", "NoEdge", "edge_process"]
 
 TOKEN_PASSED = Struct("<QqQ")
 """Token, its instant, and the sequence that comes next: what goes through the pipe."""
@@ -34,14 +34,36 @@ _BAD_INPUT = 2
 _LINE_BYTES = 1 << 20
 
 
-def edge_process(context: Context, receiver: Receiver) -> EdgeProcess | None:
-    """For a receiver that serves customers in a market with narrow stripes; None for any other."""
+def edge_process(context: Context, receiver: Receiver) -> NoEdge:
+    """For a receiver that serves customers in a market with narrow stripes; for any other one that does nothing."""
     if context.market.edge is None or not context.plan.line:
-        return None
+        return NoEdge()
     return EdgeProcess(context, receiver)
 
 
-class EdgeProcess:
+class NoEdge:
+    """Of a receiver that sends no narrow stripes."""
+
+    def completed(self, token: Token) -> None:
+        """The receiver holds a token."""
+
+    def releasing(self, upto: int) -> None:
+        """Something of a token is about to be journalled."""
+
+    def passed(self, _: int = 0) -> None:
+        """The machine made a step."""
+
+    def start(self) -> None:
+        """The receiver runs."""
+
+    async def stop(self) -> None:
+        """The receiver ends."""
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """Say how it is."""
+
+
+class EdgeProcess(NoEdge):
     """Starts it, tells it, and starts it again."""
 
     def __init__(self, context: Context, receiver: Receiver) -> None:
@@ -53,7 +75,11 @@ class EdgeProcess:
         self._notes = PlanNotes(context.directory / PLAN_NOTES)
         for _ in self._notes.read():
             pass
-        self._seen = receiver.releaser.released
+        self._held: dict[int, Token] = {}
+        """Tokens that announce plans, and are not released."""
+        for number, entry in receiver.ledger.entries.items():
+            if number > receiver.releaser.released:
+                self.completed(entry.token)
         self._told = 0
         self._child: Process | None = None
         self._pipe = -1
@@ -62,19 +88,21 @@ class EdgeProcess:
 
     # ---- what the receiver says
 
+    def completed(self, token: Token) -> None:
+        """The receiver holds a token: perhaps another of its number than before, if a ring was cut back."""
+        if any(entry.kind is ControlKind.STRIPE_PLAN for entry in token.control):
+            self._held[token.token_number] = token
+        else:
+            self._held.pop(token.token_number, None)
+
     def releasing(self, upto: int) -> None:
         """Before anything of a token is journalled: note the plans of the tokens up to it."""
-        entries = self._receiver.ledger.entries
-        fresh: Iterable[int] = range(self._seen + 1, upto + 1)
-        if upto - self._seen > len(entries):  # A checkpoint that was taken over left many behind.
-            fresh = sorted([number for number in entries if self._seen < number <= upto])
-        for number in fresh:
-            found = entries.get(number)
-            token = None if found is None else found.token
-            for entry in () if token is None else token.control:
-                if token is not None and entry.kind is ControlKind.STRIPE_PLAN:
+        # Held since they were completed: the machine may forget a token in the very step that releases it.
+        for number in sorted([number for number in self._held if number <= upto]):
+            token = self._held.pop(number)
+            for entry in token.control:
+                if entry.kind is ControlKind.STRIPE_PLAN:
                     self._notes.append(PlanNote(number, token.instant, token.first_sequence, entry))
-        self._seen = max(self._seen, upto)
 
     def passed(self, _: int = 0) -> None:
         """After a step of the machine: tell which token went out whole."""
@@ -83,12 +111,11 @@ class EdgeProcess:
         if number <= self._told or releaser.offset:
             return
         self.releasing(number)
-        entry = self._receiver.ledger.entries.get(number)
         self._told = number
-        if entry is not None and self._pipe >= 0:
+        if releaser.passed and self._pipe >= 0:
             # What does not fit the pipe at once is not said: the journal says it too, a little later.
             with suppress(OSError):
-                os.write(self._pipe, TOKEN_PASSED.pack(number, entry.token.instant, releaser.next_sequence))
+                os.write(self._pipe, TOKEN_PASSED.pack(number, releaser.passed, releaser.next_sequence))
 
     # ---- the process
 
@@ -162,6 +189,15 @@ class EdgeProcess:
             if isinstance(said, dict) and isinstance(said.get("alarm"), list):
                 code, text, remedy = (str(part) for part in said["alarm"])
                 self._context.alarm(code, text, remedy)
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """What the process said last of itself."""
+        status = self.status
+        if self.pid is None or not status:
+            return
+        gauges.stripe_plan, gauges.stripe_packets = status["plan"], status["packets"]
+        gauges.stripe_waiting, gauges.stripe_conflated = status["waiting"], sum(status["conflated"].values())
+        gauges.stripe_late_ns = status["late_ns"]
 
     @property
     def pid(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,10 @@ from isocast.runtime.counters import NodeGauges
 from isocast.runtime.driver import Machine
 from isocast.runtime.line_gauges import line_gauges
 from isocast.runtime.line_store import LineStore
+from isocast.runtime.market import Durability
 from isocast.runtime.roles.context import Context
+from isocast.terms.errors import ConfigurationError
+from isocast.wire.line_packets import NO_VERSION
 
 if TYPE_CHECKING:
     from isocast.nodes.reformation_server import ReformationServer
@@ -27,22 +31,21 @@ class LinePlanning:
         """Read what the disk has."""
         self._context = context
         self._short: tuple[str, ...] = ()
-        self._store = LineStore(context.directory)
+        self._store = LineStore(context.directory, Durability.POWER)
         self.planner: LinePlanner | None = None
         if context.market.coverage.enabled:
             # Here, because plans need numpy, and servers without one start sooner.
+            from isocast.reformation.scopes.line_plan import next_plan  # noqa: PLC0415
             from isocast.reformation.scopes.line_planner import LinePlanner as Planner  # noqa: PLC0415
             from isocast.runtime.coverage_world import coverage_world  # noqa: PLC0415
 
             market = context.market
-            self.planner = Planner(
-                context.plan.node,
-                market.servers,
-                context.stripe,
-                market.timing,
-                partial(coverage_world, market, context.stripe),
-                self._store.read(),
-            )
+            world_of = partial(coverage_world, market, context.stripe)
+            state = self._store.read()
+            self.planner = Planner(context.plan.node, market.servers, context.stripe, market.timing, world_of, state)
+            # The first plan takes ten times as long as any other, and ballots wait while it is made: so it is made now.
+            with suppress(ConfigurationError):
+                next_plan(state.held, world_of(market.universe), context.clock.now(), NO_VERSION, context.stripe)
 
     def accompany(self, machine: ReformationServer) -> Machine:
         """The machine to drive: with the plan beside it, or alone."""

@@ -68,7 +68,7 @@ class LineSpeaking:
         self._context = context
         self._market = context.market
         self._table = context.market.coverage
-        self._store = LineStore(context.directory)
+        self._store = LineStore(context.directory, context.market.durability)
         self.keeper: LineKeeper | None = None
         self._channels = channels
         self._home = channels.line_outlet

@@ -118,8 +118,7 @@ class ReceiverHost:
             RingOperations(context, self.machine, self.driver, self.report.outcomes, self.report.left_out)
             offer_plan_operations(context, self.machine, self.driver)
         self.edge = edge_process(context, self.machine.receiver)
-        if self.edge is not None:
-            self.driver.after_step = self.edge.passed
+        self.driver.after_step = self.edge.passed
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -210,8 +209,7 @@ class ReceiverHost:
         if known > 0:
             first, rest = effect.first_sequence + known, effect.messages[known:]
             effect = replace(effect, first_sequence=first, messages=rest)
-        if self.edge is not None:
-            self.edge.releasing(effect.entry.token.token_number)
+        self.edge.releasing(effect.entry.token.token_number)
         now = self._clock.now()
         payloads = self._opened(effect.messages)
         bound_ns = self._clock.status.bound_ns or 0
@@ -259,6 +257,7 @@ class ReceiverHost:
 
     def _completed(self, effect: EntryCompleted, now: int) -> None:
         self._token_at = now
+        self.edge.completed(effect.entry.token)
         if effect.entry.token.sender == self._context.plan.node:
             self._counters.tokens_sent += 1
             ring = self.machine.receiver.ring
@@ -284,8 +283,6 @@ class ReceiverHost:
         return floor if usable else None
 
     def _collect(self, effect: Collect, _: int) -> None:
-        if self.edge is not None:
-            self.edge.releasing(effect.token_number)
         self.store.collected(effect.token_number)
 
     def _suspected(self, effect: RingSuspected, _: int) -> None:
@@ -327,8 +324,7 @@ class ReceiverHost:
                 "see the how-to 'operate': it comes back under a new number",
             )
         await self.door.open()
-        if self.edge is not None:
-            self.edge.start()
+        self.edge.start()
         until = max(self.store.refill, set_aside_end(self.journal.directory))
         if until > self.journal.position.next_sequence and not self.store.forgot:
             self._refilling = self._context.loop.create_task(self._refill(until))
@@ -367,6 +363,7 @@ class ReceiverHost:
         snapshot = self.machine.snapshot()
         gauges = gauges_from(snapshot)
         self.groups.fill(gauges, snapshot)
+        self.edge.fill(gauges)
         self.speaking.fill(gauges)
         market, status = self._context.market, self._clock.status
         ring = self.machine.receiver.ring
@@ -397,7 +394,6 @@ class ReceiverHost:
         self.fetcher.stop()
         if self._refilling is not None:
             self._refilling.cancel()
-        if self.edge is not None:
-            await self.edge.stop()
+        await self.edge.stop()
         await self.door.close()
         self._closing.close()

@@ -119,9 +119,9 @@ class Driver:
 
     # Events -------------------------------------------------------------------------------------
 
-    def after(self, before: Local, event: int) -> Local | None:
-        """What the node is after an event; None if it cannot happen."""
-        local = before.copy()
+    def after(self, before: Local, event: int, copy: Local | None = None) -> Local | None:
+        """What the node is after an event; None if it cannot happen. A `copy` that is at hand becomes the result."""
+        local = before.copy() if copy is None else copy
         self._beyond = False
         match event:
             case Event.TIME:

@@ -96,8 +96,6 @@ class Lookup:
         places = mixed(marked) & mask
         there = self._keys[places]
         same = there == marked
-        if same.all():
-            return self._values[places]
         values[same] = self._values[places[same]]
         rest = np.flatnonzero(~same & (there != 0))
         places = places[rest] + np.uint64(1) & mask

@@ -63,7 +63,8 @@ class Market:
 
     def start(self) -> int:
         """The state from which everything is explored."""
-        return self._settled([0] * len(self.nodes))
+        first = [table.ballot(0) if node in self.servers else 0 for node, table in enumerate(self.places)]
+        return self._settled(first if self.bounds.eager else [0] * len(self.nodes), None)
 
     def moves(self, state: int) -> list[Move]:
         """Everything that can happen in a state."""
@@ -85,7 +86,7 @@ class Market:
             reached += table.arrivals(place, here)
             for event, after in reached:
                 places[node] = after
-                found.append((node << _EVENT_BITS | event, self._settled(places)))
+                found.append((node << _EVENT_BITS | event, self._settled(places, node)))
             places[node] = place
         return found
 
@@ -124,12 +125,12 @@ class Market:
 
     # What happens at once -----------------------------------------------------------------------
 
-    def _settled(self, places: list[int]) -> int:
-        """The number of a state, after the receipts that arrive at once."""
+    def _settled(self, places: list[int], moved: int | None) -> int:
+        """The number of a state, after what arrives at once; a server that decided begins its next ballot at once."""
         if self.bounds.eager:
             places = self._receipted(list(places))
-            for node in self.servers:
-                places[node] = self.places[node].ballot(places[node])
+            if moved is not None and moved in self.servers:
+                places[moved] = self.places[moved].ballot(places[moved])
         return self.packed(places)
 
     def _receipted(self, places: list[int]) -> list[int]:

@@ -58,6 +58,8 @@ class Places:
         self._place_numbers: dict[tuple[int, int], int] = {}
         self._changes: dict[tuple[int, int], tuple[int, int, bool] | None] = {}
         """Of a body and an event: the body after it, what was sent, and whether anything durable came of it."""
+        self._copy: tuple[int, Local | None] = (-1, None)
+        """A body, and a copy of it that nobody has changed yet."""
         self._place(self._body(local), local.sent)
 
     def __len__(self) -> int:
@@ -116,9 +118,9 @@ class Places:
             after = later
 
     def closed(self, place: int) -> bool:
-        """Whether a server will never count a vote again: it holds no ballot and may begin none."""
+        """Whether a server will never count a vote again: it holds no ballot, and by itself begins none."""
         machine = self.states[place].machine
-        if not isinstance(machine, ReformationServer) or self.ballot(place) != place:
+        if not isinstance(machine, ReformationServer) or any(kind is None for _, _, kind in self.others(place)):
             return False
         return getattr(machine, "_ballot") is None  # noqa: B009 (a field of another room)
 
@@ -128,7 +130,7 @@ class Places:
         That it answers with a ring which it had sent to everybody changes nothing.
         """
         changed = [after for _, after in self.arrivals(place, letters) if self._body_of[after] != self._body_of[place]]
-        return bool(changed) or not all([self.closed(after) for _, after, _ in self.others(place)])
+        return bool(changed) or not all(self.closed(after) for _, after, _ in self.others(place))
 
     def ballot(self, place: int) -> int:
         """The place after a ballot that may begin here, or the same place."""
@@ -206,9 +208,15 @@ class Places:
             return self._changes[key]
         except KeyError:
             self.steps += 1
-            local = self._driver.after(self._bodies[body], event)
+            at_hand, copy = self._copy
+            local = self._driver.after(self._bodies[body], event, copy if at_hand == body else None)
             change = None if local is None else (self._body(local), local.sent, self._driver.durable)
             self._changes[key] = change
+            self._copy = (-1, None)
+            if local is not None and change is not None and change[0] == body:
+                # Most letters change nothing: the copy that was made for this one will do for the next.
+                local.sent = 0
+                self._copy = (body, local)
             return change
 
     def _body(self, local: Local) -> int:

@@ -9,7 +9,8 @@ from isocast.simulation.build import PRODUCT
 from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.market import Market
 from isocast.simulation.exploration.rules import RULES
-from isocast.simulation.exploration.search import Found, Progress, search
+from isocast.simulation.exploration.search import Found, Progress
+from isocast.simulation.exploration.sweep import sweep
 from isocast.simulation.exploration.words import told
 
 __all__ = ["Verdict", "explore"]
@@ -56,6 +57,6 @@ def explore(
 ) -> Verdict:
     """Search a market of the product, or of a mutant, until something breaks or everything was visited."""
     market = Market(bounds, PRODUCT if mutant is None else RULES[mutant].build, stories_only=stories_only)
-    found = search(market, states_max, progress)
+    found = sweep(market, states_max, progress)
     trace = tuple(told(market, found.trace)) if found.broken is not None else ()
     return Verdict(bounds, mutant, found, trace, market.steps, market.local_states)

@@ -129,7 +129,7 @@ def _longer(one: Ints, other: Ints) -> Ints:
 
 def run_tokens(world: CoreWorld, part: CorePart) -> CoreTally:
     """The counts of some tokens."""
-    return reduce(CoreTally.add, [_one(world, number) for number in range(part.first, part.last)])
+    return reduce(CoreTally.add, (_one(world, number) for number in range(part.first, part.last)))
 
 
 def _one(world: CoreWorld, number: int) -> CoreTally:

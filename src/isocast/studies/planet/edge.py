@@ -84,12 +84,13 @@ class _Region:
 
     def count(self) -> None:
         counts = self.world.ground.cell_customers[self.cells]
-        cell = np.repeat(np.arange(self.cell_count), counts)
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
         # The same for all blocks: a neighbourhood loses together, whichever block its people are in.
         shared = [self._neighbourhoods_lost() for _ in range(self.settings.messages)]
         gaps: list[list[Gaps]] = [[] for _ in shared]
-        for first in range(0, len(cell), _BLOCK):
-            block = self._block(cell[first : first + _BLOCK])
+        for first in range(0, total, _BLOCK):
+            block = self._block(np.searchsorted(ends, np.arange(first, min(first + _BLOCK, total)), side="right"))
             self._count_lines(block)
             for message, lost in enumerate(shared):
                 gaps[message].append(self._deliver(block, message, lost))

@@ -22,6 +22,8 @@ __all__ = ["PlanetRun", "Stage", "run_planet"]
 
 _CUSTOMERS_OF_PART = 100_000
 """About so many in one part: seconds of work, and a few MB."""
+_PARTS = 400
+"""About so many parts at most: each brings back a fraction of a MB."""
 _SERVERS_OF_PART = 500
 _TOKENS_OF_PART = 8
 
@@ -57,7 +59,8 @@ def run_planet(world: PlanetWorld, how: Spreading | None = None, stage: Stage = 
     net = core_net(ground, world.paths, world.core.branches)
     core_world = CoreWorld(net, world.core, world.seed, kept=world.edge.messages)
     tokens = max(world.core.tokens, world.edge.messages)
-    parts = [CorePart(first, min(first + _TOKENS_OF_PART, tokens)) for first in range(0, tokens, _TOKENS_OF_PART)]
+    step = max(_TOKENS_OF_PART, tokens // _PARTS)
+    parts = [CorePart(first, min(first + step, tokens)) for first in range(0, tokens, step)]
     core = joined(spread(run_tokens, core_world, parts, how, stage("tokens", len(parts))))
     edge_world = EdgeWorld(ground, world.edge, world.seed, core.releases_ns, net.ns_per_km, net.base_ns)
     regions = _regions(ground)
@@ -69,6 +72,6 @@ def _regions(ground: Ground) -> list[Ints]:
     """Servers in parts of about as many customers each; who is in a part changes no result."""
     ends = np.cumsum(ground.customers_of)
     numbers = np.arange(len(ends))
-    part = np.maximum(ends // _CUSTOMERS_OF_PART, numbers // _SERVERS_OF_PART)
+    part = ends // max(_CUSTOMERS_OF_PART, int(ends[-1]) // _PARTS) + numbers // _SERVERS_OF_PART
     cuts = np.flatnonzero(np.diff(part)) + 1
     return [chunk for chunk in np.split(numbers, cuts) if len(chunk)]

@@ -1,0 +1,235 @@
+"""The demo's pipeline, a process of its own: `python -m isocast.cli.demo_lake_job MARKET LAKE INTERVAL`.
+
+It follows the journals of a running market into tables. On standard input it hears `finish EVENTS`: the market has
+stopped, and so many events were released. Then it catches up, judges, and says what came of it. An end of the input
+before that ends it at once. On standard output it says one JSON object in a line, each with its `stage`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocast.runtime.evidence import journal_of
+from isocast.runtime.market import Market
+from isocast.runtime.market_file import load_market
+from isocast.terms.errors import IsocastError
+from isocast.wire.journal import SEGMENT_SUFFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from isocast.lake.tables import Lake
+
+__all__ = ["NICENESS", "Orders", "lower_priority", "main"]
+
+NICENESS = 10
+"""Below the market's processes: their timers do not wait for a JVM that starts."""
+_AUTOGROUP = Path("/proc/self/autogroup")
+_EVERY_S = 1.0
+_LOOK_S = 0.25
+_MEMORY = "1g"
+_SYMBOLS_SHOWN = 3
+_FINDINGS_SHOWN = 20
+_SHARES = (0.5, 0.99)
+
+
+def lower_priority() -> None:
+    """Give way to the market; the kernel weighs sessions before it weighs the processes of one."""
+    with suppress(OSError):
+        os.nice(NICENESS)
+    with suppress(OSError):
+        _AUTOGROUP.write_text(f"{NICENESS}\n", encoding="ascii")
+
+
+def _usual_priority() -> None:
+    """The market is gone. Of a session anybody may take the niceness back, of a process not everybody."""
+    with suppress(OSError):
+        _AUTOGROUP.write_text("0\n", encoding="ascii")
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, 0, 0)
+
+
+class Orders:
+    """What the demo asks for."""
+
+    def __init__(self, gone: Callable[[], None]) -> None:
+        """`gone` is called when nobody listens any more."""
+        self.finish = threading.Event()
+        self.events = 0
+        """That were released in all, once `finish` is set."""
+        self._gone = gone
+
+    def hear(self, lines: Any) -> None:  # noqa: ANN401 - a file, or lines
+        """Until the input ends."""
+        for line in lines:
+            word, _, count = line.strip().partition(" ")
+            if word == "finish" and count.isdigit():
+                self.events = int(count)
+                _usual_priority()
+                self.finish.set()
+        self._gone()
+
+
+def _say(stage: str, **further: object) -> None:
+    sys.stdout.write(json.dumps({"stage": stage, **further}) + "\n")
+    sys.stdout.flush()
+
+
+def _leave() -> None:
+    """The JVM ends when its parent does."""
+    os._exit(1)
+
+
+def main(arguments: list[str]) -> int:
+    """Follow, catch up, judge; 1 with a reason if it cannot."""
+    lower_priority()
+    orders = Orders(_leave)
+    threading.Thread(target=orders.hear, args=(sys.stdin,), daemon=True).start()
+    try:
+        market, root = load_market(Path(arguments[0])), Path(arguments[1])
+        _say("starting")
+        with_spark = _session()
+        try:
+            _work(with_spark, market, root, arguments[2], orders)
+        finally:
+            with_spark.stop()
+    except IsocastError as error:
+        _say("failed", reason=str(error))
+        return 1
+    except Exception as error:  # noqa: BLE001 - Spark's own errors are many; the demo says the first line and goes on
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        _say("failed", reason=f"{type(error).__name__}: {said}"[:200])
+        return 1
+    return 0
+
+
+def _session() -> SparkSession:
+    """A quick start is worth more than a fast hour, and everything that Java leaves goes where the demo tidies up."""
+    from isocast.lake.session import QUICK_START, spark_session
+
+    java = f"{QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir={tempfile.gettempdir()}"
+    settings = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": _MEMORY}
+    spark = spark_session("isocast demo", master="local[2]", settings=settings)
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders: Orders) -> None:
+    from isocast.lake import pipeline
+    from isocast.lake.tables import Lake, LakeSettings
+
+    lake = Lake.create(root, LakeSettings(intervals=(interval,)))
+    origin = pipeline.Origin(market.data_directory)
+    while not _all_journals(market) and not orders.finish.wait(_LOOK_S):
+        pass
+
+    def tell() -> int:
+        rows, through_ns = _reach(lake)
+        _say("catching up" if orders.finish.is_set() else "following", events=rows, through_ns=through_ns)
+        return rows
+
+    def goes_on(query: Any) -> bool:  # noqa: ANN401 - a streaming query, or what stands in for it
+        rows = tell()
+        return not orders.finish.is_set() or (rows < orders.events and query.status["isTriggerActive"])
+
+    pipeline.stream(spark, lake, origin, every_s=_EVERY_S, go_on=goes_on)
+    if tell() < orders.events:
+        pipeline.stream(spark, lake, origin, available_now=True, go_on=lambda _: tell() >= 0)
+    rows = tell()
+    _say("judging", events=rows)
+    _say("done", **_results(spark, lake, market, interval))
+
+
+def _all_journals(market: Market) -> bool:
+    """Whether there is something to follow everywhere."""
+    return all(any(journal_of(market, plan.name).glob(f"*{SEGMENT_SUFFIX}")) for plan in market.receivers)
+
+
+def _reach(lake: Lake) -> tuple[int, int]:
+    """Events in bronze, and the release instant of the newest."""
+    import pyarrow.parquet as pq
+
+    found = lake.released.snapshot()
+    if not found.files:
+        return 0, 0
+    metadata = pq.read_metadata(lake.released.path / found.files[-1].path)
+    column = metadata.schema.names.index("due_ns")
+    groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
+    return found.rows, int(max(group.max for group in groups))
+
+
+# What came of it ----------------------------------------------------------------------------------
+
+
+def _results(spark: SparkSession, lake: Lake, market: Market, interval: str) -> dict[str, Any]:
+    return {
+        "events": lake.released.snapshot().rows,
+        "tables": {table.name: table.snapshot().rows for table in lake.tables},
+        "interval": interval,
+        "bars": _bars(spark, lake),
+        "skew": _skew(spark, market),
+        "audit": _audit(spark, market),
+    }
+
+
+def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
+    """Those of the symbols that traded most; prices in ticks, as everywhere in tables."""
+    from pyspark.sql import functions as F
+
+    table = lake.bars.read(spark)
+    if table is None:
+        return []
+    busiest = table.groupBy("symbol").agg(F.sum("trades").alias("all")).orderBy(F.desc("all"), "symbol")
+    chosen = busiest.limit(_SYMBOLS_SHOWN).select("symbol", "all")
+    names = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "vwap")
+    rows = table.join(F.broadcast(chosen), "symbol").orderBy(F.desc("all"), "symbol", "start_ns").select(*names)
+    return [{**row.asDict(), "vwap": str(row.vwap)} for row in rows.collect()]
+
+
+def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
+    """Of each message between all receivers that released it in time, against 2ε."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, release_skew
+
+    columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
+    reader = spark.read.format("isocast").schema(columns).option("receiver", "all")
+    skew = release_skew(message_releases(reader.load(str(market.data_directory))), market.timing.process_ns)
+    fair = F.when(~F.col("faulted"), F.col("skew_ns"))
+    found = skew.agg(
+        F.count("*").alias("messages"),
+        F.count_if("exceeds").alias("exceeding"),
+        F.count_if("faulted").alias("faulted"),
+        F.max("bound_ns").alias("bound_ns"),
+        F.percentile_approx(fair, list(_SHARES)).alias("shares"),
+        F.max(fair).alias("max_ns"),
+    ).collect()[0]
+    p50_ns, p99_ns = found.shares or (None, None)
+    plain = found.asDict()
+    plain.pop("shares")
+    return {**plain, "p50_ns": p50_ns, "p99_ns": p99_ns}
+
+
+def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:
+    from isocast.lake.audit import audit
+    from isocast.lake.audit_spark import run_on
+
+    found = audit(market.data_directory, run_on(spark), release_delay_ns=market.timing.release_delay_ns)
+    told = found.as_json()
+    names = ("verdict", "sentence", "messages_compared", "counts")
+    findings = [f"{finding.kind}: {finding.place}: {finding.text}" for finding in found.findings[:_FINDINGS_SHOWN]]
+    return {**{name: told[name] for name in names}, "journals": len(found.covers), "findings": findings}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

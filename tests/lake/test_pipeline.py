@@ -1,0 +1,246 @@
+"""Journals into tables: in one go, in steps, as a stream; rerun, interrupted, damaged, and read by others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from tests.lake.markets import Market, write_market
+from tests.lake.transforms.days import asked, plain
+
+from isocast.lake import pipeline_silver
+from isocast.lake.pipeline import Origin, run, stream
+from isocast.lake.pipeline_close import compact
+from isocast.lake.schemas import SCHEMA_VERSION
+from isocast.lake.tables import Lake, LakeSettings, Table
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.market import EventKind
+
+BARS = """
+    select symbol, event_ns - event_ns % 60000000000 start_ns, arg_min(price, sequence * 65536 + index) open,
+      max(price) high, min(price) low, arg_max(price, sequence * 65536 + index) as close,
+      sum(quantity)::bigint volume, count(*) trades, sum(price::hugeint * quantity) turnover
+    from read_parquet('{released}/**/*.parquet', hive_partitioning = true)
+    where kind = 1 group by all order by symbol, start_ns
+"""
+
+
+def rows(lake: Lake, spark: SparkSession) -> dict[str, list[tuple[object, ...]]]:
+    """Every table, rows in an order of their own."""
+    found = {}
+    for table in lake.tables:
+        frame = table.read(spark)
+        if frame is not None:
+            columns = sorted(frame.columns)
+            found[table.name] = sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+    return found
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
+    return write_market(tmp_path_factory.mktemp("market"), receivers=2, events=1_500, symbols=6, span_s=5_000)
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, market: Market, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """All tables of the market, in one go."""
+    lake = Lake.create(tmp_path_factory.mktemp("made") / "lake")
+    report = run(spark, lake, Origin(market.path))
+    assert report.events == sum(len(market.events(stripe)) for stripe in market.stripes)
+    return lake
+
+
+def test_bronze_holds_every_event_once_and_gold_is_duckdbs(spark: SparkSession, market: Market, made: Lake) -> None:
+    events = np.concatenate([market.events(stripe) for stripe in market.stripes])
+    frame = made.released.read(spark)
+    assert frame is not None
+    assert frame.select("stripe", "sequence", "index").distinct().count() == frame.count() == len(events)
+    bars = made.bars.read(spark)
+    assert bars is not None
+    ordered = bars.orderBy("symbol", "start_ns").collect()
+    names = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "turnover")
+    expected = asked(BARS.format(released=made.released.path))
+    assert [{name: plain(row[name]) for name in names} for row in ordered] == expected
+    assert sum(row["trades"] for row in ordered) == int((events["kind"] == EventKind.TRADE).sum())
+
+
+def test_other_engines_read_the_tables_by_their_directories(made: Lake) -> None:
+    with duckdb.connect() as other:
+        for table in made.tables:
+            query = f"select count(*) from read_parquet('{table.path}/**/*.parquet', hive_partitioning = true)"  # noqa: S608
+            found = other.execute(query).fetchone()
+            assert found == (table.snapshot().rows,), table.name
+
+
+def test_a_rerun_changes_nothing(spark: SparkSession, market: Market, made: Lake) -> None:
+    before = {table.name: table.snapshot().version for table in made.tables}
+    assert run(spark, made, Origin(market.path)).events == 0
+    assert {table.name: table.snapshot().version for table in made.tables} == before
+
+
+def test_a_stream_in_steps_ends_with_the_same_tables(
+    spark: SparkSession, market: Market, made: Lake, tmp_path: Path
+) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    report = stream(spark, lake, Origin(market.path), available_now=True, max_rows=1_200)
+    assert report.batches >= 2
+    # The batch job closes the day, and finds nothing that is new.
+    assert run(spark, lake, Origin(market.path)).events == 0
+    assert rows(lake, spark) == rows(made, spark)
+
+
+@pytest.mark.long
+def test_a_job_that_dies_between_tables_goes_on(
+    spark: SparkSession, market: Market, made: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.create(tmp_path / "lake")
+
+    def die(*_: object) -> int:
+        raise KeyError("killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline_silver, "advance_tape", die)
+        with pytest.raises(KeyError, match="killed here"):
+            run(spark, lake, Origin(market.path))
+    assert lake.quotes.snapshot().version == 1
+    assert lake.tape.snapshot().version == 0
+    left = lake.tape.path / "_staging" / "1"
+    left.mkdir(parents=True)
+    orphan = lake.bars.path / "interval=1m" / "date=2026-01-05" / "hour=1" / "00000001-00000.parquet"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"half a file")
+    run(spark, lake, Origin(market.path))
+    assert not left.exists()
+    assert not orphan.exists()
+    assert rows(lake, spark) == rows(made, spark)
+
+
+@pytest.mark.long
+def test_a_lost_checkpoint_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    market = write_market(tmp_path / "market", receivers=1, stripes=(0,), events=300, symbols=3)
+    lake = Lake.create(tmp_path / "lake")
+    run(spark, lake, Origin(market.path))
+    shutil.rmtree(lake.checkpoint)
+    market.append(stripe=0, events=60)
+    report = run(spark, lake, Origin(market.path))
+    frame = lake.released.read(spark)
+    assert frame is not None
+    assert report.events < 100
+    assert frame.count() == frame.select("stripe", "sequence", "index").distinct().count() == 300 + report.events
+
+
+def test_a_lake_of_a_newer_version_is_refused(made: Lake, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    shutil.copytree(made.root, root)
+    path = root / "lake.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, "schema_version": SCHEMA_VERSION + 1}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="newer than"):
+        Lake.open(root)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    entry = next((root / "silver" / "tape" / "_log").iterdir())
+    entry.write_text(
+        json.dumps({**json.loads(entry.read_text(encoding="utf-8")), "schema_version": 99}), encoding="utf-8"
+    )
+    with pytest.raises(ConfigurationError, match="newer than"):
+        Lake.open(root).tape.snapshot()
+    entry.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="not JSON"):
+        Lake.open(root).tape.snapshot()
+
+
+def test_a_lake_has_one_writer_and_keeps_its_settings(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake", LakeSettings(intervals=("5m",)))
+    with lake.writing(), pytest.raises(ConfigurationError, match="another job"), lake.writing():
+        pass
+    assert Lake.create(tmp_path / "lake").settings.intervals == ("5m",)
+    with pytest.raises(ConfigurationError, match="intervals"):
+        Lake.create(tmp_path / "lake", LakeSettings(intervals=("1m",)))
+    with pytest.raises(ConfigurationError, match="is no lake"):
+        Lake.open(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("Dear", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="neither empty"):
+        Lake.create(tmp_path / "full")
+
+
+@pytest.mark.parametrize("name, package", [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_format_whose_package_is_missing_is_named(
+    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isocast.lake.table_formats.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=package):
+        Lake.create(tmp_path / "lake", LakeSettings(format=name))
+    with pytest.raises(ConfigurationError, match="none of"):
+        Lake.create(tmp_path / "lake", LakeSettings(format="orc"))
+
+
+def test_delta_shows_the_same_rows(spark: SparkSession, market: Market, made: Lake, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="the package deltalake is not installed")
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    lake = Lake.create(tmp_path / "lake", LakeSettings(format="delta"))
+    stream(spark, lake, Origin(market.path), available_now=True, max_rows=1_200)
+    for table in (lake.released, lake.tape, lake.bars):
+        assert DeltaTable(table.path).to_pyarrow_table().num_rows == table.snapshot().rows
+    assert made.tape.snapshot().rows == lake.tape.snapshot().rows
+
+
+class Rows:
+    """What `Table.commit` needs of a frame, without Spark."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self._table = pa.table({"stripe": [0] * count, "sequence": range(first, first + count), "index": [0] * count})
+
+    @property
+    def write(self) -> Rows:
+        return self
+
+    def partitionBy(self, *keys: str) -> Rows:  # noqa: N802 - Spark's name
+        self._keys = keys
+        return self
+
+    @property
+    def schema(self) -> StructType:
+        return StructType().add("sequence", "bigint").add("index", "bigint").add("stripe", "int")
+
+    def parquet(self, path: str) -> None:
+        place = Path(path) / "/".join(f"{key}=0" for key in self._keys)
+        place.mkdir(parents=True)
+        pq.write_table(self._table.drop_columns(list(self._keys)), place / "part.parquet")
+
+
+def test_many_commits_are_one_table(tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", ("stripe",))
+    for number in range(35):
+        gone = table.snapshot().files[:1] if number % 5 == 4 else ()
+        frame = None if number == 7 else cast("DataFrame", Rows(number * 2, 2))
+        table.commit(frame, partial(lambda at, _: {"n": at}, number), gone)
+    snapshot = table.snapshot()
+    assert (snapshot.version, snapshot.notes) == (35, {"n": 34})
+    assert len(snapshot.files) == 34 - 7
+    assert len(list(table.path.rglob("*.parquet"))) == 27
+    assert len(table.added_since(30)) == 5
+
+
+def test_small_files_are_put_together_in_the_order_of_the_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(tmp_path, "t", ("stripe",))
+    for number in range(10):
+        table.commit(cast("DataFrame", Rows(number * 5, 5)), lambda _: {"offsets": {"0": 50}})
+    assert compact(spark, table) == 50
+    snapshot = table.snapshot()
+    assert len(snapshot.files) == 1
+    assert snapshot.notes == {"offsets": {"0": 50}}
+    assert pq.read_table(table.path / snapshot.files[0].path)["sequence"].to_pylist() == list(range(50))
+    assert table.added_since(10) == []
+    assert compact(spark, table) == 0
