@@ -67,7 +67,6 @@ def new_market(
     network: Mapping[str, object] = {},
     clock: Mapping[str, object] = {},
     log: Mapping[str, object] = {},
-    more: Mapping[str, Mapping[str, object]] = {},
 ) -> Market:
     """A market file with these nodes in a place, its keys made and every node declared new."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +76,6 @@ def new_market(
         "network": {"groups": place.group(0), "lines": place.group(16), "repairs": place.group(96), **network},
         "clock": {"bound": "1ms", "source": "configured", **clock},
         "log": log,
-        **more,
     }
     for number, (name, values) in enumerate(nodes.items(), 1):
         tables[f"nodes.{name}"] = {"address": place.address(number), **values}

@@ -1,6 +1,7 @@
 """A running market follows a plan of lines (§4.3): it is adjusted when the ring re-forms, and customers come along."""
 
 from contextlib import suppress
+from json import dumps
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from isocast.runtime.coverage_table import line_listeners
 from isocast.runtime.line_gauges import LineGauges
 from isocast.runtime.line_store import LineStore
 from isocast.runtime.market import Market
+from isocast.runtime.market_file import load_market
 from isocast.runtime.operator_door import ask
 from isocast.terms.errors import StoreError
 from isocast.terms.instants import SECOND
@@ -46,10 +48,14 @@ def market_of(folder: Path, place: Place, *, mode: str = "multicast", faults: bo
         "notices": place.group(120),
         "drain": f"{DRAIN_S}s",
     }
-    more: dict[str, dict[str, object]] = {"coverage": coverage}
+    tables: dict[str, dict[str, object]] = {"coverage": coverage}
     if faults:
-        more["impairment"] = {"enabled": True, "delay": "none"}
-    return new_market(folder, place, NODES, network={"mode": mode}, more=more)
+        tables["impairment"] = {"enabled": True, "delay": "none"}
+    file = new_market(folder, place, NODES, network={"mode": mode}).file
+    with Path(file).open("a", encoding="utf-8") as market:
+        for name, table in tables.items():
+            market.write(f"[{name}]\n" + "".join([f"{key} = {dumps(value)}\n" for key, value in table.items()]))
+    return load_market(file)
 
 
 class Watched:

@@ -116,7 +116,6 @@ def test_a_server_that_leaves_a_message_out_is_not_believed(world: World, monkey
     "options, rule",
     [
         ({"as": "lak"}, 'did you mean "lake"'),
-        ({"as": ""}, "is missing"),
         ({"server": "floor"}, "no retransmit server or receiver"),
         ({"stripe": 4}, "there are"),
         ({"path": "data"}, "either a folder"),
@@ -125,6 +124,13 @@ def test_a_server_that_leaves_a_message_out_is_not_believed(world: World, monkey
 def test_a_wrong_option_is_named(world: World, options: dict[str, object], rule: str) -> None:
     with pytest.raises(ConfigurationError, match=rule):
         rows(world, None, **options)
+
+
+def test_a_seat_that_is_kept_for_programs_is_taken_by_itself(world: World, tmp_path: Path) -> None:
+    assert read_table(None, ["id"], IsocastSource, market=world.path).num_rows == EVENTS
+    taken = market_file(tmp_path, SMALL)
+    with pytest.raises(ConfigurationError, match="option as: is missing: the name of a customer"):
+        read_table(None, None, IsocastSource, market=taken)
 
 
 def test_a_server_that_is_down_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, LongType, StructType
 from tests.lake.markets import Market, write_market
 from tests.lake.transforms.days import asked, plain
 
@@ -212,7 +212,7 @@ class Rows:
 
     @property
     def schema(self) -> StructType:
-        return StructType().add("sequence", "bigint").add("index", "bigint").add("stripe", "int")
+        return StructType().add("sequence", LongType()).add("index", LongType()).add("stripe", IntegerType())
 
     def parquet(self, path: str) -> None:
         place = Path(path) / "/".join(f"{key}=0" for key in self._keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -123,3 +124,15 @@ def test_without_pyarrow_one_line_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(IsocastError, match=r"pip install 'isocast\[arrow\]'"):
         to_arrow(ONE)
+
+
+def test_nothing_heavy_is_imported_while_a_listener_listens() -> None:
+    program = """
+import sys
+import numpy as np
+from isocast.runtime.arrow import to_arrow
+from isocast.wire.events import EVENT_DTYPE
+to_arrow(np.zeros(3, EVENT_DTYPE), sequence=np.arange(3, dtype="u8")).validate(full=True)
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -166,8 +167,15 @@ def _go(
     try:
         while not query.awaitTermination(1):
             if not go_on(query):
+                sink.close()
                 query.stop()
+                break
+        failed = query.exception()
+        if failed is not None:
+            raise failed
     except StreamingQueryException as error:
+        if isinstance(sink.error, _StoppedError):
+            return
         if sink.error is not None:
             raise sink.error from None
         raise _named(error) from None
@@ -187,6 +195,10 @@ def _named(error: StreamingQueryException) -> IsocastError:
     return IsocastError(next((line for line in lines if line), "the stream has failed"))
 
 
+class _StoppedError(Exception):
+    """A batch came after the end: the next job does it."""
+
+
 class _Bronze:
     """Writes each batch of the stream once."""
 
@@ -196,11 +208,22 @@ class _Bronze:
         self._report = report
         self._tell = tell
         self._after = after
+        self._at_work = Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """No batch from now on; the one at hand is finished first, for Spark would break it off."""
+        with self._at_work:
+            self._is_closed = True
 
     def take(self, batch: DataFrame, number: int) -> None:
         """What Spark calls for each batch, again after a restart if it does not know how it ended."""
         try:
-            self._take(batch, number)
+            with self._at_work:
+                if self._is_closed:
+                    # Not silently: Spark would believe that it was written.
+                    raise _StoppedError  # noqa: TRY301 - kept as the error of this sink
+                self._take(batch, number)
         except BaseException as error:
             self.error = error
             raise

@@ -155,14 +155,16 @@ class ArchiveLanes:
 
 
 def _visitor(market: Market, name: str) -> str:
-    customers = list(dict.fromkeys(plan.origin for plan in market.by_role(NodeRole.CUSTOMER)))
-    if name not in customers:
-        asked = f"{name!r} is no customer of it{suggestion(name, customers)}" if name else "is missing"
-        rule = (
-            f"{asked}: the name of a customer, best one of the lake's own; there are {', '.join(customers) or 'none'}"
-        )
+    """Who asks: the option, or a customer's seat that is kept for programs and that no process sits on."""
+    customers = market.by_role(NodeRole.CUSTOMER)
+    origins = list(dict.fromkeys(plan.origin for plan in customers))
+    seats = [plan.origin for plan in customers if not plan.start]
+    chosen = name or (seats[0] if seats else "")
+    if chosen not in origins:
+        asked = f"{name!r} is no customer of it{suggestion(name, origins)}" if name else "is missing"
+        rule = f"{asked}: the name of a customer, best one of the lake's own; there are {', '.join(origins) or 'none'}"
         raise ConfigurationError(market.file, "option as", rule)
-    return name
+    return chosen
 
 
 def _servers(market: Market, stripe: int, name: str) -> tuple[NodePlan, ...]:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 from isocast.lake.source_catalog import JournalFolder, Lane
 from isocast.lake.source_faults import Fault, Faults
@@ -72,8 +73,15 @@ def _bounds(lane: Lane, wanted: Span, tails: Tails, level: int = 0) -> Iterator[
         low, high = max(file.first_sequence, first), min(end, stop)
         if low < high:
             whole = max(end - file.first_sequence, 1)
-            yield low, high, file.path.stat().st_size * (high - low) // whole if file.path.exists() else 0
+            yield low, high, _size(file.path) * (high - low) // whole
     yield from _bounds(lane, Span(stop, wanted.stop), tails, level + 1)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # Retention took it just now: the task will say what is missing.
 
 
 def cut_segments(lane: Lane, wanted: Span) -> list[Piece]:

@@ -176,7 +176,14 @@ def walk_segment(
             faults.note(_refused(file, reason))
         return
     with segment:
-        yield from _Walk(segment, faults, is_newest=is_newest).chunks(start)
+        try:
+            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # Retention took it just now.
+        try:
+            yield from _Walk(segment, fd, faults, is_newest=is_newest).chunks(start)
+        finally:
+            os.close(fd)
 
 
 def _refused(file: SegmentFile, reason: JournalError) -> Fault:
@@ -198,20 +205,14 @@ def _refused(file: SegmentFile, reason: JournalError) -> Fault:
 class _Walk:
     """One way through a segment."""
 
-    def __init__(self, segment: Segment, faults: Faults, *, is_newest: bool) -> None:
+    def __init__(self, segment: Segment, fd: int, faults: Faults, *, is_newest: bool) -> None:
         self._segment = segment
+        self._fd = fd
         self._faults = faults
         self._is_newest = is_newest
         self._buffer: Words = np.empty(CHUNK_BYTES // _WORD, np.uint64)
-        self._fd = os.open(segment.file.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def chunks(self, offset: int) -> Iterator[Chunk]:
-        try:
-            yield from self._chunks(offset)
-        finally:
-            os.close(self._fd)
-
-    def _chunks(self, offset: int) -> Iterator[Chunk]:
         while True:
             raw = self._buffer.data.cast("B")
             size = os.preadv(self._fd, [raw], offset)
@@ -244,7 +245,7 @@ class _Walk:
         total = segment.size()
         if offset >= total:
             return None
-        found = _judge(segment, offset)
+        found = _judge(os.pread(self._fd, BLOCK_HEADER_BYTES, offset))
         if isinstance(found, int) and offset + found <= total:
             return offset  # It was finished in this moment.
         if not isinstance(found, str) or segment.is_unwritten(offset):
@@ -294,11 +295,8 @@ def _breaks_a_rule(table: Headers) -> npt.NDArray[np.bool_]:
     return bad
 
 
-def _judge(segment: Segment, offset: int) -> str | int | None:
-    """What is wrong with the header at a place, or the length of its block; None if not all of it is there."""
-    with segment.file.path.open("rb") as file:
-        file.seek(offset)
-        raw = file.read(BLOCK_HEADER_BYTES)
+def _judge(raw: bytes) -> str | int | None:
+    """What is wrong with a header, or the length of its block; None if not all of it is there."""
     if len(raw) < BLOCK_HEADER_BYTES:
         return None
     try:

@@ -31,20 +31,39 @@ def _pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better type
     return pa
 
 
-def to_arrow(events: EventArray, **more: object) -> pa.RecordBatch:
+def to_arrow(events: EventArray, **more: npt.NDArray[Any]) -> pa.RecordBatch:
     """The events as a record batch; `more` are further columns of the same length."""
     pa = _pyarrow()
     columns: dict[str, object] = {}
     for name in _NAMES:
         column = events[name]
         if name in _TEXT:
-            columns[name] = pa.array(column.astype(f"U{column.dtype.itemsize}"), pa.string())
+            columns[name] = _text_column(pa, column)
         elif name == _TIME:
-            columns[name] = pa.array(column.astype("<i8").view("datetime64[ns]"))
+            columns[name] = _column(pa, column.astype("<i8").view("datetime64[ns]"))
         else:
-            columns[name] = pa.array(np.ascontiguousarray(column))
-    columns.update({name: pa.array(values) for name, values in more.items()})
-    return pa.RecordBatch.from_pydict(columns)
+            columns[name] = _column(pa, column)
+    columns.update({name: _column(pa, values) for name, values in more.items()})
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+# `pyarrow.array` imports pandas, if it is there, when it is first called: seconds in which a listener hears nothing.
+
+
+def _column(pa: Any, values: npt.NDArray[Any]) -> Any:  # noqa: ANN401 - pyarrow and its array
+    whole = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole.view(np.uint8))]
+    )
+
+
+def _text_column(pa: Any, values: npt.NDArray[np.bytes_]) -> Any:  # noqa: ANN401
+    characters = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+    is_there = characters != 0
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(is_there.sum(axis=1), out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(characters[is_there])]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
 def from_arrow(batch: Any) -> EventArray:  # noqa: ANN401 - a RecordBatch or a Table, known only at run time

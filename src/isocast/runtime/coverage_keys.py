@@ -9,7 +9,8 @@ __all__ = ["COVERAGE_TABLE"]
 COVERAGE_TABLE = Table(
     "coverage",
     "Scopes and addresses of the lines (§4.3): with every ring, its reformation server adjusts how far and on which"
-    " group each receiver remulticasts, so that every customer hears enough of them. Receivers and customers need a place.",
+    " group each receiver remulticasts, so that every customer hears enough of them. Receivers and customers need a"
+    " place.",
     (
         Key(
             "enabled", Kind.FLAG, "Whether lines are planned. If not, each has the group of its number.", default=False
