@@ -54,7 +54,7 @@ def market_of(folder: Path, place: Place, *, mode: str = "multicast", faults: bo
     file = new_market(folder, place, NODES, network={"mode": mode}).file
     with Path(file).open("a", encoding="utf-8") as market:
         for name, table in tables.items():
-            market.write(f"[{name}]\n" + "".join([f"{key} = {dumps(value)}\n" for key, value in table.items()]))
+            market.writelines([f"[{name}]\n", *[f"{key} = {dumps(value)}\n" for key, value in table.items()]])
     return load_market(file)
 
 
