@@ -18,8 +18,10 @@ _EXAMPLES = """Examples:
 
     isocast demo --headless --seed 42 --keep /tmp/market
 
-Exit code: 0 no gap and nothing early, 1 something was wrong, and it says what. Ctrl-C ends the demo with its summary,
-a second one at once.
+    isocast demo --no-lake
+
+Exit code: 0 no gap and nothing early, 1 something was wrong, and it says what. Without Spark, or when Spark fails, the
+demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once.
 """
 
 demo = App(name="demo", help_epilogue=_EXAMPLES)
@@ -28,18 +30,20 @@ demo = App(name="demo", help_epilogue=_EXAMPLES)
 @demo.default
 def _demo(
     *,
-    seconds: Annotated[float, Parameter(validator=Number(gte=10, lte=3600))] = 30.0,
+    seconds: Annotated[float, Parameter(validator=Number(gte=5, lte=3600))] = 30.0,
     headless: Annotated[bool, Parameter(negative="")] = False,
     seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))] = 7,
     loss: Annotated[float, Parameter(validator=Number(gte=0, lte=0.2))] = 0.02,
     keep: Path | None = None,
+    lake: Annotated[bool, Parameter(negative="--no-lake")] = True,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Run a whole market on this machine, live: 17 processes that talk by UDP multicast on loopback, without privilege.
 
     Receivers in seven cities, with the delays between them, and lost packets; floors that publish trades and quotes;
     customers of both grades. Half-way the city whose token is due is killed by kill -9, the ring re-forms, and it comes
-    back. At the end the journals of all are read, and say what they prove.
+    back. Spark follows the journals into tables, at low priority. At the end the journals of all are read, and say what
+    they prove; so do the tables: bars, skew, and an audit's verdict.
 
     Parameters
     ----------
@@ -53,9 +57,11 @@ def _demo(
         Share of the packets that get lost, for each receiver of a packet alone.
     keep
         Leave the market in this new directory, and say how to go on with it; without it nothing is left.
+    lake
+        Fill tables by Spark beside the market; --no-lake leaves them out.
     json
         Print the summary as one JSON object and nothing else.
     """
     from isocast.cli.demo_run import DemoOptions, run_demo
 
-    return run_demo(DemoOptions(seconds, seed, loss, keep, headless=headless, as_json=json))
+    return run_demo(DemoOptions(seconds, seed, loss, keep, headless=headless, as_json=json, lake=lake))

@@ -12,21 +12,18 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocast.runtime.evidence import journal_of
-from isocast.runtime.market import Market
-from isocast.runtime.market_file import load_market
-from isocast.terms.errors import IsocastError
-from isocast.wire.journal import SEGMENT_SUFFIX
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
+    from isocast.lake.pipeline import Origin
     from isocast.lake.tables import Lake
+    from isocast.runtime.market import Market
 
 __all__ = ["NICENESS", "Orders", "lower_priority", "main"]
 
@@ -35,6 +32,8 @@ NICENESS = 10
 _AUTOGROUP = Path("/proc/self/autogroup")
 _EVERY_S = 1.0
 _LOOK_S = 0.25
+_IDLE_TIMES = 3
+"""Looks at a stream that has nothing to do although events are missing."""
 _MEMORY = "1g"
 _SYMBOLS_SHOWN = 3
 _FINDINGS_SHOWN = 20
@@ -67,7 +66,7 @@ class Orders:
         """That were released in all, once `finish` is set."""
         self._gone = gone
 
-    def hear(self, lines: Any) -> None:  # noqa: ANN401 - a file, or lines
+    def hear(self, lines: Iterable[str]) -> None:
         """Until the input ends."""
         for line in lines:
             word, _, count = line.strip().partition(" ")
@@ -90,7 +89,10 @@ def _leave() -> None:
 
 def main(arguments: list[str]) -> int:
     """Follow, catch up, judge; 1 with a reason if it cannot."""
-    lower_priority()
+    lower_priority()  # Before anything large is imported.
+    from isocast.runtime.market_file import load_market
+    from isocast.terms.errors import IsocastError
+
     orders = Orders(_leave)
     threading.Thread(target=orders.hear, args=(sys.stdin,), daemon=True).start()
     try:
@@ -127,30 +129,43 @@ def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders
     from isocast.lake.tables import Lake, LakeSettings
 
     lake = Lake.create(root, LakeSettings(intervals=(interval,)))
-    origin = pipeline.Origin(market.data_directory)
     while not _all_journals(market) and not orders.finish.wait(_LOOK_S):
         pass
+    _fill(spark, lake, pipeline.Origin(market.data_directory), orders)
+    _say("judging", events=lake.released.snapshot().rows)
+    _say("done", **_results(spark, lake, market, interval))
+
+
+def _all_journals(market: Market) -> bool:
+    """Whether there is something to follow everywhere."""
+    from isocast.runtime.evidence import journal_of
+    from isocast.wire.journal import SEGMENT_SUFFIX
+
+    return all(any(journal_of(market, plan.name).glob(f"*{SEGMENT_SUFFIX}")) for plan in market.receivers)
+
+
+def _fill(spark: SparkSession, lake: Lake, origin: Origin, orders: Orders) -> None:
+    """Follow while the market runs, and then to the last event."""
+    from isocast.lake.pipeline import stream
+
+    idle = 0
 
     def tell() -> int:
         rows, through_ns = _reach(lake)
         _say("catching up" if orders.finish.is_set() else "following", events=rows, through_ns=through_ns)
         return rows
 
-    def goes_on(query: Any) -> bool:  # noqa: ANN401 - a streaming query, or what stands in for it
+    def goes_on(query: StreamingQuery) -> bool:
+        nonlocal idle
         rows = tell()
-        return not orders.finish.is_set() or (rows < orders.events and query.status["isTriggerActive"])
+        # A batch is in all tables only when its trigger has ended.
+        idle = 0 if query.status["isTriggerActive"] else idle + 1
+        return not orders.finish.is_set() or idle < (1 if rows >= orders.events else _IDLE_TIMES)
 
-    pipeline.stream(spark, lake, origin, every_s=_EVERY_S, go_on=goes_on)
+    if not orders.finish.is_set():
+        stream(spark, lake, origin, every_s=_EVERY_S, go_on=goes_on)
     if tell() < orders.events:
-        pipeline.stream(spark, lake, origin, available_now=True, go_on=lambda _: tell() >= 0)
-    rows = tell()
-    _say("judging", events=rows)
-    _say("done", **_results(spark, lake, market, interval))
-
-
-def _all_journals(market: Market) -> bool:
-    """Whether there is something to follow everywhere."""
-    return all(any(journal_of(market, plan.name).glob(f"*{SEGMENT_SUFFIX}")) for plan in market.receivers)
+        stream(spark, lake, origin, available_now=True, go_on=lambda _: tell() >= 0)
 
 
 def _reach(lake: Lake) -> tuple[int, int]:
@@ -182,22 +197,24 @@ def _results(spark: SparkSession, lake: Lake, market: Market, interval: str) -> 
 
 def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
     """Those of the symbols that traded most; prices in ticks, as everywhere in tables."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import broadcast, desc
+    from pyspark.sql.functions import sum as total
 
     table = lake.bars.read(spark)
     if table is None:
         return []
-    busiest = table.groupBy("symbol").agg(F.sum("trades").alias("all")).orderBy(F.desc("all"), "symbol")
+    busiest = table.groupBy("symbol").agg(total("trades").alias("all")).orderBy(desc("all"), "symbol")
     chosen = busiest.limit(_SYMBOLS_SHOWN).select("symbol", "all")
     names = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "vwap")
-    rows = table.join(F.broadcast(chosen), "symbol").orderBy(F.desc("all"), "symbol", "start_ns").select(*names)
+    rows = table.join(broadcast(chosen), "symbol").orderBy(desc("all"), "symbol", "start_ns").select(*names)
     return [{**row.asDict(), "vwap": str(row.vwap)} for row in rows.collect()]
 
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
     """Of each message between all receivers that released it in time, against 2ε."""
     import pyarrow as pa
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import col, count, count_if, percentile_approx, when
+    from pyspark.sql.functions import max as most
 
     from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
     from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, release_skew
@@ -205,14 +222,14 @@ def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
     columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
     reader = spark.read.format("isocast").schema(columns).option("receiver", "all")
     skew = release_skew(message_releases(reader.load(str(market.data_directory))), market.timing.process_ns)
-    fair = F.when(~F.col("faulted"), F.col("skew_ns"))
+    fair = when(~col("faulted"), col("skew_ns"))
     found = skew.agg(
-        F.count("*").alias("messages"),
-        F.count_if("exceeds").alias("exceeding"),
-        F.count_if("faulted").alias("faulted"),
-        F.max("bound_ns").alias("bound_ns"),
-        F.percentile_approx(fair, list(_SHARES)).alias("shares"),
-        F.max(fair).alias("max_ns"),
+        count("*").alias("messages"),
+        count_if("exceeds").alias("exceeding"),
+        count_if("faulted").alias("faulted"),
+        most("bound_ns").alias("bound_ns"),
+        percentile_approx(fair, list(_SHARES)).alias("shares"),
+        most(fair).alias("max_ns"),
     ).collect()[0]
     p50_ns, p99_ns = found.shares or (None, None)
     plain = found.asDict()

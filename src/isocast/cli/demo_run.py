@@ -7,11 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from isocast.cli.demo_lake import LakeBeside, lake_words
+from isocast.cli.demo_lake_text import lake_lines
 from isocast.cli.demo_summary import next_steps, summary_lines
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
@@ -45,19 +47,24 @@ class DemoOptions:
     keep: Path | None = None
     headless: bool = False
     as_json: bool = False
+    lake: bool = True
+    """Whether Spark follows."""
 
 
 def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
     with kept_directory(options.keep, "isocast-demo-") as directory, own_place() as place:
         market = set_stage(directory, place, loss=options.loss, seed=options.seed)
-        summary = asyncio.run(_perform(market, options))
+        summary, lake = asyncio.run(_perform(market, options))
         if options.as_json:
-            show_json(summary.as_json() | {"directory": str(directory) if options.keep else None})
+            tables = None if lake is None else lake.as_json()
+            show_json(summary.as_json() | {"lake": tables, "directory": str(directory) if options.keep else None})
         else:
-            for text in (*summary_lines(summary), *next_steps(market if options.keep else None)):
+            of_tables = () if lake is None else lake_lines(lake)
+            steps = next_steps(market if options.keep else None, lake)
+            for text in (*summary_lines(summary), *of_tables, *steps):
                 line(text)
-    return 1 if summary.faults else 0
+    return 1 if summary.faults or (lake is not None and lake.faults) else 0
 
 
 @contextmanager
@@ -77,13 +84,21 @@ def kept_directory(keep: Path | None, prefix: str) -> Iterator[Path]:
     yield keep
 
 
-async def _perform(market: Market, options: DemoOptions) -> Summary:
+async def _perform(market: Market, options: DemoOptions) -> tuple[Summary, LakeBeside | None]:
     show = Show(market, ShowSettings(options.seconds, options.seed, COMMANDS))
-    playing = asyncio.create_task(show.play(), name="show")
+    async with AsyncExitStack() as opened:
+        lake = await opened.enter_async_context(LakeBeside(market, options.seconds)) if options.lake else None
+        return await _played(show, lake, options), lake
+
+
+async def _played(show: Show, lake: LakeBeside | None, options: DemoOptions) -> Summary:
+    playing = asyncio.create_task(_play(show, lake), name="show")
 
     def interrupted() -> None:
         if show.phase is Phase.SETTING:
             playing.cancel()  # There is nothing to sum up yet.
+        elif lake is not None and lake.expected is not None:
+            lake.give_up()
         else:
             show.hurry()
 
@@ -95,9 +110,9 @@ async def _perform(market: Market, options: DemoOptions) -> Summary:
         if options.as_json:
             return await playing
         if options.headless or not can_draw():
-            await _lines(show, playing)
+            await _lines(show, lake, playing)
         else:
-            await _frames(show, playing)
+            await _frames(show, lake, playing)
         return await playing
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
@@ -107,7 +122,17 @@ async def _perform(market: Market, options: DemoOptions) -> Summary:
             await playing
 
 
-async def _lines(show: Show, playing: asyncio.Task[Summary]) -> None:
+async def _play(show: Show, lake: LakeBeside | None) -> Summary:
+    """The show, and then what remains to be done for the tables."""
+    summary = await show.play()
+    if lake is not None:
+        if show.is_abandoned:
+            lake.give_up()
+        await lake.finish(summary.events)
+    return summary
+
+
+async def _lines(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summary]) -> None:
     """What happens, and now and then how far it is."""
     market = show.market
     line(
@@ -118,8 +143,9 @@ async def _lines(show: Show, playing: asyncio.Task[Summary]) -> None:
     told = time.monotonic()
     while not playing.done():
         await asyncio.wait([playing], timeout=max(told + _STATUS_EVERY_S - time.monotonic(), 0))
-        if not playing.done() and show.opened_at:
-            line(f"{(time.time_ns() - show.began_at) / SECOND:6.1f} s  … {_status(show)}")
+        if not playing.done():
+            for text in _status(show, lake):
+                line(f"{(time.time_ns() - show.began_at) / SECOND:6.1f} s  … {text}")
             sys.stdout.flush()
         told = time.monotonic()
     show.on_note = None
@@ -131,17 +157,22 @@ def _say(note: Note) -> None:
         sys.stdout.flush()
 
 
-def _status(show: Show) -> str:
-    ledger, ring = show.watch.ledger, show.watch.ring
-    released = max((chunk.messages + first for first, chunk in show.watch.releases.chunks.items()), default=1) - 1
-    return (
-        f"token {max(ring.token_at(time.time_ns()), 0) if ring else 0},"
-        f" {sum([feed.events for feed in show.feeds]):,} events published, {released:,} messages released,"
-        f" {ledger.total('injected_losses_total'):,} packets lost, {ledger.total('repairs_received_total'):,} repaired"
-    )
+def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
+    """How far the market is while it runs, and the tables while they are made."""
+    if show.opened_at and show.phase is not Phase.JUDGING:
+        ledger, ring = show.watch.ledger, show.watch.ring
+        released = max((chunk.messages + first for first, chunk in show.watch.releases.chunks.items()), default=1) - 1
+        yield (
+            f"token {max(ring.token_at(time.time_ns()), 0) if ring else 0},"
+            f" {sum([feed.events for feed in show.feeds]):,} events published, {released:,} messages released,"
+            f" {ledger.total('injected_losses_total'):,} packets lost,"
+            f" {ledger.total('repairs_received_total'):,} repaired"
+        )
+    if lake is not None and show.opened_at:
+        yield lake_words(lake, show)
 
 
-async def _frames(show: Show, playing: asyncio.Task[Summary]) -> None:
+async def _frames(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summary]) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -150,5 +181,5 @@ async def _frames(show: Show, playing: asyncio.Task[Summary]) -> None:
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not playing.done():
-            live.update(frame(show, console.width, console.height, time.time_ns()), refresh=True)
+            live.update(frame(show, console.width, console.height, time.time_ns(), lake), refresh=True)
             await asyncio.wait([playing], timeout=1 / _FRAMES_PER_S)

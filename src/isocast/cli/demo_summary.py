@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from isocast.cli.demo_lake import LakeBeside, LakeStage
 from isocast.runtime.evidence import journal_of
 from isocast.runtime.market import Grade, Market, NodeRole
 from isocast.runtime.showcase.summary import CustomerLine, Summary
@@ -105,8 +106,8 @@ def _customer(line: CustomerLine) -> str:
     return f"{who}{line.messages:,} messages, {line.skipped:,} skipped"
 
 
-def next_steps(kept: Market | None) -> Iterator[str]:
-    """Commands to copy; `kept` is a market that was left where it is."""
+def next_steps(kept: Market | None, lake: LakeBeside | None = None) -> Iterator[str]:
+    """Commands to copy; `kept` is a market that was left where it is, `lake` its tables."""
     here = Path(".venv/bin/isocast")
     command = str(here) if here.exists() else "isocast"
     yield "Next:"
@@ -121,6 +122,9 @@ def next_steps(kept: Market | None) -> Iterator[str]:
     event = """'{"kind": "trade", "floor": "XNYS", "symbol": "IBM", "price": "120.00", "quantity": 100, "id": 1}'"""
     yield f"  {command} journal verify {journal}"
     yield f"  {command} journal cat {journal} --limit 20"
+    if lake is not None and lake.stage is LakeStage.DONE:
+        yield f"  {command} lake bars --lake {lake.root} --interval 5s"
+        yield f"  {command} lake fairness {config}"
     yield f"  {command} up {config}   # the same market again"
     yield "and while it runs, in other terminals:"
     yield f"  {command} top {config}"

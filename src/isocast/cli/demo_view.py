@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.layout import Layout
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from isocast.cli.demo_lake import LakeBeside, lake_words
 from isocast.cli.live_map import Line, Mark, height_for
 from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
 from isocast.runtime.market import NodePlan, NodeRole
@@ -44,19 +46,19 @@ _SYMBOLS = {
 }
 
 
-def frame(show: Show, width: int, height: int, now: int) -> RenderableType:
+def frame(show: Show, width: int, height: int, now: int, lake: LakeBeside | None = None) -> RenderableType:
     """Everything at an instant of the system clock, cut to the size of the terminal."""
     roomy = width >= _ROOMY[0] and height >= _ROOMY[1]
-    return _roomy(show, width, height, now) if roomy else _compact(show, width, height, now)
+    return (_roomy if roomy else _compact)(show, lake, width, height, now)
 
 
-def _roomy(show: Show, width: int, height: int, now: int) -> Layout:
+def _roomy(show: Show, lake: LakeBeside | None, width: int, height: int, now: int) -> Layout:
     columns, rows = width - _SIDE - 2, len(show.market.receivers)
     edge = max(len(show.feeds), len(actors(show.market, NodeRole.CUSTOMER)) + 1)
     upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
     layout = Layout()
     layout.split_column(
-        Layout(_header(show, width, now), size=1),
+        Layout(_header(show, lake, width, now), size=1),
         Layout(name="upper", size=upper + 2),
         Layout(panel(_receivers(show, now, wide=True), "Receivers: the ring, and a layer below it"), size=rows + 3),
         Layout(name="edge", size=edge + 3),
@@ -72,21 +74,30 @@ def _roomy(show: Show, width: int, height: int, now: int) -> Layout:
     )
     layout["lower"].split_row(
         Layout(panel(_curves(show, _CURVES - 2), "Releases (§5)"), size=_CURVES),
-        Layout(panel(log(show.notes, height), "What happens")),
+        Layout(_log(show, lake, height)),
     )
     return layout
 
 
-def _compact(show: Show, width: int, height: int, now: int) -> Layout:
+def _log(show: Show, lake: LakeBeside | None, height: int) -> Panel:
+    """What happens, and below it, in the border, how far the tables are."""
+    framed = panel(log(show.notes, height), "What happens")
+    if lake is not None:
+        framed.subtitle, framed.subtitle_align = Text(lake_words(lake, show), style="cyan"), "right"
+    return framed
+
+
+def _compact(show: Show, lake: LakeBeside | None, width: int, height: int, now: int) -> Layout:
     side = min(29, width // 2)
     rows = min(len(show.market.receivers), max(height - 1 - 1 - 8, 1))
     upper = max(min(height - 1 - (rows + 1) - 4, 9), 1)
     layout = Layout()
     layout.split_column(
-        Layout(_header(show, width, now), size=1),
+        Layout(_header(show, lake, width, now), size=1),
         Layout(name="upper", size=upper),
         Layout(_receivers(show, now, wide=False, shown=rows), size=rows + 1),
         Layout(_edge_line(show), size=1),
+        *([] if lake is None else [Layout(_lake_line(show, lake), size=1)]),
         Layout(log(show.notes, height)),
     )
     layout["upper"].split_row(
@@ -123,8 +134,10 @@ def _is_broken(show: Show) -> bool:
     return bool(show.story.killed_at and not show.story.reformed_at)
 
 
-def _header(show: Show, width: int, now: int) -> Text:
+def _header(show: Show, lake: LakeBeside | None, width: int, now: int) -> Text:
     words, style = phase(show)
+    if lake is not None and lake.expected is not None:
+        words, style = f"all have stopped; {lake_words(lake, show)}", "cyan"
     done = round(_BAR * show.share(now))
     right = Text.assemble(
         ("━" * done, "yellow"),
@@ -327,6 +340,10 @@ def _edge_line(show: Show) -> Text:
     for plan in actors(show.market, NodeRole.CUSTOMER):
         text.append(f" {plan.name} {_next(show.watch.status(plan.name)) - 1:,} ", style="green")
     return text
+
+
+def _lake_line(show: Show, lake: LakeBeside) -> Text:
+    return Text(f" {lake_words(lake, show)}", style="cyan", no_wrap=True, overflow="ellipsis")
 
 
 # Curves -------------------------------------------------------------------------------------------

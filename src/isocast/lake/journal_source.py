@@ -94,7 +94,10 @@ class _BatchReader(DataSourceReader):
         lanes = _lanes(self._options)
         pieces = lanes.pieces() if isinstance(lanes, ArchiveLanes) else lanes.pieces(faults)
         planned = tuple(faults.found)
-        return [PiecePartition(piece, planned) for piece in (*pieces, None)]
+        found: list[InputPartition] = [PiecePartition(piece, planned) for piece in pieces]
+        if planned and (self._options.quarantine or self._options.frame == "quarantine"):
+            found.append(PiecePartition(None, planned))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options, self._schema)

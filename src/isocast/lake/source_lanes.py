@@ -52,18 +52,20 @@ class Lanes:
     def pieces(self, faults: Faults) -> list[Piece]:
         """All that was asked for."""
         options, pieces = self._options, []
-        for lane in self.look(faults).values():
+        lanes = self.look(faults)
+        for lane in lanes.values():
             span = self.span(lane, faults)
             first = options.first or span.first
             if lane.may_miss:
                 pieces += cut_segments(lane, Span(first, options.stop))
             elif first < span.stop:
-                pieces += self._cut(lane, Span(first, span.stop))
+                pieces += self._cut(lane, Span(first, span.stop), len(lanes))
         return pieces
 
-    def _cut(self, lane: Lane, wanted: Span) -> list[Piece]:
+    def _cut(self, lane: Lane, wanted: Span, lanes: int) -> list[Piece]:
         options = self._options
-        return cut_lane(lane, wanted, self._tails, self._marks, options.split_bytes, options.min_partitions)
+        least = -(-options.min_partitions // lanes)
+        return cut_lane(lane, wanted, self._tails, self._marks, options.split_bytes, least)
 
     # ---- stream
 
@@ -125,7 +127,7 @@ class Lanes:
             if lane.may_miss and first < stop:
                 pieces.append(Piece(lane, first, stop, self._marks.near(first)))
             elif first < stop:
-                pieces += self._cut(lane, Span(first, stop))
+                pieces += self._cut(lane, Span(first, stop), len(end))
         return pieces
 
     def _insist(self, lanes: dict[str, Lane], offsets: Offsets) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -116,9 +119,9 @@ def test_blocks_change_nothing(events: EventArray) -> None:
         )
 
 
-def blocks_of(table: object, rows: int) -> object:
+def blocks_of(table: pa.Table, rows: int) -> Iterator[tuple[npt.NDArray[np.int64], ...]]:
     standing = StandingQuotes()
-    for part in slices.ordered_blocks(table.to_batches(max_chunksize=rows), rows):  # type: ignore[attr-defined]
+    for part in slices.ordered_blocks(table.to_batches(max_chunksize=rows), rows):
         bid, ask = standing.follow(slices.block_of(part))
         yield bid.price, bid.size, bid.best, bid.best_size, ask.price, ask.size, ask.best, ask.best_size
 

@@ -94,6 +94,11 @@ class Show:
         """The formula's d, for what was released so far."""
         return one_way_ns(self.market, self.watch.releases.sources)
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether somebody asked twice for its end."""
+        return self._abandoned.is_set()
+
     def hurry(self) -> None:
         """End early: close the floors, let everything settle and sum up; asked again, sum up at once."""
         if self._hurried.is_set():

@@ -101,29 +101,24 @@ class _Sweep:
     def _followers(self, part: Columns) -> tuple[Columns, Integers]:
         """The new states that one event makes of these, and which of these each came from."""
         left = self._left(part)
-        ends = np.ones(part[0].size, np.bool_)
-        new: list[Columns] = []
+        reached: list[Columns] = []
         origins: list[Integers] = []
         for node in self._nodes:
             moved = list(self._moving[node].moves(part, left))
             origin = np.concatenate([rows for rows, _ in moved])
-            if not origin.size:
-                continue
             columns = [column[origin] for column in part]
             columns[node] = np.concatenate([after for _, after in moved])
             self._settling.settle(columns, node)
-            self._transitions += origin.size
-            ends[origin] = False
-            fresh = self._seen.add(self._fingerprints(columns))
-            new.append([column[fresh] for column in columns])
-            origins.append(origin[fresh])
-        self._ends += int(ends.sum())
-        if not new:
-            return [column[:0] for column in part], np.zeros(0, np.int64)
+            reached.append(columns)
+            origins.append(origin)
         parents = np.concatenate(origins)
-        # In the order of the states that they come from: of several shortest traces, the plainest is found.
+        columns = [np.concatenate([some[node] for some in reached]) for node in self._nodes]
+        self._transitions += parents.size
+        self._ends += part[0].size - np.unique(parents).size
+        # In the order of the states that they come from, as a plain search meets them: its traces are found here too.
         order = np.argsort(parents, kind="stable")
-        return [np.concatenate([some[node] for some in new])[order] for node in self._nodes], parents[order]
+        fresh = order[self._seen.add(self._fingerprints(columns)[order])]
+        return [column[fresh] for column in columns], parents[fresh]
 
     def _left(self, part: Columns) -> list[NDArray[np.bool_]]:
         """For each kind of restart, in which of the states one more may happen."""

@@ -1,0 +1,229 @@
+"""The streaming pipeline beside the demo's market: started as a process of low priority, watched, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+from isocast.runtime.market import Market
+from isocast.runtime.showcase.show import Show
+from isocast.terms.instants import SECOND
+
+__all__ = ["MISSING", "LakeBeside", "LakeStage", "behind_s", "interval_for", "lake_words"]
+
+MISSING = "Spark is not installed, so that no tables are made: pip install 'isocast[spark]'"
+_JOB = ("-m", "isocast.cli.demo_lake_job")
+_PATIENCE_S = 180.0
+"""From the market's end to the verdict: some 15 s where nobody else works, and far more on a loaded machine."""
+_LINE_MOST = 1 << 24
+_INTERVALS_S = (5, 10, 15, 30, 60, 120, 300, 600, 1_200)
+_BARS_EACH = 3
+
+
+class LakeStage(StrEnum):
+    """How far the pipeline is; the first six are the job's own words."""
+
+    STARTING = "starting"
+    FOLLOWING = "following"
+    CATCHING_UP = "catching up"
+    JUDGING = "judging"
+    DONE = "done"
+    FAILED = "failed"
+    LEFT = "left"
+    """Nobody waited for it."""
+    MISSING = "missing"
+    """Spark is not there."""
+
+
+_ENDS = (LakeStage.DONE, LakeStage.FAILED, LakeStage.LEFT, LakeStage.MISSING)
+
+
+def interval_for(seconds: float) -> str:
+    """A length of bars of which a show has about three."""
+    chosen = next((each for each in _INTERVALS_S if seconds <= _BARS_EACH * each), _INTERVALS_S[-1])
+    return f"{chosen // 60}m" if chosen % 60 == 0 else f"{chosen}s"
+
+
+class LakeBeside:
+    """In an `async with` block, which ends its processes and removes what they leave, but not the tables."""
+
+    def __init__(self, market: Market, seconds: float, command: Sequence[str] = ()) -> None:
+        """Nothing runs yet; `command` stands in for the pipeline."""
+        self.root = Path(market.file).parent / "lake"
+        self.stage = LakeStage.STARTING
+        self.began = time.monotonic()
+        self.events = 0
+        """In tables."""
+        self.through_ns = 0
+        """The release instant of the newest of them."""
+        self.expected: int | None = None
+        """Events that were released in all, once the market has stopped."""
+        self.reason = ""
+        self.found: dict[str, Any] = {}
+        """What the job said at its end."""
+        self.caught_up_s: float | None = None
+        """From the market's end until everything was in tables."""
+        self._market_file = Path(market.file)
+        self._interval = interval_for(seconds)
+        self._command = tuple(command)
+        self._process: asyncio.subprocess.Process | None = None
+        self._ended = asyncio.Event()
+        self._stack = ExitStack()
+        self._hearing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if not self._command and find_spec("pyspark") is None:
+            self._end(LakeStage.MISSING, MISSING)
+            return self
+        with ExitStack() as stack:
+            # Spark's sockets need a short path, and a process that is killed does not tidy up.
+            scratch = stack.enter_context(TemporaryDirectory(prefix="isocast-lake-", ignore_cleanup_errors=True))
+            log = stack.enter_context((self._market_file.parent / "logs" / "lake.log").open("wb"))
+            job = (*_JOB, str(self._market_file), str(self.root), self._interval)
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *(self._command or job),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=_LINE_MOST,
+                # Its own session can be weighed against the market's, and Ctrl-C is not for it.
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": scratch},
+            )
+            self._stack = stack.pop_all()
+        self._hearing = asyncio.create_task(self._hear(self._process), name="lake")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                await self._process.wait()
+            if self._hearing is not None:
+                await self._hearing
+
+    # Asked of it ----------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.stage in _ENDS
+
+    @property
+    def faults(self) -> list[str]:
+        """What its verdict says against the market, or against the tables themselves."""
+        if self.stage is not LakeStage.DONE:
+            return []
+        found = []
+        if self.events != self.expected:
+            found.append(f"{self.events:,} events are in the tables, {self.expected:,} were released")
+        if self.found["audit"]["verdict"] == "findings":
+            found += [f"audit: {text}" for text in self.found["audit"]["findings"]]
+        return found
+
+    async def finish(self, events: int, patience_s: float = _PATIENCE_S) -> None:
+        """The market has stopped after so many events: wait until all are in tables and judged, within reason."""
+        self.expected = events
+        since = time.monotonic()
+        if self._process is not None and self._process.stdin is not None and not self.is_over:
+            with suppress(ConnectionError):
+                self._process.stdin.write(f"finish {events}\n".encode())
+                await self._process.stdin.drain()
+        while not self.is_over and time.monotonic() < since + patience_s:
+            if self.caught_up_s is None and self.stage is LakeStage.JUDGING:
+                self.caught_up_s = time.monotonic() - since
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await self._ended.wait()
+        if not self.is_over:
+            self._end(LakeStage.LEFT, f"the tables were not complete {patience_s:.0f} s after the market's end")
+
+    def give_up(self, reason: str = "interrupted") -> None:
+        """Do not wait any longer."""
+        if not self.is_over:
+            self._end(LakeStage.LEFT, reason)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "stage": self.stage.value,
+            "reason": self.reason or None,
+            "events": self.events,
+            "caught_up_s": None if self.caught_up_s is None else round(self.caught_up_s, 3),
+            "tables": self.found.get("tables"),
+            "interval": self.found.get("interval"),
+            "bars": self.found.get("bars"),
+            "skew": self.found.get("skew"),
+            "audit": self.found.get("audit"),
+        }
+
+    # Told to it -----------------------------------------------------------------------------------
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdout is not None:
+            async for line in process.stdout:
+                with suppress(ValueError, KeyError):
+                    self._take(json.loads(line))
+        await process.wait()
+        if not self.is_over:
+            self._end(LakeStage.FAILED, f"Spark's process ended with code {process.returncode}")
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if self.is_over:
+            return
+        stage = LakeStage(said["stage"])
+        self.events = said.get("events", self.events)
+        self.through_ns = said.get("through_ns", self.through_ns)
+        if stage is LakeStage.DONE:
+            self.found = said
+        if stage in _ENDS:
+            self._end(stage, said.get("reason", ""))
+        else:
+            self.stage = stage
+
+    def _end(self, stage: LakeStage, reason: str) -> None:
+        self.stage, self.reason = stage, reason
+        self._ended.set()
+
+
+def behind_s(lake: LakeBeside, show: Show) -> float:
+    """How far the tables are behind the newest release that the journals show."""
+    newest = max((chunk.due for chunk in show.watch.releases.chunks.values()), default=0)
+    return max(newest - lake.through_ns, 0) / SECOND if lake.through_ns else 0.0
+
+
+def lake_words(lake: LakeBeside, show: Show) -> str:
+    """What it does now, in a few words."""
+    match lake.stage:
+        case LakeStage.STARTING:
+            return f"tables: Spark starts, {time.monotonic() - lake.began:.0f} s"
+        case LakeStage.FOLLOWING if not lake.events:
+            return "tables: Spark reads its first batch"
+        case LakeStage.FOLLOWING:
+            return f"tables: {lake.events:,} events, {behind_s(lake, show):.1f} s behind"
+        case LakeStage.CATCHING_UP if lake.expected is not None and lake.events < lake.expected:
+            return f"tables catch up: {lake.events:,} of {lake.expected:,} events"
+        case LakeStage.CATCHING_UP:
+            return f"tables: {lake.events:,} events; tape, quotes and bars follow"
+        case LakeStage.JUDGING:
+            return f"tables: all {lake.events:,} events; skew and audit are computed"
+        case LakeStage.DONE:
+            return f"tables: all {lake.events:,} events"
+        case LakeStage.FAILED | LakeStage.LEFT | LakeStage.MISSING:
+            return f"no tables: {lake.reason}"
