@@ -192,7 +192,8 @@ def test_delta_shows_the_same_rows(spark: SparkSession, market: Market, made: La
     lake = Lake.create(tmp_path / "lake", LakeSettings(format="delta"))
     stream(spark, lake, Origin(market.path), available_now=True, max_rows=1_200)
     for table in (lake.released, lake.tape, lake.bars):
-        assert DeltaTable(table.path).to_pyarrow_table().num_rows == table.snapshot().rows
+        files = DeltaTable(str(table.path)).file_uris()
+        assert sum(pq.read_metadata(file).num_rows for file in files) == table.snapshot().rows
     assert made.tape.snapshot().rows == lake.tape.snapshot().rows
 
 

@@ -64,9 +64,9 @@ class _Delta:
             for file in files
         ]
         if DeltaTable.is_deltatable(str(table)):
-            DeltaTable(table).create_write_transaction(actions, "overwrite", schema, list(keys))
+            DeltaTable(str(table)).create_write_transaction(actions, "overwrite", schema, list(keys))
         else:
-            create_table_with_add_actions(table, schema, actions, "error", list(keys))
+            create_table_with_add_actions(str(table), schema, actions, "error", list(keys))
 
 
 class _Iceberg:

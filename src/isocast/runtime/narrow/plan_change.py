@@ -19,7 +19,7 @@ from isocast.striping.plan import StripePlan
 from isocast.striping.plan_text import plan_text
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["PlanChange", "check_plan", "edges_of"]
+__all__ = ["PlanChange", "check_cores", "check_plan", "edges_of"]
 
 _LOOK_S = 0.1
 _ASK_S = 3.0
@@ -33,9 +33,7 @@ def edges_of(market: Market) -> list[NodePlan]:
 def check_plan(market: Market, plan: StripePlan, before: StripePlan | None) -> None:
     """ConfigurationError for a plan that this market cannot follow."""
     edge, settings = edge_of(market), edge_settings(market)
-    lacking = [core for core in market.stripes if not plan.of_core(core)]
-    if lacking:
-        raise ConfigurationError(plan.file, "core", f"plans nothing for stripe {lacking[0]} of the market")
+    check_cores(market, plan)
     for core in market.stripes:
         EdgeStriper(plan, core, settings)
     for node in edges_of(market):

@@ -15,7 +15,7 @@ from isocast.runtime.market_file import load_market
 from isocast.runtime.narrow.follower import TokenPassed
 from isocast.runtime.narrow.service import EdgeService
 from isocast.runtime.roles.edge_process import TOKEN_PASSED
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, IsocastError
 
 __all__ = ["run_edge"]
 
@@ -26,11 +26,19 @@ _READ = 1 << 16
 
 def run_edge(config: Path, name: str) -> int:
     """Until the pipe ends, or a signal comes."""
-    market = load_market(config)
-    plan = market.by_name.get(name)
-    if plan is None or not plan.role.is_receiver:
-        raise ConfigurationError(market.file, f"nodes.{name}", "is no receiver")
-    return asyncio.run(_Running(EdgeService(market, plan, time_ns, _alarm)).run())
+    try:
+        market = load_market(config)
+        plan = market.by_name.get(name)
+        if plan is None or not plan.role.is_receiver:
+            raise ConfigurationError(market.file, f"nodes.{name}", "is no receiver")
+        return asyncio.run(_Running(EdgeService(market, plan, time_ns, _alarm)).run())
+    except (IsocastError, OSError) as reason:
+        _say({"ended": _why(reason)})
+        raise
+
+
+def _why(reason: IsocastError | OSError) -> str:
+    return f"the disk, or the machine: {reason.strerror or reason}" if isinstance(reason, OSError) else str(reason)
 
 
 def _alarm(code: str, text: str, remedy: str) -> None:

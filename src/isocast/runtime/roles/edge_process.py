@@ -30,8 +30,16 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 _STEADY_S = 30.0
 _STOP_S = 3.0
+_REFUSED_PAUSE_S = 30.0
+"""Before one that refused its input is asked again: a plan's file may have come."""
 _BAD_INPUT = 2
 _LINE_BYTES = 1 << 20
+_NOTHING_YET: dict[str, Any] = {
+    "plan": 0, "digest": "", "plans": [], "stripes": 0, "next_sequence": 1, "token": 0, "packets": 0, "messages": 0,
+    "ip_bytes": 0, "heartbeats": 0, "not_sent": 0, "late_ns": 0, "latest_ns": 0, "waiting": 0, "not_carried": 0,
+    "conflated": {}, "requests": 0, "answered": 0, "refused": 0,
+}  # fmt: skip
+"""Of a process that ended before it said anything."""
 
 
 def edge_process(context: Context, receiver: Receiver) -> NoEdge:
@@ -83,6 +91,9 @@ class EdgeProcess(NoEdge):
         self._told = 0
         self._child: Process | None = None
         self._pipe = -1
+        self._why = ""
+        """Why the last process ended, in its own words."""
+        self._ended = ""
         self._running: asyncio.Task[None] | None = None
         context.operations["edge"] = self._tell
 
@@ -147,15 +158,17 @@ class EdgeProcess(NoEdge):
         while True:
             begun = self._context.loop.time()
             code = await self._live()
+            why = f": {self._why}" if self._why else ""
             if code == _BAD_INPUT:
-                text = "the process of the narrow stripes refused its input; its last lines say why"
-                self._context.alarm("edge-refused", text, "correct it, then restart this receiver")
-                return
+                self._ended = f"the process of the narrow stripes refused its input{why}"
+                remedy = f"correct it: the process is started again every {_REFUSED_PAUSE_S:.0f} s"
+                self._context.alarm("edge-refused", self._ended, remedy)
+                await asyncio.sleep(_REFUSED_PAUSE_S)
+                continue
             if self._context.loop.time() - begun > _STEADY_S:
                 pause_s = _FIRST_PAUSE_S
-            self._context.alarm(
-                "edge-ended", f"the process of the narrow stripes ended ({code})", "it is started again"
-            )
+            self._ended = f"the process of the narrow stripes ended ({code}){why}"
+            self._context.alarm("edge-ended", self._ended, "it is started again")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -163,6 +176,7 @@ class EdgeProcess(NoEdge):
         market, plan = self._context.market, self._context.plan
         command = (sys.executable, "-m", "isocast", "edge", "send", "--config", market.file, "--name", plan.name)
         ours, theirs = -1, -1
+        self._why = ""
         try:
             theirs, ours = os.pipe()
             os.set_blocking(ours, False)
@@ -184,9 +198,13 @@ class EdgeProcess(NoEdge):
                 said = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(said, dict) and isinstance(said.get("status"), dict):
-                self.status = said["status"]
-            if isinstance(said, dict) and isinstance(said.get("alarm"), list):
+            if not isinstance(said, dict):
+                continue
+            if isinstance(said.get("status"), dict):
+                self.status, self._ended = said["status"], ""
+            if isinstance(said.get("ended"), str):
+                self._why = said["ended"]
+            if isinstance(said.get("alarm"), list):
                 code, text, remedy = (str(part) for part in said["alarm"])
                 self._context.alarm(code, text, remedy)
 
@@ -205,4 +223,6 @@ class EdgeProcess(NoEdge):
         return None if self._child is None or self._child.returncode is not None else self._child.pid
 
     async def _tell(self, _: object) -> dict[str, object]:
-        return {"pid": self.pid, **self.status}
+        status = self.status or (_NOTHING_YET if self._ended else {})
+        # What it said last is not how it is: a process that has ended sends nothing.
+        return {"pid": self.pid, **status, **({"blocked": self._ended} if self._ended else {})}
