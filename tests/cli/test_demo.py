@@ -22,7 +22,8 @@ from isocast.runtime.market_file import load_market
 pytestmark = pytest.mark.xdist_group("demo")
 """Seventeen processes: one market at a time."""
 
-DEMO = (sys.executable, "-m", "isocast", "demo")
+DEMO = (sys.executable, "-m", "isocast", "demo", "--no-lake")
+"""Without Spark, whose own test is elsewhere."""
 PATIENCE_S = 120.0
 
 
@@ -42,7 +43,7 @@ def test_a_real_market_loses_nothing_through_losses_and_a_kill(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=tmp_path, timeout=PATIENCE_S)
     assert done.stderr == ""
     found = json.loads(done.stdout)
-    assert (done.returncode, found["faults"]) == (0, [])
+    assert (done.returncode, found["faults"], found["lake"]) == (0, [], None)
     assert (found["gaps"], found["early"]) == (0, 0)
     assert found["events"] == found["events_published"] == sum(found["events_by_floor"].values()) > 2_000
     assert set(found["events_by_floor"]) == {"XNYS", "XLON", "XTKS", "XFRA"}

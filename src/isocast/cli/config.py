@@ -50,8 +50,8 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
     from isocast.runtime.market_file import read_market
 
     reading = read_market(file)
-    faults = reading.faults
-    if reading.market is not None and len(reading.market.stripes) > 1:
+    faults, warnings = reading.faults, reading.warnings
+    if reading.market is not None:
         faults = _plan_faults(reading.market)
     if reading.market is None or faults:
         if json:
@@ -59,19 +59,27 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
         for fault in faults:
             note(f"isocast: {fault}")
         return _BAD_INPUT
+    if reading.market.edge is not None:
+        from isocast.runtime.narrow.checking import edge_advice
+
+        warnings = (*warnings, *edge_advice(reading.market))
     if json:
-        show_json(market_as_json(reading.market, reading.warnings))
+        show_json(market_as_json(reading.market, warnings))
     else:
-        show_market(reading.market, reading.warnings)
+        show_market(reading.market, warnings)
     return 0
 
 
 def _plan_faults(market: Market) -> tuple[ConfigurationError, ...]:
-    """What is wrong with the plan that splits symbols among stripes: it is a file of its own."""
+    """What is wrong with the plans of core and edge: they are files of their own."""
     from isocast.runtime.market_routes import core_routes
 
     try:
         core_routes(market)
+        if market.edge is not None:
+            from isocast.runtime.narrow.checking import check_edge
+
+            check_edge(market)
     except ConfigurationError as fault:
         return (fault,)
     return ()

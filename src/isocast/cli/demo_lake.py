@@ -73,6 +73,8 @@ class LakeBeside:
         self.reason = ""
         self.found: dict[str, Any] = {}
         """What the job said at its end."""
+        self.followed = 0
+        """Events that were in tables when the market stopped."""
         self.caught_up_s: float | None = None
         """From the market's end until everything was in tables."""
         self._market_file = Path(market.file)
@@ -139,7 +141,7 @@ class LakeBeside:
 
     async def finish(self, events: int, patience_s: float = _PATIENCE_S) -> None:
         """The market has stopped after so many events: wait until all are in tables and judged, within reason."""
-        self.expected = events
+        self.expected, self.followed = events, self.events
         since = time.monotonic()
         if self._process is not None and self._process.stdin is not None and not self.is_over:
             with suppress(ConnectionError):
@@ -165,6 +167,7 @@ class LakeBeside:
             "stage": self.stage.value,
             "reason": self.reason or None,
             "events": self.events,
+            "events_while_it_ran": self.followed,
             "caught_up_s": None if self.caught_up_s is None else round(self.caught_up_s, 3),
             "tables": self.found.get("tables"),
             "interval": self.found.get("interval"),

@@ -27,7 +27,7 @@ def lake_lines(lake: LakeBeside) -> Iterator[str]:
         yield ""
         return
     found = lake.found
-    yield "The same by Spark, which followed the journals into tables while the market ran"
+    yield "The same by Spark, from the tables that followed the market, and from the journals of all"
     yield ""
     yield from _entry("tables", _tables(lake))
     if found["bars"]:
@@ -56,9 +56,9 @@ def _why(lake: LakeBeside) -> str:
 
 def _tables(lake: LakeBeside) -> list[str]:
     rows = {name.rpartition("/")[2]: count for name, count in lake.found["tables"].items()}
-    after = "" if lake.caught_up_s is None else f", {lake.caught_up_s:.1f} s after the market's end"
+    after = "" if lake.caught_up_s is None else f", the last {lake.caught_up_s:.1f} s after its end"
     return [
-        f"{lake.events:,} of {lake.expected or 0:,} released events, each once{after}",
+        f"{lake.events:,} of {lake.expected or 0:,} released events: {lake.followed:,} while the market ran{after}",
         f"{rows.get('tape', 0):,} trades, {rows.get('quotes', 0):,} quotes, {rows.get('bars', 0):,} bars",
     ]
 
@@ -98,6 +98,7 @@ def _skew(skew: dict[str, Any]) -> list[str]:
     return [
         f"{figures} between receivers, message by message",
         f"{within:,} of {skew['messages']:,} within 2ε = {skew['bound_ns'] / 1e6:g} ms{beyond}{faulted}",
+        *(["what is beyond 2ε waited for its turn: there is one clock here"] if skew["exceeding"] else []),
     ]
 
 

@@ -49,16 +49,19 @@ _SYMBOLS = {
 def frame(show: Show, width: int, height: int, now: int, lake: LakeBeside | None = None) -> RenderableType:
     """Everything at an instant of the system clock, cut to the size of the terminal."""
     roomy = width >= _ROOMY[0] and height >= _ROOMY[1]
-    return (_roomy if roomy else _compact)(show, lake, width, height, now)
+    top = _header(show, lake, width, now)
+    # A market that has stopped stands still, however long its tables take.
+    seen = min(now, show.stopped_at or now)
+    return (_roomy if roomy else _compact)(show, lake, top, width, height, seen)
 
 
-def _roomy(show: Show, lake: LakeBeside | None, width: int, height: int, now: int) -> Layout:
+def _roomy(show: Show, lake: LakeBeside | None, top: Text, width: int, height: int, now: int) -> Layout:
     columns, rows = width - _SIDE - 2, len(show.market.receivers)
     edge = max(len(show.feeds), len(actors(show.market, NodeRole.CUSTOMER)) + 1)
     upper = max(min(height_for(columns), height - (1 + 2 + rows + 3 + edge + 3 + _LOWER)), 6)
     layout = Layout()
     layout.split_column(
-        Layout(_header(show, lake, width, now), size=1),
+        Layout(top, size=1),
         Layout(name="upper", size=upper + 2),
         Layout(panel(_receivers(show, now, wide=True), "Receivers: the ring, and a layer below it"), size=rows + 3),
         Layout(name="edge", size=edge + 3),
@@ -87,13 +90,13 @@ def _log(show: Show, lake: LakeBeside | None, height: int) -> Panel:
     return framed
 
 
-def _compact(show: Show, lake: LakeBeside | None, width: int, height: int, now: int) -> Layout:
+def _compact(show: Show, lake: LakeBeside | None, top: Text, width: int, height: int, now: int) -> Layout:
     side = min(29, width // 2)
     rows = min(len(show.market.receivers), max(height - 1 - 1 - 8, 1))
     upper = max(min(height - 1 - (rows + 1) - 4, 9), 1)
     layout = Layout()
     layout.split_column(
-        Layout(_header(show, lake, width, now), size=1),
+        Layout(top, size=1),
         Layout(name="upper", size=upper),
         Layout(_receivers(show, now, wide=False, shown=rows), size=rows + 1),
         Layout(_edge_line(show), size=1),

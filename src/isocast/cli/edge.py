@@ -15,6 +15,23 @@ __all__ = ["app"]
 _Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 
+_REPAIRS = {
+    "packets": "packets",
+    "filled": "filled",
+    "asked": "asked",
+    "coalesced": "together",
+    "repairs": "repairs",
+    "dropped": "no room",
+    "not_kept": "not kept",
+    "strange": "strange",
+    "forged": "forged",
+    "conflicts": "conflicts",
+    "requests": "requests",
+    "answered": "answered",
+    "refused": "refused",
+}
+"""Counts of a retransmit server, and the heads of their columns."""
+
 app = App(
     name="edge",
     help="Narrow stripes: what receivers multicast in the clear, cut to the bit-rates of lines.",
@@ -47,7 +64,8 @@ def send(*, config: _Config, name: str) -> int:
 def status(*, config: _Config, json: _Flag = False) -> int:
     """Show what the receivers on this machine send: their plan, packets, what waits and what was conflated.
 
-    Exit code 1 means that one of them is silent, or that they follow different plans.
+    A second table has what retransmit servers keep, repair for customers and answer to strangers. Exit code 1 means
+    that a receiver is silent, or that they follow different plans.
 
     Parameters
     ----------
@@ -60,15 +78,20 @@ def status(*, config: _Config, json: _Flag = False) -> int:
     from isocast.runtime.narrow.plan_change import PlanChange, edges_of
 
     market = load_market(config)
-    views = asyncio.run(PlanChange(market).views())
+    change = PlanChange(market)
+    views, repairs = asyncio.run(change.views()), asyncio.run(change.repairs())
     names = [plan.name for plan in edges_of(market)]
     sound = set(names) == set(views) and not any(view["blocked"] for view in views.values())
     sound &= len({view["digest"] for view in views.values()}) == 1
     if json:
-        show_json({"sound": sound, "receivers": {name: views.get(name) for name in names}})
+        show_json({"sound": sound, "receivers": {name: views.get(name) for name in names}, "repairs": repairs})
         return 0 if sound else 1
     headers = ("receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not sent", "")
     show_table("Narrow stripes", headers, [_row(name, views.get(name)) for name in names])
+    if repairs:
+        heads = ("server", *_REPAIRS.values())
+        rows = [(name, *[figure(counts[key]) for key in _REPAIRS]) for name, counts in repairs.items()]
+        show_table("Repairs", heads, rows)
     return 0 if sound else 1
 
 

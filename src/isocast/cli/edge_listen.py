@@ -53,7 +53,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     *,
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
-    name: Annotated[str, Parameter(name=["--name", "-n"])],
+    name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
     rate: str | None = None,
     symbols: str | None = None,
     keep: Literal["latest", "complete"] = "latest",
@@ -124,7 +124,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
 
     listener = asyncio.run(work())
     _report(listener, market, as_json=json)
-    return 1 if listener.counts.total.lost else 0
+    return 1 if listener.counts.total.lost or listener.counts.unread else 0
 
 
 def _seat(market: Market, name: str) -> NodePlan:
@@ -166,6 +166,7 @@ def _plan(market: Market, path: Path | None) -> StripePlan:
 
 def _follow(listener: StripeListener, market: Market, version: int, chosen_by: object) -> None:
     """A newer plan is in force: hear its stripes, if its file is here."""
+    from isocast.runtime.narrow.choosing import describe
     from isocast.runtime.narrow.places import edge_of
     from isocast.runtime.narrow.plans import PlanFolder
 
@@ -177,7 +178,7 @@ def _follow(listener: StripeListener, market: Market, version: int, chosen_by: o
         return
     try:
         listener.follow(chosen_by(found[-1]))  # type: ignore[operator]
-        note(f"isocast: plan {version} is in force: {len(listener.chosen.stripes)} stripes are heard")
+        note(f"isocast: plan {version} is in force: {describe(listener.chosen, None)}")
     except ConfigurationError as reason:
         note(f"isocast: plan {version} is in force, and its stripes are not heard: {reason}")
 
@@ -228,7 +229,7 @@ def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
     if as_json:
         own: dict[str, object] = {"packets": counts.packets, "ip_bytes": counts.ip_bytes, "strange": counts.strange}
         own |= {"peak_bytes": listener.peak, "token_period_s": span_s, "stripes": len(listener.chosen.stripes)}
-        line(dumps({"counts": own | {"forged": counts.forged} | asdict(total)}))
+        line(dumps({"counts": own | {"forged": counts.forged, "unread": counts.unread} | asdict(total)}))
         return
     line(f"{figure(total.messages)} messages in {figure(counts.packets)} packets, {figure(counts.ip_bytes)} bytes.")
     peak = f"{figure(listener.peak)} bytes, {listener.peak * 8 / span_s / 1000:,.1f} kb/s"
@@ -236,3 +237,6 @@ def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
     line(f"The busiest token period ({span_s:g} s) brought {peak}; its stripes may bring {allowed}.")
     repaired = f"{figure(total.repaired)} repaired of {figure(total.gaps)} gaps"
     line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} heard twice.")
+    wrong = {"strange packets": counts.strange, "forged repairs": counts.forged, "batches not read": counts.unread}
+    if any(wrong.values()):
+        line("; ".join(f"{name}: {figure(count)}" for name, count in wrong.items() if count) + ".")

@@ -28,6 +28,8 @@ The history is exact for the token period that it was made with: give `isocast p
 
 stripes = App(name="stripes", help_epilogue=_EXAMPLES)
 
+_COLUMNS = {"stripe": "INT", "kind": "TINYINT", "symbol": "STRING", "flags": "INT", "event_ns": "BIGINT"}
+
 
 @stripes.default
 def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
@@ -116,20 +118,25 @@ def _rate(text: str) -> int:
 
 def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> DataFrame:
     """Symbol, kind and time of every event, whichever receiver released it, once."""
+    from isocast.lake.source_catalog import find_journals
+    from isocast.lake.transforms.copies import without_copies
     from isocast.terms.errors import ConfigurationError
 
     if journals is not None:
-        return (
+        events = (
             spark.read.format("isocast")
-            .schema("kind TINYINT NOT NULL, symbol STRING NOT NULL, event_ns BIGINT NOT NULL")
+            .schema(", ".join(f"{name} {kind} NOT NULL" for name, kind in _COLUMNS.items()))
             .load(str(journals))
         )
+        return without_copies(events, min(journal.stripe for journal in find_journals(str(journals))))
     from isocast.lake.tables import Lake
 
-    released = None if lake is None else Lake.open(lake).released.read(spark)
-    if released is None:
+    table = None if lake is None else Lake.open(lake).released
+    released = None if table is None else table.read(spark)
+    if released is None or table is None:
         raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
-    return released.select("kind", "symbol", "event_ns")
+    lowest = min(int(file.partition["stripe"]) for file in table.snapshot().files)
+    return without_copies(released.select(*_COLUMNS), lowest)
 
 
 def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str], rows: int) -> dict[str, Any]:

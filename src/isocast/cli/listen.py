@@ -75,7 +75,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 def _command(  # noqa: PLR0913 - what, from where, until when, how
     *,
     config: Annotated[Path, Parameter(name=["--config", "-c"])],
-    name: Annotated[str | None, Parameter(name="--as")] = None,
+    name: Annotated[str | None, Parameter(name=["--as", "--name"])] = None,
     latest: _Flag = False,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     stripes: str | None = None,

@@ -49,7 +49,7 @@ tape = App(name="tape", help_epilogue=_EXAMPLES)
 def _command(  # noqa: PLR0913 - where from, what, until when, how
     *,
     config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(name=["--name", "--as"])] = None,
     journal: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     feed: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     day: str | None = None,

@@ -115,6 +115,10 @@ def _prepare(
     from isocast.runtime.key_files import load_keys
 
     _insist_on_nobody(market, plans)
+    if market.edge is not None:
+        from isocast.runtime.narrow.checking import check_edge
+
+        check_edge(market)
     for plan in plans:
         load_keys(market, plan)
     for name in joining:

@@ -130,7 +130,8 @@ def fairness(
             F.coalesce(F.sum(F.col("exceeds").cast("bigint")), F.lit(0)).alias("exceeding"),
             F.coalesce(F.sum(F.col("faulted").cast("bigint")), F.lit(0)).alias("faulted"),
         ).collect()[0]
-        regions = keep(messages_by_region(messages, settings.places))
+        lowest = messages.agg(F.min("stripe")).collect()[0][0]
+        regions = keep(messages_by_region(messages, settings.places, lowest))
         report = FairnessReport(
             totals.messages,
             totals.exceeding,

@@ -16,15 +16,19 @@ from isocast.lake.journal_source import IsocastSource
 
 __all__ = ["register_isocast"]
 
+_ARCHIVE = "isocast.zip"
+
 
 def register_isocast(spark: SparkSession, *, ship: bool = True) -> None:
     """Register `isocast` and `isocast-feed` in a session, and send this package along to its workers.
 
     The workers' Python needs what the package needs: numpy, pyarrow, pyspark, and cryptography to ask servers. Where
-    the package is installed for them, `ship=False` leaves it at home.
+    the package is installed for them, `ship=False` leaves it at home. Once more in the same session changes nothing.
     """
-    if ship:
-        spark.sparkContext.addPyFile(str(_package()))
+    context = spark.sparkContext
+    # Spark keeps files by their names, and refuses a second one of a name.
+    if ship and not any(file.rpartition("/")[2] == _ARCHIVE for file in context.listFiles):
+        context.addPyFile(str(_package()))
     for source in (IsocastSource, IsocastFeedSource):
         spark.dataSource.register(source)
 
@@ -34,7 +38,7 @@ def _package() -> Path:
     place = Path(tempfile.mkdtemp(prefix="isocast-ship-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     root = Path(isocast.__file__).parent
-    target = place / "isocast.zip"
+    target = place / _ARCHIVE
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(root.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

@@ -29,7 +29,10 @@ _FRAMES_LEAST = 16
 
 
 def symbol_slices(events: DataFrame, token_period_ns: int, sizes: PacketSizes = ITCH_SIZES) -> DataFrame:
-    """For each symbol and slice: events, bytes that may not wait, bytes of all; no symbol stands for whole floors."""
+    """For each symbol and slice: events, bytes that may not wait, bytes of all; no symbol stands for whole floors.
+
+    Of events that several stripes have, one copy belongs here (`transforms.copies`).
+    """
     slice_ns = token_period_ns // SLICES
     if slice_ns < 1:
         raise ConfigurationError("command line", "--token-period", f"must be at least {SLICES} ns")

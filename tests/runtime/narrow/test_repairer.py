@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from errno import ENOSPC
 from pathlib import Path
 from time import time_ns
 
@@ -79,6 +80,27 @@ def test_what_is_none_of_ours_is_counted_and_dropped(market: Market, repairer: R
     assert repairer.counts.strange == 4
     assert not repairer.keep(b"rubbish", 0)
     assert list(repairer.archive.packets()) == []
+
+
+def test_what_the_disk_does_not_take_is_told_and_asked_for_later(
+    market: Market, repairer: Repairer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    name = session(market)
+    alarms: Alarms = []
+    repairer._alarm = lambda *said: alarms.append(said)  # noqa: SLF001 - what its server gives it
+    assert repairer.keep(packet(name, 1, 5), 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(repairer.archive, "append", full)
+        assert not repairer.keep(packet(name, 6, 5), 0)
+    assert (repairer.counts.packets, repairer.counts.not_kept) == (1, 1)
+    assert [code for code, _, _ in alarms] == ["edge-disk"]
+    assert repairer._holes == {}  # noqa: SLF001 - nobody is asked while there is no room
+    assert repairer.keep(packet(name, 11, 5), 0)
+    assert list(repairer._holes) == [name]  # noqa: SLF001
+    assert repairer.archive.missing(name, 16, 5) == [(6, 5)]
 
 
 def test_what_no_line_brought_is_asked_of_the_receivers(market: Market, repairer: Repairer, tmp_path: Path) -> None:

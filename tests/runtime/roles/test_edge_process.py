@@ -124,15 +124,47 @@ async def around_operation(made: EdgeProcess) -> dict[str, object]:
     return await made._tell({})  # noqa: SLF001 - what the operator's door calls
 
 
-def test_who_refuses_his_input_is_not_started_again(market: Market, tmp_path: Path) -> None:
+def test_who_refuses_his_input_says_why_and_is_started_again_when_it_is_good(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isocast.runtime.roles.edge_process._REFUSED_PAUSE_S", 0.2)
+
     async def work() -> None:
         around = Surroundings(market, "a")
-        (tmp_path / "stripes.toml").write_text("no plan", encoding="utf-8")
+        (tmp_path / "stripes.toml").unlink()
         made = EdgeProcess(around.context(), receiver())
         made.start()
-        await eventually(lambda: around.codes)
-        assert around.codes == ["edge-refused"]
-        await made.stop()
+        try:
+            await eventually(lambda: around.codes)
+            assert set(around.codes) == {"edge-refused"}
+            told = await around_operation(made)
+            assert "stripes.toml: file: cannot be read: No such file" in str(told["blocked"])
+            assert (told["plan"], told["packets"]) == (0, 0)
+            (tmp_path / "stripes.toml").write_text(plan_text(PLAN), encoding="utf-8")
+            await eventually(lambda: made.status)
+            assert (await around_operation(made))["blocked"] == ""
+        finally:
+            await made.stop()
+
+    run(work)
+
+
+def test_what_a_process_said_before_it_ended_is_not_how_it_is(market: Market, tmp_path: Path) -> None:
+    async def work() -> None:
+        around = Surroundings(market, "a")
+        made = EdgeProcess(around.context(), receiver())
+        made.start()
+        try:
+            await eventually(lambda: made.status)
+            assert made.pid is not None
+            (tmp_path / "stripes.toml").write_text("no plan", encoding="utf-8")
+            os.kill(made.pid, signal.SIGKILL)
+            await eventually(lambda: "edge-refused" in around.codes)
+            told = await around_operation(made)
+            assert told["pid"] is None
+            assert "refused its input" in str(told["blocked"])
+        finally:
+            await made.stop()
 
     run(work)
 

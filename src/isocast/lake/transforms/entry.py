@@ -21,10 +21,16 @@ _SOURCE_BITS = 32
 """Below them a source's id has its incarnation."""
 
 
-def messages_by_region(messages: DataFrame, places: Mapping[int, str]) -> DataFrame:
-    """One row for each message, whoever released it, with its region; `places` are those of source numbers."""
-    once = messages.dropDuplicates(["stripe", "sequence"]).select(
-        "stripe", "sequence", "token", "source", "floor", "event_ns", "instant_ns"
+def messages_by_region(messages: DataFrame, places: Mapping[int, str], lowest: int | None = None) -> DataFrame:
+    """One row for each message, whoever released it, with its region; `places` are those of source numbers.
+
+    A message that begins with a copy entered in another stripe, unless its own is the `lowest` that is there.
+    """
+    counted = ~F.col("copied") if lowest is None else ~F.col("copied") | (F.col("stripe") == lowest)
+    once = (
+        messages.where(counted)
+        .dropDuplicates(["stripe", "sequence"])
+        .select("stripe", "sequence", "token", "source", "floor", "event_ns", "instant_ns")
     )
     return once.withColumn("region", _region(places)).withColumn("delay_ns", F.col("instant_ns") - F.col("event_ns"))
 

@@ -14,7 +14,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isocast.lake.transforms.slices import QuoteCarry, Sliced, block_of, end_of, is_in_order, ordered_blocks, sliced
+from isocast.lake.transforms.slices import (
+    QuoteCarry,
+    Sliced,
+    block_of,
+    coded,
+    end_of,
+    is_in_order,
+    ordered_blocks,
+    sliced,
+)
 from isocast.lake.transforms.standing import SideAt
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind
@@ -41,7 +50,8 @@ _QUOTE_COLUMNS = ("stripe", "sequence", "index", "floor", "symbol", "event_ns", 
 def quotes_across_floors(market: DataFrame | Sliced) -> DataFrame:
     """One row for each change of a quote: both sides of its floor behind it, and the best of all floors.
 
-    The first of two LINKED quotes has no row of its own: both sides change together.
+    The first of two LINKED quotes has no row of its own: both sides change together. A quote of no symbol is none, as
+    for the ticker, and so are its copies in other stripes.
     """
     return _followed(market, _QUOTE_COLUMNS, _is_whole_quote)
 
@@ -54,7 +64,9 @@ def trades_with_quotes(market: DataFrame | Sliced, columns: Sequence[str] | None
 
 def _is_whole_quote(table: pa.Table) -> _Mask:
     kind, flags = table["kind"].to_numpy(), table["flags"].to_numpy()
-    chosen: _Mask = (kind == EventKind.QUOTE) & ((flags & int(EventFlag.LINKED)) == 0)
+    symbol = coded(table["symbol"])
+    is_named = np.array([name != "" for name in symbol.names], np.bool_)[symbol.codes]
+    chosen: _Mask = (kind == EventKind.QUOTE) & ((flags & int(EventFlag.LINKED)) == 0) & is_named
     return chosen
 
 

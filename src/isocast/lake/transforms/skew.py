@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isocast.lake.transforms.copies import is_copy
 from isocast.terms.ids import FIRST_SERVER
 
 __all__ = [
@@ -26,6 +27,8 @@ MESSAGE_COLUMNS = (
     "receiver",
     "source",
     "floor",
+    "symbol",
+    "flags",
     "event_ns",
     "instant_ns",
     "due_ns",
@@ -38,10 +41,15 @@ _ACCURACY = 10_000
 
 
 def message_releases(released: DataFrame) -> DataFrame:
-    """One row for each message and trusted receiver that released it itself; what it fetched later, others released."""
+    """One row for each message and trusted receiver that released it itself; what it fetched later, others released.
+
+    `copied` says that its first event is one that another stripe counts: each stripe has a skew of its own, but only
+    one of them has the entry.
+    """
     site = F.col("receiver").between(1, FIRST_SERVER - 1)
     needed = released.select(*MESSAGE_COLUMNS)
-    own = needed.where((F.col("index") == 0) & ~F.col("fetched") & site).drop("index", "fetched")
+    own = needed.where((F.col("index") == 0) & ~F.col("fetched") & site)
+    own = own.withColumn("copied", is_copy()).drop("index", "fetched", "symbol", "flags")
     message = Window.partitionBy("stripe", "sequence")
     return (
         own.withColumn("late_ns", F.col("released_ns") - F.col("due_ns"))

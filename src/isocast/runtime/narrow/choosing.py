@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.narrow.places import repair_budget
-from isocast.striping.choice import choose_stripes, stripes_for
+from isocast.striping.choice import Choice, choose_stripes, stripes_for
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes, rate_text
 from isocast.terms.errors import ConfigurationError
@@ -64,7 +64,7 @@ def choose(
     dear = replace(plan, stripes=tuple([replace(stripe, rate=costs[stripe.number]) for stripe in plan.stripes]))
     wanted = list(symbols)
     if rate is not None:
-        choice = choose_stripes(dear, rate, wanted)
+        choice = _fitting(dear, rate, wanted, repaired=bool(servers))
     elif wanted:
         choice = stripes_for(dear, wanted)
     else:
@@ -72,6 +72,15 @@ def choose(
     stripes = tuple([plan.by_number[stripe.number] for stripe in choice.stripes])
     period = sum(_period_bytes(market, plan, stripe, len(heard), len(servers)) for stripe in stripes)
     return Chosen(stripes, heard, servers, complete, from_first, plan.version, period, choice.unnamed)
+
+
+def _fitting(dear: StripePlan, rate: int, wanted: list[str], *, repaired: bool) -> Choice:
+    try:
+        return choose_stripes(dear, rate, wanted)
+    except ConfigurationError as reason:
+        if not repaired:
+            raise
+        raise ConfigurationError(reason.file, reason.key, f"{reason.rule} (repairs are counted in)") from None
 
 
 def _period_bytes(market: Market, plan: StripePlan, stripe: EdgeStripe, lines: int, servers: int) -> int:
@@ -89,7 +98,7 @@ def _line(market: Market, seat: NodePlan, name: str) -> NodePlan:
     found = market.by_name.get(name)
     able = [plan.name for plan in market.receivers if plan.line]
     if found is None or found.name not in able:
-        rule = f"{name} sends no narrow stripes{suggestion(name, able)}; {', '.join(able) or 'nobody'} does"
+        rule = f"{name} sends no narrow stripes{suggestion(name, able)}; choose of {', '.join(able) or 'nobody'}"
         raise ConfigurationError(market.file, f"nodes.{seat.name}.lines", rule)
     return found
 
@@ -99,4 +108,8 @@ def describe(chosen: Chosen, rate: int | None) -> str:
     names = ", ".join(stripe.name for stripe in chosen.stripes[:3])
     more = f" and {len(chosen.stripes) - 3} more" if len(chosen.stripes) > 3 else ""  # noqa: PLR2004
     line = "" if rate is None else f" of a line of {rate_text(rate)}"
-    return f"{len(chosen.stripes)} stripes ({names}{more}), {chosen.symbols} symbols{line}"
+    return f"{_some(len(chosen.stripes), 'stripe')} ({names}{more}), {_some(chosen.symbols, 'symbol')}{line}"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -15,7 +15,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from time import time_ns
 from types import TracebackType
@@ -23,9 +23,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from isocast.feeds.days import midnight_ns
+from isocast.feeds.days import day_at, midnight_ns
 from isocast.feeds.itch_decoder import ItchDecoder
-from isocast.feeds.mold import parse_packet
+from isocast.feeds.mold import MoldPacket, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.stripe_writer import plan_version_of
 from isocast.runtime.key_files import load_repair_key
@@ -35,6 +35,7 @@ from isocast.runtime.narrow.ears import Heard, StripeEars
 from isocast.runtime.narrow.places import IP_UDP, edge_of, groups_of, repair_groups_of, request_endpoint
 from isocast.runtime.narrow.rates import RateMeter
 from isocast.runtime.narrow.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
+from isocast.runtime.narrow.silence import HeardStripe, SilenceWatch
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
@@ -45,7 +46,12 @@ __all__ = ["ListenerCounts", "StripeBatch", "StripeListener"]
 
 _WAIT_NS = 50 * MILLISECOND
 """Skew of two lines, and packets that overtake each other."""
+_SILENT_NS = 5 * SECOND
+"""Of a stripe that should beat every second."""
 _BATCHES_MAX = 65_536
+_DAY_S = 86_400
+_SHORTEST = 2 + 12
+"""Bytes of the shortest message, with its length."""
 _NOBODY = Mic("XXXX")
 """The floor of a stock that was not introduced yet."""
 
@@ -71,6 +77,8 @@ class ListenerCounts:
     """Datagrams that are none of ours."""
     forged: int = 0
     """Repairs under another key."""
+    unread: int = 0
+    """Batches that the program did not read in time, the oldest first."""
     by_stripe: dict[int, SequencerCounts] = field(default_factory=dict)
 
     @property
@@ -115,7 +123,9 @@ class StripeListener:
         self._polling: asyncio.Task[None] | None = None
         self._watched: list[int] = []
         self._server = 0
-        self._senders: set[str] = set()
+        self._senders: dict[str, str] = {}
+        """Whose an address is."""
+        self._silence = SilenceWatch(max(_SILENT_NS, 4 * market.timing.token_period_ns))
         self.plan_version = 0
         """The newest plan that stocks were introduced under."""
         self.plan_changed: Callable[[int], None] = lambda _: None
@@ -156,7 +166,10 @@ class StripeListener:
         self.chosen = chosen
         whole = self._market.whole or self._market
         origins = {node.origin for node in (*chosen.lines, *chosen.servers)}
-        self._senders = {node.address for node in whole.nodes if node.origin in origins}
+        self._senders = {node.address: node.origin for node in whole.nodes if node.origin in origins}
+        self._silence.expect(
+            [HeardStripe(line.origin, stripe.number) for line in chosen.lines for stripe in chosen.stripes], self._now()
+        )
         groups: list[str] = []
         for line in chosen.lines:
             groups += groups_of(self._market, line, chosen.stripes)
@@ -203,13 +216,28 @@ class StripeListener:
             repair = heard.raw.startswith(b"ICRP")
             raw = self._opened(heard.raw) if repair else heard.raw
             packet = parse_packet(raw)
-            stripe = int(packet.session[6:], 36)
-            sequencer = self._sequencers[stripe]
-        except (RemoteProtocolError, ValueError, KeyError):
+            sequencer = self._sequencer_of(packet)
+        except RemoteProtocolError:
             self.counts.strange += 1
             return
+        if not repair:
+            self._silence.heard(self._senders[heard.sender], sequencer.stripe, heard.at)
         sequencer.receive(packet, heard.at, repair=repair)
         self._hand_over(sequencer)
+
+    def _sequencer_of(self, packet: MoldPacket) -> StripeSequencer:
+        """RemoteProtocolError for a session or a number that no receiver of ours can be at: anybody can write them."""
+        try:
+            day, stripe = _day_of(packet.session), int(packet.session[6:], 36)
+            sequencer = self._sequencers[stripe]
+        except (ValueError, KeyError):
+            raise RemoteProtocolError("a session of nobody's") from None
+        rate = next((one.rate for one in self.chosen.stripes if one.number == stripe), 0)
+        if abs(day - day_at(self._now(), self._edge.zone)) > timedelta(days=1):
+            raise RemoteProtocolError(f"a session of {day}")
+        if rate and packet.sequence > rate * _DAY_S // (8 * _SHORTEST):
+            raise RemoteProtocolError(f"number {packet.sequence}: more than its stripe carries in a day")
+        return sequencer
 
     def _opened(self, raw: bytes) -> bytes:
         if self._opener is None:
@@ -232,6 +260,8 @@ class StripeListener:
                     self._told(f"stripe {sequencer.stripe}: {count} messages before {sequencer.next_number} are lost")
                 self._hand_over(sequencer)
                 deadline = min(deadline, sequencer.next_deadline())
+            for text in self._silence.poll(now):
+                self._told(text)
             await asyncio.sleep(max(min(deadline - self._now(), _WAIT_NS), MILLISECOND) / SECOND)
 
     def _ask(self, stripe: int, wanted: RepairRequest) -> None:
@@ -259,6 +289,9 @@ class StripeListener:
             batch = self._batch(sequencer.stripe, session, same)
             if self._batches.full():
                 self._batches.get_nowait()  # A program that does not read gets what is newest.
+                self.counts.unread += 1
+                if self.counts.unread == 1:
+                    self._told(f"more than {_BATCHES_MAX:,} batches wait to be read: the oldest are dropped")
             self._batches.put_nowait(batch)
 
     def _batch(self, stripe: int, session: bytes, messages: Sequence[Message]) -> StripeBatch:

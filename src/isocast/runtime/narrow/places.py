@@ -13,7 +13,16 @@ from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["IP_UDP", "edge_of", "groups_of", "repair_budget", "repair_groups_of", "repair_room", "request_endpoint"]
+__all__ = [
+    "IP_UDP",
+    "check_cores",
+    "edge_of",
+    "groups_of",
+    "repair_budget",
+    "repair_groups_of",
+    "repair_room",
+    "request_endpoint",
+]
 
 IP_UDP = 28
 """Bytes of headers around a datagram."""
@@ -28,6 +37,18 @@ def edge_of(market: Market) -> EdgeTable:
     if market.edge is None:
         raise ConfigurationError(market.file, "edge.plan", "must be given: without a plan there are no narrow stripes")
     return market.edge
+
+
+def check_cores(market: Market, plan: StripePlan) -> None:
+    """ConfigurationError for a plan that divides other core stripes than the market's."""
+    lacking = [core for core in market.stripes if not plan.of_core(core)]
+    if lacking:
+        raise ConfigurationError(plan.file, "core", f"plans nothing for stripe {lacking[0]} of the market")
+    strange = [core for core in plan.cores if core not in market.all_stripes]
+    if strange:
+        # Its symbols travel in another stripe, whose receivers would not carry them.
+        listed = ", ".join(map(str, market.all_stripes))
+        raise ConfigurationError(plan.file, "core", f"{strange[0]} is none of ring.stripes: {listed}")
 
 
 def request_endpoint(market: Market, plan: NodePlan, core: int | None = None) -> Endpoint:

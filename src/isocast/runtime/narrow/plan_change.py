@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from isocast.runtime.market import Market, NodePlan
-from isocast.runtime.narrow.places import edge_of
+from isocast.runtime.market import Market, NodePlan, NodeRole
+from isocast.runtime.narrow.places import check_cores, edge_of
 from isocast.runtime.narrow.plans import PlanFolder, plan_name
 from isocast.runtime.narrow.service import edge_settings
 from isocast.runtime.operator_door import OperatorError, ask
@@ -19,7 +20,7 @@ from isocast.striping.plan import StripePlan
 from isocast.striping.plan_text import plan_text
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["PlanChange", "check_cores", "check_plan", "edges_of"]
+__all__ = ["PlanChange", "check_plan", "edges_of"]
 
 _LOOK_S = 0.1
 _ASK_S = 3.0
@@ -69,6 +70,16 @@ class PlanChange:
         names = [plan.name for plan in edges_of(self._market)]
         found = await asyncio.gather(*[self._view(name) for name in names])
         return {name: view for name, view in zip(names, found, strict=True) if view is not None}
+
+    async def repairs(self) -> dict[str, dict[str, Any]]:
+        """What the retransmit servers on this machine say of the stripes that they keep and repair."""
+        names = [plan.name for plan in self._market.by_role(NodeRole.RETRANSMIT_SERVER)]
+        found: dict[str, dict[str, Any]] = {}
+        for name in names:
+            with suppress(OperatorError):
+                said = await ask(self._market.directory_of(name), "edge", seconds=_ASK_S)
+                found[name] = {**said["repairs"], **said["requests"]}
+        return found
 
     async def _view(self, name: str) -> dict[str, Any] | None:
         try:

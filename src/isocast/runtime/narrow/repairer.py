@@ -77,6 +77,8 @@ class RepairCounts:
     """Multicast, once each."""
     dropped: int = 0
     """Repairs that found no room."""
+    not_kept: int = 0
+    """Packets that the disk did not take."""
 
 
 @dataclass(slots=True)
@@ -208,7 +210,14 @@ class Repairer:
                 text = f"two receivers say different things under number {packet.sequence} of session {session!r}"
                 self._alarm("edge-conflict", text, "compare their plans: isocast edge status")
             return False
-        self.archive.append(session, packet.sequence, packet.count, at, raw)
+        try:
+            self.archive.append(session, packet.sequence, packet.count, at, raw)
+        except OSError as reason:
+            self.counts.not_kept += 1
+            self._tops[session] = contiguous  # A hole: with the next packet that is kept the receivers are asked.
+            text = f"packets of narrow stripes cannot be kept: {reason.strerror}"
+            self._alarm("edge-disk", text, "make room: what is missing is asked of the receivers then")
+            return False
         self.counts.packets += 1
         return True
 

@@ -22,7 +22,7 @@ from isocast.runtime.narrow.archive import StripeArchive
 from isocast.runtime.narrow.desk import RequestDesk
 from isocast.runtime.narrow.engine import StripeEngine, read_engine_state
 from isocast.runtime.narrow.follower import HistoryGapError, JournalFollower, TokenPassed
-from isocast.runtime.narrow.places import edge_of, request_endpoint
+from isocast.runtime.narrow.places import check_cores, edge_of, request_endpoint
 from isocast.runtime.narrow.plans import PlanFolder
 from isocast.runtime.narrow.sender import PacedSender
 from isocast.runtime.narrow.takeover import newest_state
@@ -114,10 +114,8 @@ class EdgeService:
 
     def _engine(self) -> StripeEngine:
         first = self._folder.first()
-        core = self._plan.stripe
-        if not first.of_core(core):
-            raise ConfigurationError(str(self._edge.plan), "core", f"plans nothing for stripe {core} of the market")
-        engine = StripeEngine(first, core, self._settings, self._edge.delay_ns)
+        check_cores(self._market, first)
+        engine = StripeEngine(first, self._plan.stripe, self._settings, self._edge.delay_ns)
         path = self._directory / STATE
         if path.exists():
             self._restore(engine, path.read_bytes(), str(path))

@@ -71,6 +71,8 @@ class Show:
         self.opened_at = 0
         """When the floors began, by the system clock."""
         self.closed_at = 0
+        self.stopped_at = 0
+        """When the last process was gone."""
         self.notes: deque[Note] = deque(maxlen=_NOTES_KEPT)
         self.on_note: Callable[[Note], None] | None = None
         self.watch = Watch(market, self.note)
@@ -196,6 +198,7 @@ class Show:
 
     def _judge(self) -> Summary:
         self.phase = Phase.JUDGING
+        self.stopped_at = time.time_ns()
         published = {feed.plan.mic: feed.events for feed in self.feeds}
         # Who was in a hurry twice did not wait for the last answers.
         known = None if self._abandoned.is_set() else published
