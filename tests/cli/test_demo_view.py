@@ -157,6 +157,14 @@ def test_a_node_that_is_only_busy_is_not_drawn_as_dead(market: Market) -> None:
     assert state_of(show, market.node("london"), at_token(show, 1)) == "ring"
 
 
+def test_a_market_that_has_stopped_stands_still(market: Market) -> None:
+    show = playing(market)
+    show.phase, show.stopped_at = Phase.JUDGING, at_token(show, 3)
+    then, later = (drawn(show, at_token(show, token)) for token in (3, 9))
+    assert then[0] != later[0], "the time goes on"
+    assert then[1:] == later[1:]
+
+
 # ---- the summary
 
 

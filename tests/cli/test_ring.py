@@ -34,9 +34,7 @@ def test_status_and_drain(world: World, capsys: pytest.CaptureFixture[str]) -> N
     assert report["policy"] == "majority"
     assert [one["name"] for one in report["receivers"]] == ["a", "b", "c", "d"]
     assert main(["ring", "drain", "d", "-c", config]) == 0
-    said = capsys.readouterr()
-    assert "d is off the ring" in said.out
-    assert "waiting for a ring without d" in said.err
+    assert "d is off the ring" in capsys.readouterr().out
     assert main(["ring", "status", "-c", config]) == 1
     table = capsys.readouterr().out
     assert "in U, drained" in table

@@ -184,7 +184,7 @@ def test_repairs_are_multicast_once_for_many_and_only_to_who_has_the_key(tmp_pat
     """§7.1: retransmissions are multicast, under another key; who only wants the newest never asks."""
 
     async def work() -> None:
-        async with World(narrow_market(tmp_path, FEW, request_rate=10, repair_window="200ms")) as world:
+        async with World(narrow_market(tmp_path, FEW, request_rate=10, repair_window="1s")) as world:
             market = world.market
             await start(world)
             desk = customer(market, "desk", FEW, complete=True, lines=["b", "c"])

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from isocast.lake.tables import Lake
     from isocast.runtime.market import Market
 
-__all__ = ["NICENESS", "Orders", "lower_priority", "main"]
+__all__ = ["NICENESS", "SESSION_NICENESS", "Orders", "lower_priority", "main"]
 
-NICENESS = 5
-"""Below the market's processes: their timers do not wait for a JVM that starts."""
+NICENESS = 10
+"""Of its processes, below the market's: their timers do not wait for a JVM that starts."""
+SESSION_NICENESS = 2
+"""Where the kernel weighs sessions, niceness counts only within one; this much is enough, as measured."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 _EVERY_S = 1.0
 _LOOK_S = 0.25
@@ -47,11 +49,11 @@ _SHARES = (0.5, 0.99)
 
 
 def lower_priority() -> None:
-    """Give way to the market; the kernel weighs sessions before it weighs the processes of one."""
+    """Give way to the market."""
     with suppress(OSError):
         os.nice(NICENESS)
     with suppress(OSError):
-        _AUTOGROUP.write_text(f"{NICENESS}\n", encoding="ascii")
+        _AUTOGROUP.write_text(f"{SESSION_NICENESS}\n", encoding="ascii")
 
 
 def _usual_priority() -> None:

@@ -21,7 +21,7 @@ _BAR_NAMES = ("symbol", "from", "open", "high", "low", "close", "volume", "trade
 
 
 def lake_lines(lake: LakeBeside) -> Iterator[str]:
-    """Lines of at most 112 characters, below those of the market."""
+    """Lines of at most 100 characters, below those of the market."""
     if lake.stage is not LakeStage.DONE:
         yield from _entry("tables", [_why(lake)])
         yield ""
@@ -56,9 +56,9 @@ def _why(lake: LakeBeside) -> str:
 
 def _tables(lake: LakeBeside) -> list[str]:
     rows = {name.rpartition("/")[2]: count for name, count in lake.found["tables"].items()}
-    after = "" if lake.caught_up_s is None else f", the last {lake.caught_up_s:.1f} s after its end"
+    after = "" if lake.caught_up_s is None else f"; complete {lake.caught_up_s:.1f} s after its end"
     return [
-        f"{lake.events:,} of {lake.expected or 0:,} released events: {lake.followed:,} while the market ran{after}",
+        f"{lake.events:,} of {lake.expected or 0:,} released events, {lake.followed:,} while the market ran{after}",
         f"{rows.get('tape', 0):,} trades, {rows.get('quotes', 0):,} quotes, {rows.get('bars', 0):,} bars",
     ]
 

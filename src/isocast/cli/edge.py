@@ -15,6 +15,9 @@ __all__ = ["app"]
 _Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 
+_HEADERS = (
+    "receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not carried", "not sent", ""
+)  # fmt: skip
 _REPAIRS = {
     "packets": "packets",
     "filled": "filled",
@@ -86,8 +89,7 @@ def status(*, config: _Config, json: _Flag = False) -> int:
     if json:
         show_json({"sound": sound, "receivers": {name: views.get(name) for name in names}, "repairs": repairs})
         return 0 if sound else 1
-    headers = ("receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not sent", "")
-    show_table("Narrow stripes", headers, [_row(name, views.get(name)) for name in names])
+    show_table("Narrow stripes", _HEADERS, [_row(name, views.get(name)) for name in names])
     if repairs:
         heads = ("server", *_REPAIRS.values())
         rows = [(name, *[figure(counts[key]) for key in _REPAIRS]) for name, counts in repairs.items()]
@@ -97,7 +99,7 @@ def status(*, config: _Config, json: _Flag = False) -> int:
 
 def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
     if view is None:
-        return (name, *[""] * 8, "not on this machine, or silent")
+        return (name, *[""] * (len(_HEADERS) - 2), "not on this machine, or silent")
     return (
         name,
         figure(view["plan"]),
@@ -107,6 +109,7 @@ def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
         figure(view["ip_bytes"]),
         figure(view["waiting"]),
         figure(sum(view["conflated"].values())),
+        figure(view["not_carried"]),
         figure(view["not_sent"]),
         view["blocked"],
     )

@@ -174,7 +174,8 @@ class Door:
         # An unknown name costs the same as a wrong proof, and is told the same.
         expected = proof(key or token_bytes(32), _CLIENT, *nonces)
         if key is None or not compare_digest(expected, login.proof):
-            _write_plain(writer, Refused("unknown name or wrong key: is this the key file of this market?"))
+            rule = "is this the key file of this market, and was I started since the name is in its file?"
+            _write_plain(writer, Refused(f"unknown name or wrong key: {rule}"))
             await writer.drain()
             raise RemoteProtocolError(f"a wrong proof for {login.name!r}")
         _write_plain(writer, Welcome(proof(key, _SERVER, *nonces)))
