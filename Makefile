@@ -5,6 +5,8 @@ VENV ?= .venv
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
+# Modules that benchmarks import.
+BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py
 
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup
 # A marker that nothing carries yet is no failure (pytest says 5); anything else is.
@@ -48,7 +50,7 @@ soak: $(VENV)/.installed-dev ## Run the endurance and rare-event tests (hours)
 	$(PYTEST) -m soak --timeout 0 $(ARGS) $(NONE_IS_FINE)
 
 bench: $(VENV)/.installed-run ## Run every benchmark in bench/
-	@for script in $(sort $(filter-out bench/markets.py,$(wildcard bench/*.py))); do \
+	@for script in $(sort $(filter-out $(BENCH_PARTS),$(wildcard bench/*.py))); do \
 	    echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; \
 	done
 

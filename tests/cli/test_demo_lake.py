@@ -81,7 +81,7 @@ def test_a_pipeline_that_catches_up_is_summed_up(market: Market) -> None:
     lake = ended(market, job([{"stage": "following", "events": 40}], [{"stage": "judging"}, DONE]))
     assert (lake.stage, lake.faults) == (LakeStage.DONE, [])
     text = text_of(lake)
-    assert "60 of 60 released events" in text
+    assert "60 of 60 events, " in text
     assert "10 trades, 30 quotes, 4 bars" in text
     assert re.search(r"IBM +14:\d\d:\d\d  142\.86  142\.87  142\.81  142\.81  10,400 +18  142\.85", text)
     assert text.count("142.87") == 3, "the newest three of four"

@@ -33,6 +33,8 @@ def main(master: str, journals: str, place: Path) -> None:
         settings={**CLUSTER_SETTINGS, "spark.executorEnv.PYTHONPATH": str(hiding)},
     )
     spark.sparkContext.setLogLevel("ERROR")
+    # Twice, as somebody does who runs a cell of a notebook again.
+    register_isocast(spark)
     register_isocast(spark)
     batch = spark.read.format("isocast").load(journals).orderBy("stripe", "sequence", "index").toArrow().to_pylist()
     query = (

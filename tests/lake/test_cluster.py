@@ -7,13 +7,14 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from tests.lake.clusters import standalone
 from tests.lake.direct import read_table
 from tests.lake.markets import write_market
 
-from isocast.lake.source_register import _package
+from isocast.lake.source_register import _package, register_isocast
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +28,17 @@ def test_what_is_sent_along_can_be_imported() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.startswith(str(package))
+
+
+def test_it_is_sent_along_once() -> None:
+    """No session that other tests use: its workers would import what was sent from now on."""
+    spark, sent = MagicMock(), ["file:/tmp/other.zip"]
+    spark.sparkContext.listFiles = sent
+    spark.sparkContext.addPyFile = lambda path: sent.append(f"spark://127.0.0.1:1/files/{Path(path).name}")
+    for _ in range(2):
+        register_isocast(spark)
+    assert sent[1:] == ["spark://127.0.0.1:1/files/isocast.zip"]
+    assert spark.dataSource.register.call_count == 4
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from isocast.lake.timing_advice import advise
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LONDON, TOKYO = source_id(1), source_id(2)
 
 COLUMNS = (
     "stripe int, sequence bigint, index int, token bigint, receiver bigint, source bigint, floor string,"
-    " event_ns bigint, instant_ns bigint, due_ns bigint, released_ns bigint, clock_bound_ns bigint, fetched boolean"
+    " symbol string, flags int, event_ns bigint, instant_ns bigint, due_ns bigint, released_ns bigint, clock_bound_ns bigint, fetched boolean"
 )
 
 
@@ -44,6 +45,8 @@ def released(spark: SparkSession, rows: Sequence[tuple[int, int, int, int]], **c
             "receiver": receiver,
             "source": LONDON if sequence % 2 else TOKYO,
             "floor": "XLON" if sequence % 2 else "XTKS",
+            "symbol": "ISO",
+            "flags": 0,
             "event_ns": instant - 300 * MS,
             "instant_ns": instant,
             "due_ns": instant + due,
@@ -122,7 +125,9 @@ def test_regions_wait_alike_and_inversions_between_them_are_counted(spark: Spark
             .selectExpr("*", f"{61 * SECOND} as instant_ns")
         )
     replayed = released(spark, [(9, 1, DELAY, 0)], source=LONDON, event_ns=10**15)
-    frame = replayed
+    # An opening, as the second stripe has it too.
+    copy = {"stripe": 1, "symbol": "", "flags": int(EventFlag.COPIED)}
+    frame = replayed.unionByName(released(spark, [(1, 1, DELAY, 0)], source=LONDON, **copy))
     for each in frames:
         frame = frame.unionByName(each)
     messages = messages_by_region(message_releases(frame), {1: "London"})
@@ -132,6 +137,8 @@ def test_regions_wait_alike_and_inversions_between_them_are_counted(spark: Spark
         "XLON": (1, 0),
         "XTKS": (2, 0),
     }
+    alone = messages_by_region(message_releases(frame.where("stripe = 1")), {1: "London"}, lowest=1)
+    assert as_dicts(entry_delays(alone))[0]["messages"] == 1, "nobody else counts it"
     (order,) = as_dicts(region_order(messages_by_region(message_releases(frame), {1: "L", 2: "T"}), 50 * MS))
     assert (order["one"], order["two"], order["pairs"], order["inversions"]) == ("L", "T", 2, 1)
     assert (order["one_earlier"], order["one_first"]) == (0.5, 1.0)

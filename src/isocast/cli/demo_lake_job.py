@@ -30,7 +30,7 @@ __all__ = ["NICENESS", "SESSION_NICENESS", "Orders", "lower_priority", "main"]
 NICENESS = 10
 """Of its processes, below the market's: their timers do not wait for a JVM that starts."""
 SESSION_NICENESS = 2
-"""Where the kernel weighs sessions, niceness counts only within one; this much is enough, as measured."""
+"""Where the kernel weighs sessions, niceness counts only within one. With 10 a busy machine never let Spark start."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 _EVERY_S = 1.0
 _LOOK_S = 0.25

@@ -58,7 +58,7 @@ def _tables(lake: LakeBeside) -> list[str]:
     rows = {name.rpartition("/")[2]: count for name, count in lake.found["tables"].items()}
     after = "" if lake.caught_up_s is None else f"; complete {lake.caught_up_s:.1f} s after its end"
     return [
-        f"{lake.events:,} of {lake.expected or 0:,} released events, {lake.followed:,} while the market ran{after}",
+        f"{lake.events:,} of {lake.expected or 0:,} events, {lake.followed:,} while the market ran{after}",
         f"{rows.get('tape', 0):,} trades, {rows.get('quotes', 0):,} quotes, {rows.get('bars', 0):,} bars",
     ]
 
@@ -98,7 +98,11 @@ def _skew(skew: dict[str, Any]) -> list[str]:
     return [
         f"{figures} between receivers, message by message",
         f"{within:,} of {skew['messages']:,} within 2ε = {skew['bound_ns'] / 1e6:g} ms{beyond}{faulted}",
-        *(["what is beyond 2ε waited for its turn: there is one clock here"] if skew["exceeding"] else []),
+        *(
+            ["there is one clock here: what is beyond 2ε was released by a process that was busy"]
+            if skew["exceeding"]
+            else []
+        ),
     ]
 
 

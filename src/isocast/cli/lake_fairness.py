@@ -66,6 +66,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     master
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
+    from isocast.cli.lake_parts import insist_on_spark
     from isocast.terms.errors import ConfigurationError
 
     market = None
@@ -78,6 +79,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
         raise ConfigurationError("command line", "--journals", "is missing: a data directory, or --config FILE")
     if not where.is_dir():
         raise ConfigurationError(str(where), "--journals", "no such folder")
+    insist_on_spark()
     drawing = pictures or (None if report is None else report.parent)
     found = _found(where, _settings(market, fraction, worst, curves=drawing is not None), master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)

@@ -12,22 +12,30 @@ from isocast.terms.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["lake_session"]
+__all__ = ["insist_on_spark", "lake_session"]
 
 _OURS = re.compile(r"isocast\.terms\.errors\.(?:\w+): (.+)")
+
+
+def insist_on_spark() -> None:
+    """ConfigurationError that says what to install, where Spark is not."""
+    try:
+        import isocast.lake.session  # noqa: F401 - whether it can be
+    except ImportError as reason:
+        package = (reason.name or "pyspark").partition(".")[0]
+        rule = f"Spark is missing ({package}): pip install 'isocast[spark]'"
+        raise ConfigurationError("isocast lake", "spark", rule) from None
 
 
 @contextmanager
 def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
     """A session for one command, or the one that runs; what goes wrong in a worker is said as it would be said here."""
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
+    insist_on_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
-        from isocast.lake.session import spark_session
-    except ImportError as reason:
-        rule = f"Spark is missing ({reason.name}): pip install 'isocast[spark]'"
-        raise ConfigurationError("isocast lake", "spark", rule) from None
+    from isocast.lake.session import spark_session
+
     running = SparkSession.getActiveSession()
     spark = running or spark_session(app, master=master)
     if running is None:

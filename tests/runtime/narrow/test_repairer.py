@@ -73,13 +73,21 @@ def test_what_is_none_of_ours_is_counted_and_dropped(market: Market, repairer: R
     for raw in (
         packet(b"9901010001", 1, 1),
         packet(session(market, 14), 1, 1),
-        packet(session(market), 10_000_000, 1),
+        packet(session(market), 1_000_000_000, 1),
         packet(b"          ", 1, 1),
     ):
         assert not repairer.keep(raw, 0)
     assert repairer.counts.strange == 4
     assert not repairer.keep(b"rubbish", 0)
     assert list(repairer.archive.packets()) == []
+
+
+def test_who_was_away_for_hours_goes_on_with_whatever_number_the_day_has_reached(
+    market: Market, repairer: Repairer
+) -> None:
+    assert repairer.keep(packet(session(market), 1, 5), 0)
+    assert repairer.keep(packet(session(market), 5_000_000, 5), 0)
+    assert repairer.counts.strange == 0
 
 
 def test_what_the_disk_does_not_take_is_told_and_asked_for_later(

@@ -32,7 +32,14 @@ from isocast.runtime.key_files import load_repair_key
 from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.narrow.choosing import Chosen
 from isocast.runtime.narrow.ears import Heard, StripeEars
-from isocast.runtime.narrow.places import IP_UDP, edge_of, groups_of, repair_groups_of, request_endpoint
+from isocast.runtime.narrow.places import (
+    IP_UDP,
+    edge_of,
+    groups_of,
+    numbers_max,
+    repair_groups_of,
+    request_endpoint,
+)
 from isocast.runtime.narrow.rates import RateMeter
 from isocast.runtime.narrow.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
 from isocast.runtime.narrow.silence import HeardStripe, SilenceWatch
@@ -49,9 +56,6 @@ _WAIT_NS = 50 * MILLISECOND
 _SILENT_NS = 5 * SECOND
 """Of a stripe that should beat every second."""
 _BATCHES_MAX = 65_536
-_DAY_S = 86_400
-_SHORTEST = 2 + 12
-"""Bytes of the shortest message, with its length."""
 _NOBODY = Mic("XXXX")
 """The floor of a stock that was not introduced yet."""
 
@@ -235,7 +239,7 @@ class StripeListener:
         rate = next((one.rate for one in self.chosen.stripes if one.number == stripe), 0)
         if abs(day - day_at(self._now(), self._edge.zone)) > timedelta(days=1):
             raise RemoteProtocolError(f"a session of {day}")
-        if rate and packet.sequence > rate * _DAY_S // (8 * _SHORTEST):
+        if rate and packet.sequence > numbers_max(rate):
             raise RemoteProtocolError(f"number {packet.sequence}: more than its stripe carries in a day")
         return sequencer
 

@@ -18,6 +18,7 @@ __all__ = [
     "check_cores",
     "edge_of",
     "groups_of",
+    "numbers_max",
     "repair_budget",
     "repair_groups_of",
     "repair_room",
@@ -28,6 +29,8 @@ IP_UDP = 28
 """Bytes of headers around a datagram."""
 _LONGEST = 2 + 44
 """The longest message with its length."""
+_SHORTEST = 2 + 12
+_DAY_S = 86_400
 _LEAST = IP_UDP + REPAIR_OVERHEAD + HEADER_BYTES + _LONGEST
 """A repair of one message."""
 
@@ -67,6 +70,11 @@ def groups_of(market: Market, node: NodePlan, stripes: Iterable[EdgeStripe]) -> 
 def repair_groups_of(market: Market, node: NodePlan, stripes: Iterable[EdgeStripe]) -> list[str]:
     """The groups in which one retransmit server repairs them."""
     return [edge_of(market).repair_group(node.number, stripe.number) for stripe in stripes]
+
+
+def numbers_max(rate: int) -> int:
+    """The highest number of a day that a stripe can reach: all its messages the shortest, with their lengths."""
+    return rate * _DAY_S // (8 * _SHORTEST)
 
 
 def repair_budget(market: Market, plan: StripePlan, stripe: int) -> int:

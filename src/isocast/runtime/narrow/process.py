@@ -73,6 +73,10 @@ class _Running:
             if work.done():
                 work.result()
         finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # It ends anyway; a signal that met the event loop while it closes would be a traceback.
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
             for task in (work, ended, telling):
                 task.cancel()
                 with suppress(asyncio.CancelledError):

@@ -28,6 +28,7 @@ from isocast.runtime.narrow.places import (
     IP_UDP,
     edge_of,
     groups_of,
+    numbers_max,
     repair_budget,
     repair_room,
     request_endpoint,
@@ -50,8 +51,6 @@ _FILL_TRIES = 50
 _HOLES_MAX = 16
 _PACKETS_MAX = 256
 """Bounds: packets that one request may bring about."""
-_JUMP_MAX = 1_000_000
-"""Bounds: numbers that a packet may be ahead of the last."""
 _WAITING_MAX = 4_096
 """Bounds: repairs that wait for room."""
 
@@ -112,8 +111,8 @@ class Repairer:
         self._newest: StripePlan = self._folder.first()
         self._lines = [market.node(name) for name in plan.lines]
         self._senders = {line.address for line in self._lines}
-        self._known: set[bytes] = set()
-        """The ends of our sessions' names."""
+        self._known: dict[bytes, int] = {}
+        """The ends of our sessions' names, and how far their numbers can go."""
         self._wanted: dict[tuple[bytes, int], _Wanted] = {}
         self._stripes: dict[int, _Stripe] = {}
         self._begun = now() - market.timing.token_period_ns
@@ -171,7 +170,10 @@ class Repairer:
         self._newest = plans[-1]
         stripes = {stripe.number: stripe for plan in plans for stripe in plan.of_core(self._plan.stripe)}
         today = day_at(self._now(), self._edge.zone)
-        self._known = {session_name(today, number).encode("ascii")[6:] for number in stripes}
+        self._known = {
+            session_name(today, number).encode("ascii")[6:]: numbers_max(stripe.rate)
+            for number, stripe in stripes.items()
+        }
         return self._ears.hear(
             [group for line in self._lines for group in groups_of(self._market, line, stripes.values())]
         )
@@ -194,7 +196,7 @@ class Repairer:
         session = packet.session
         top = packet.sequence + packet.messages
         contiguous = self._tops.get(session, self.archive.next_number(session))
-        if not self._is_ours(session) or top > contiguous + _JUMP_MAX:
+        if not self._is_ours(session) or top > self._known[session[6:]] + 1:
             self.counts.strange += 1
             return False
         if packet.sequence > contiguous:

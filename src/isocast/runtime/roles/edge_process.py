@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -143,14 +144,14 @@ class EdgeProcess(NoEdge):
         child, self._child = self._child, None
         if child is None or child.returncode is not None:
             return
-        with suppress(ProcessLookupError):
-            child.terminate()
+        # Its pipe was closed, and that is its end. `terminate` would first look whether the child has ended already,
+        # and so take its exit code away from who waits for it.
         try:
             async with asyncio.timeout(_STOP_S):
                 await child.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):
-                child.kill()
+                os.kill(child.pid, signal.SIGKILL)
             await child.wait()
 
     async def _supervise(self) -> None:
