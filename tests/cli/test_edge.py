@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event, Thread
 from time import time_ns
@@ -15,8 +16,12 @@ from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
 
 from isocast.cli.main import main
 from isocast.runtime.market_file import load_market
+from isocast.runtime.narrow.desk import DeskCounts
 from isocast.runtime.narrow.engine import StripeEngine, StripePacket
+from isocast.runtime.narrow.plan_change import PlanChange
+from isocast.runtime.narrow.repairer import RepairCounts
 from isocast.runtime.narrow.service import edge_settings
+from isocast.runtime.roles.edge_process import _NOTHING_YET
 from isocast.striping.plan import StripePlan
 from isocast.striping.plan_text import plan_text
 from isocast.striping.released import part_of_payloads
@@ -156,3 +161,28 @@ def test_status_and_plan_where_nobody_runs(config: Path, tmp_path: Path, capsys:
     path.write_text(plan_text(plan_of(2, {1: ("S01",)})), encoding="utf-8")
     assert main(["edge", "plan", str(path), "--config", str(config)]) == 1
     assert "sends narrow stripes: run this where one is" in capsys.readouterr().err
+
+
+def test_status_names_who_is_silent_and_why_and_what_servers_did(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a process said before it ended is not shown as if it were well."""
+    well = {**_NOTHING_YET, "plan": 1, "digest": "d", "packets": 7, "not_carried": 12_345, "blocked": ""}
+    ended = {**well, "blocked": "the process of the narrow stripes ended (3): the disk, or the machine: no room"}
+    counts = {**asdict(RepairCounts(repairs=138, forged=4)), **asdict(DeskCounts(requests=11_164, refused=11_067))}
+
+    async def views(_: PlanChange) -> dict[str, dict[str, object]]:
+        return {"a": well, "b": well, "c": ended}
+
+    async def repairs(_: PlanChange) -> dict[str, dict[str, object]]:
+        return {"archive": counts}
+
+    monkeypatch.setattr(PlanChange, "views", views)
+    monkeypatch.setattr(PlanChange, "repairs", repairs)
+    assert main(["edge", "status", "--config", str(config)]) == 1
+    said = capsys.readouterr().out
+    assert "the disk, or the machine: no room" in said
+    assert "12,345" in said
+    assert "11,067" in said
+    assert main(["edge", "status", "--config", str(config), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["repairs"]["archive"]["repairs"] == 138

@@ -41,6 +41,7 @@ __all__ = [
     "Behind",
     "Market",
     "released_blocks",
+    "token_block",
     "write_market",
 ]
 
@@ -197,7 +198,7 @@ def released_blocks(
             if not messages:
                 return
             instant = int(table["time"][ends[min(first + _MESSAGES_PER_TOKEN, _CHUNK) - 1] - 1]) + 1_000_000
-            yield _token(stripe, token, sequence, instant, messages)
+            yield token_block(stripe, token, sequence, instant, messages)
             sequence, token = sequence + len(messages), token + 1
 
 
@@ -231,7 +232,8 @@ def _events(
     return table.reshape(-1)
 
 
-def _token(stripe: int, token: int, sequence: int, instant: int, messages: Sequence[Message]) -> ReleasedBlock:
+def token_block(stripe: int, token: int, sequence: int, instant: int, messages: Sequence[Message]) -> ReleasedBlock:
+    """What one token assigned, released when it was due."""
     return ReleasedBlock(
         epoch=Epoch(2, server_id(1)),
         token_number=token,

@@ -27,8 +27,9 @@ LATE_AFTER = 10 * MS
 LONDON, TOKYO = source_id(1), source_id(2)
 
 COLUMNS = (
-    "stripe int, sequence bigint, index int, token bigint, receiver bigint, source bigint, floor string,"
-    " symbol string, flags int, event_ns bigint, instant_ns bigint, due_ns bigint, released_ns bigint, clock_bound_ns bigint, fetched boolean"
+    "stripe int, sequence bigint, index int, token bigint, receiver bigint, source bigint, floor string, symbol string,"
+    " flags int, event_ns bigint, instant_ns bigint, due_ns bigint, released_ns bigint, clock_bound_ns bigint,"
+    " fetched boolean"
 )
 
 

@@ -1,16 +1,22 @@
-"""Journals into tables: in one go, in steps, as a stream; rerun, interrupted, damaged, and read by others."""
+"""Journals into tables: in one go, in steps, as a stream; rerun, interrupted, damaged, and read by others.
+
+What is done in one go and in steps is done by the commands, as somebody types them.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +24,7 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from tests.lake.markets import Market, write_market
 from tests.lake.transforms.days import asked, plain
 
+from isocast.cli.main import main
 from isocast.lake import pipeline_silver
 from isocast.lake.pipeline import Origin, run, stream
 from isocast.lake.pipeline_close import compact
@@ -35,28 +42,41 @@ BARS = """
 """
 
 
-def rows(lake: Lake, spark: SparkSession) -> dict[str, list[tuple[object, ...]]]:
-    """Every table, rows in an order of their own."""
+def rows(lake: Lake) -> dict[str, list[str]]:
+    """Every table, rows in an order of their own; read without Spark, which has enough to do."""
     found = {}
     for table in lake.tables:
-        frame = table.read(spark)
-        if frame is not None:
-            columns = sorted(frame.columns)
-            found[table.name] = sorted((tuple(row) for row in frame.select(*columns).collect()), key=repr)
+        if table.snapshot().rows:
+            whole = ds.dataset(table.path, format="parquet", partitioning="hive").to_table()
+            assert len(whole) == table.snapshot().rows, table.name
+            found[table.name] = sorted(map(repr, whole.select(sorted(whole.column_names)).to_pylist()))
     return found
+
+
+def told(*words: object) -> Any:  # noqa: ANN401 - JSON
+    """What a command of `isocast lake` says to a program."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["lake", *map(str, words), "--json"]) == 0
+    return json.loads(out.getvalue())
 
 
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Market:
-    return write_market(tmp_path_factory.mktemp("market"), receivers=2, events=1_500, symbols=6, span_s=5_000)
+    return write_market(tmp_path_factory.mktemp("market"), receivers=2, events=600, symbols=4, span_s=5_000)
 
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, market: Market, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """All tables of the market, in one go."""
-    lake = Lake.create(tmp_path_factory.mktemp("made") / "lake")
-    report = run(spark, lake, Origin(market.path))
-    assert report.events == sum(len(market.events(stripe)) for stripe in market.stripes)
+    assert spark is not None, "the command takes the session that runs"
+    place = tmp_path_factory.mktemp("made") / "lake"
+    report = told("run", "--journals", market.path, "--lake", place)
+    lake = Lake.open(place)
+    assert report["events"] == sum(len(market.events(stripe)) for stripe in market.stripes)
+    assert {name: of["rows"] for name, of in report["tables"].items()} == {
+        table.name: table.snapshot().rows for table in lake.tables
+    }
     return lake
 
 
@@ -91,12 +111,53 @@ def test_a_rerun_changes_nothing(spark: SparkSession, market: Market, made: Lake
 def test_a_stream_in_steps_ends_with_the_same_tables(
     spark: SparkSession, market: Market, made: Lake, tmp_path: Path
 ) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    report = stream(spark, lake, Origin(market.path), available_now=True, max_rows=1_200)
-    assert report.batches >= 2
+    place = tmp_path / "lake"
+    report = told("stream", "--journals", market.path, "--lake", place, "--available-now", "--max-rows", 700)
+    assert report["batches"] == 2
     # The batch job closes the day, and finds nothing that is new.
+    lake = Lake.open(place)
     assert run(spark, lake, Origin(market.path)).events == 0
-    assert rows(lake, spark) == rows(made, spark)
+    assert rows(lake) == rows(made)
+
+
+def test_bars_of_another_interval_are_made_from_the_tape(
+    made: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told("bars", "--lake", made.root, "--interval", "1h", "--symbols", "S0N001,S1N002", "--rows", 500)
+    query = BARS.format(released=made.released.path).replace("60000000000", "3600000000000")
+    expected = [row for row in asked(query) if row["symbol"] in {"S0N001", "S1N002"}]
+    by_time = sorted(expected, key=lambda row: (row["start_ns"], row["symbol"]))
+    names = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades")
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in by_time]
+    assert main(["lake", "bars", "--lake", str(made.root), "--interval", "1d", "--rows", "1"]) == 0
+    assert "and more: --rows 10" in capsys.readouterr().out
+    out = tmp_path / "days.csv"
+    assert main(["lake", "bars", "--lake", str(made.root), "--interval", "1d", "--out", str(out)]) == 0
+    assert out.read_text(encoding="utf-8").count("\n") == 1 + 8, "four symbols of two stripes"
+
+
+@pytest.mark.parametrize(
+    "words, rule",
+    [
+        (["run", "--lake", "x"], "--journals or --market"),
+        (["run", "--lake", "x", "--journals", "/nowhere/at/all"], "no such"),
+        (["stream", "--lake", "x", "--journals", "y", "--market", "z"], "--journals or --market"),
+        (["bars", "--lake", "/nowhere/at/all"], "is no lake"),
+        (["bars", "--lake", "x", "--out", "bars.json"], "neither .parquet nor .csv"),
+        (["bars", "--lake", "x", "--rows", "0"], "at least one row"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_bad_input_is_one_line_and_exit_2(
+    words: list[str], rule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["lake", *words]) == 2
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert got.err.count("\n") == 1
+    assert rule in got.err
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.long
@@ -122,7 +183,7 @@ def test_a_job_that_dies_between_tables_goes_on(
     run(spark, lake, Origin(market.path))
     assert not left.exists()
     assert not orphan.exists()
-    assert rows(lake, spark) == rows(made, spark)
+    assert rows(lake) == rows(made)
 
 
 @pytest.mark.long

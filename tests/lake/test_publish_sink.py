@@ -199,13 +199,13 @@ def test_what_was_published_cannot_be_overwritten(tmp_path: Path) -> None:
 
 def test_a_query_from_journals_to_a_floor(spark: SparkSession, world: World, tmp_path: Path) -> None:
     """One market's tape published in another; a batch whose commit was lost comes again and changes nothing."""
-    tape = write_market(tmp_path / "tape", receivers=1, stripes=(0,), events=600)
+    tape = write_market(tmp_path / "tape", receivers=1, stripes=(0,), events=300)
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> None:
         query = (
             spark.readStream.format("isocast")
-            .option("maxRowsPerTrigger", 250)
+            .option("maxRowsPerTrigger", 200)
             .load(str(tape.path))
             .writeStream.format("isocast")
             .option("market", str(world.path))

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.lake.markets import START, token_block
 from tests.striping.busy_days import events_of
 
 from isocast.cli.stripe_history import load_history
+from isocast.runtime.journal import Journal
 from isocast.striping.history import History, make_history
 from isocast.striping.making import MakingSettings, make_plan
+from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import source_id
 from isocast.terms.instants import SECOND
-from isocast.terms.market import EventKind
-from isocast.wire.events import EventArray
+from isocast.terms.market import EventFlag, EventKind
+from isocast.wire.events import EVENTS_PER_PAYLOAD, EventArray
+from isocast.wire.packets import payload_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +60,30 @@ def test_the_plan_from_sparks_history_is_the_plan_from_the_day(spark: SparkSessi
     assert equal(loaded, direct)
     settings = MakingSettings(rate=24_000)
     assert make_plan(loaded, settings).plan.digest == make_plan(direct, settings).plan.digest
+
+
+def test_what_every_stripe_has_is_added_up_once(spark: SparkSession, tmp_path: Path) -> None:
+    """From the journals of two stripes comes the history of the day that was split into them."""
+    from isocast.cli.lake_stripes import _events  # noqa: PLC0415
+    from isocast.lake.stripe_history import symbol_slices  # noqa: PLC0415
+
+    day = events_of(1, 10, 600)
+    parts = CoreRoutes((1, 2)).split(day)
+    assert (parts[2]["flags"] & EventFlag.COPIED).any()
+    for stripe, part in parts.items():
+        with Journal.open(tmp_path / f"tokyo-{stripe}" / "journal", stripe, 1) as journal:
+            for token, start in enumerate(range(0, len(part), EVENTS_PER_PAYLOAD), 1):
+                payload = part[start : start + EVENTS_PER_PAYLOAD].tobytes()
+                message = (source_id(1), token, payload_digest(payload), payload)
+                journal.append(token_block(stripe, token, token, START + token, [message]))
+
+    def floor_wide(folder: Path) -> int:
+        made = symbol_slices(_events(spark, folder, None), PERIOD).where("symbol = ''")
+        return int(made.agg({"count": "sum"}).collect()[0][0])
+
+    whole = int((day["symbol"] == b"").sum())
+    assert floor_wide(tmp_path) == whole
+    assert floor_wide(tmp_path / "tokyo-2") == whole, "nobody else counts them"
 
 
 def test_peaks_and_kin_are_those_of_a_hand_made_day(spark: SparkSession) -> None:

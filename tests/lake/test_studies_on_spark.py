@@ -52,21 +52,23 @@ def test_a_part_that_fails_is_one_line(spark: SparkSession) -> None:
         spread(broken, None, [1], Spreading(Engine.SPARK, partitions=1))
 
 
-def test_a_planet_is_the_same_under_any_partitioning(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1, 2, 7 and 37 partitions, and no Spark at all."""
+@pytest.mark.parametrize("several", [(2, 7), pytest.param((1, 37), marks=pytest.mark.long)])
+def test_a_planet_is_the_same_under_any_partitioning(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, several: tuple[int, ...]
+) -> None:
+    """And without Spark at all."""
     assert spark.version
     monkeypatch.setattr(study, "_SERVERS_OF_PART", 1)
     monkeypatch.setattr(study, "_TOKENS_OF_PART", 1)
     whole = run_planet(small(core={"tokens": 40}), Spreading(jobs=1))
-    for partitions in (1, 2, 7, 37):
+    for partitions in several:
         assert_same(whole, run_planet(small(core={"tokens": 40}), Spreading(Engine.SPARK, partitions=partitions)))
 
 
 def test_a_sweep_is_the_same_by_spark(spark: SparkSession) -> None:
     assert spark.version
     whole = run_sweep(SMALL, Spreading(jobs=1))
-    for partitions in (1, 4):
-        assert run_sweep(SMALL, Spreading(Engine.SPARK, partitions=partitions)).rows == whole.rows
+    assert run_sweep(SMALL, Spreading(Engine.SPARK, partitions=3)).rows == whole.rows
 
 
 def test_the_command_by_spark(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

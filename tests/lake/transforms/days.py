@@ -19,7 +19,7 @@ _PER_MESSAGE = 7
 _DELAY = 250_000_000
 
 
-def synthetic_day(seed: int = 1, trades: int = 3_000, symbols: int = 20, corrections: float = 0.02) -> EventArray:
+def synthetic_day(seed: int = 1, trades: int = 1_000, symbols: int = 20, corrections: float = 0.02) -> EventArray:
     """A day of six floors, with repetitions of trades and quotes that make no sense."""
     plan = SyntheticPlan(seed=seed, floors=6, symbols=symbols, trades=trades, correction_share=corrections)
     events = np.concatenate(list(SyntheticDay(plan).blocks()))

@@ -67,7 +67,7 @@ def compare_bars(spark: SparkSession, tape: pa.Table, text: str) -> int:
     return len(rows)
 
 
-@pytest.mark.parametrize("interval", ["1s", "1m", "1h", "1d"])
+@pytest.mark.parametrize("interval", ["1s", "1m", "1d"])
 def test_bars_are_duckdbs_to_the_last_tick(spark: SparkSession, tape: pa.Table, interval: str) -> None:
     assert compare_bars(spark, tape, interval) >= 20
 

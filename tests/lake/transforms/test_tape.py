@@ -12,7 +12,8 @@ from tests.lake.transforms.days import released, synthetic_day
 from isocast.lake.transforms.amendments import FloorDays, Line, Place, Reference, Trade, amend
 from isocast.lake.transforms.bars import counted, last_sales
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, consolidated_tape, next_tape
-from isocast.terms.market import EventKind
+from isocast.striping.routing import CoreRoutes
+from isocast.terms.market import EventFlag, EventKind
 from isocast.ticker.records import TradeState
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import counted_trades, day_rows, symbol_views
@@ -67,8 +68,8 @@ def test_a_tape_made_in_steps_is_the_same(spark: SparkSession, events: EventArra
     table = released(events)
     whole = consolidated_tape(spark.createDataFrame(table))
     memory, before = TapeMemory(), None
-    for start in range(0, len(table), 7 * 900):
-        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 900)), before, memory)
+    for start in range(0, len(table), 7 * 400):
+        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 400)), before, memory)
         if before is not None:
             before = amended(before, step.amendments)
         new = step.trades.select(*TAPE_COLUMNS)
@@ -78,6 +79,16 @@ def test_a_tape_made_in_steps_is_the_same(spark: SparkSession, events: EventArra
     assert before is not None
     order = ("sequence", "index")
     assert before.orderBy(*order).toArrow().equals(whole.orderBy(*order).toArrow())
+
+
+def test_stripes_of_a_core_have_one_tape_together(spark: SparkSession, events: EventArray) -> None:
+    """Days begin in each of them, by copies of what concerns whole floors."""
+    parts = CoreRoutes((0, 1)).split(events)
+    assert (parts[1]["flags"] & EventFlag.COPIED).any()
+    table = pa.concat_tables([released(part, stripe) for stripe, part in parts.items()])
+    made = counted(consolidated_tape(spark.createDataFrame(table)))
+    found = sorted(tuple(row) for row in made.select(*COLUMNS[1:]).collect())
+    assert found == sorted(row[1:] for row in expected(ticker(events)))
 
 
 def test_yesterdays_trades_are_not_corrected_today(spark: SparkSession) -> None:
