@@ -32,7 +32,7 @@ NODES: Nodes = {
     "fund": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False},
     "slow": {"role": "customer", "lines": ["a", "c"], "retransmit": ["archive"], "start": False},
 }
-STRIPES = {"ring": {"stripes": [0, 1]}, "timing": {"detect": "60ms", "process": "200ms"}}
+STRIPES: dict[str, dict[str, object]] = {"ring": {"stripes": [0, 1]}, "timing": {"detect": "60ms", "process": "200ms"}}
 """Times that a busy machine keeps: a ring that re-forms because of them says nothing about stripes."""
 VICTIM = "c.s1"
 SYMBOLS = [f"SYM{number}".encode() for number in range(24)]

@@ -265,8 +265,8 @@ class World:
         kind = type(packet)
         recorder = self.recorder
         recorder.sent[kind] += 1
-        if kind is Receipt:
-            recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))  # type: ignore[union-attr]
+        if isinstance(packet, Receipt):
+            recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))
         elif kind is Token or (kind is TokenPart and packet.part == 0):  # type: ignore[union-attr]
             self._token_sent(host, packet)
         frame = encode(packet)
