@@ -161,7 +161,7 @@ def tempo_bars(tape: DataFrame) -> Any:  # noqa: ANN401 - a row
         "symbol", "price", "quantity", "sequence", F.expr("timestamp_micros(event_ns div 1000)").alias("ts")
     )
     made = TSDF(frame, ts_col="ts", partition_cols=["symbol"], sequence_col="sequence")
-    calc = made.calc_bars(freq="1 minute", func=None, metricCols=["price"])
+    calc = made.calc_bars(freq="1 minute", metricCols=["price"])
     names = ("open_price", "high_price", "low_price", "close_price")
     return calc.df.agg(F.count("*"), *map(F.sum, names)).collect()[0]
 

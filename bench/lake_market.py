@@ -31,8 +31,8 @@ Figures = dict[str, Any]
 # ---- measuring
 
 
-def tree() -> dict[int, tuple[float, int]]:
-    """CPU seconds, those of ended children too, and resident bytes of this process and all below it."""
+def tree() -> dict[int, tuple[float, float, int]]:
+    """CPU seconds, those of ended children, and resident bytes of this process and all below it."""
     parents, found = {}, {}
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     for entry in Path("/proc").iterdir():
@@ -44,7 +44,8 @@ def tree() -> dict[int, tuple[float, int]]:
             continue
         number = int(entry.name)
         parents[number] = int(fields[1])
-        found[number] = (sum(map(int, fields[11:15])) / tick, int(fields[21]) * page)
+        own, ended = (sum(map(int, fields[at : at + 2])) / tick for at in (11, 13))
+        found[number] = (own, ended, int(fields[21]) * page)
     own = {os.getpid()}
     while True:
         more = {number for number, parent in parents.items() if parent in own} - own
@@ -65,7 +66,7 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._over.wait(0.25):
-            self.peak = max(self.peak, sum(memory for _, memory in tree().values()))
+            self.peak = max(self.peak, sum(memory for *_, memory in tree().values()))
 
     def end(self) -> int:
         """The most until now."""
@@ -74,15 +75,28 @@ class Memory:
         return self.peak
 
 
+def _used(before: dict[int, tuple[float, float, int]], after: dict[int, tuple[float, float, int]]) -> float:
+    """CPU seconds between two looks.
+
+    Of a worker that ended in between, what it had used before is not to be counted, nor, where nobody waited for it,
+    to be missed.
+    """
+    none = (0.0, 0.0, 0)
+    running = sum(own - before.get(number, none)[0] for number, (own, _, _) in after.items())
+    ended = sum(of - before.get(number, none)[1] for number, (_, of, _) in after.items())
+    known = sum(own + of for number, (own, of, _) in before.items() if number not in after)
+    return running + max(ended - known, 0.0)
+
+
 def measured(work: Callable[[], Any], rounds: int) -> tuple[Any, Figures]:
     """The answer, and the best of some rounds after one to warm up."""
     answer = work()
     best: Figures = {"wall_s": float("inf"), "cpu_s": float("inf")}
     for _ in range(rounds):
-        cpu, began = sum(used for used, _ in tree().values()), time.perf_counter()
+        before, began = tree(), time.perf_counter()
         answer = work()
         wall = time.perf_counter() - began
-        used = sum(used for used, _ in tree().values()) - cpu
+        used = _used(before, tree())
         if used < best["cpu_s"]:
             best = {"wall_s": round(wall, 3), "cpu_s": round(used, 3)}
     return answer, best

@@ -9,6 +9,7 @@ import signal
 import socket
 from contextlib import closing, suppress
 from pathlib import Path
+from time import time_ns
 
 import pytest
 from tests.interop.narrow import (
@@ -36,6 +37,7 @@ from isocast.security.keys import SecretKey
 from isocast.security.repairs import RepairRequest, write_repair_request
 from isocast.striping.plan import StripePlan
 from isocast.striping.rates import budget_bytes
+from isocast.terms.instants import MILLISECOND
 
 PRIMARY_RATE = 1_500_000
 SYMBOLS = [f"S{number:02}" for number in range(1, 29)]
@@ -83,6 +85,17 @@ def check_archive(rows: dict[bytes, list[tuple[int, bytes]]], market: Market) ->
         assert peak_by_due(own, period) <= budget_bytes(MODEM, period)
 
 
+def check_cuts(instant: int, rows: dict[bytes, list[tuple[int, bytes]]], *customers: Customer) -> None:
+    """What existed at an instant is the same at all, and what the receivers' edges scheduled up to then."""
+    for who in customers:
+        cut = who.listener.cut(instant)
+        assert cut is not None
+        for stripe, last in cut.last:
+            own = next(own for session, own in rows.items() if int(session[6:], 36) == stripe)
+            packets = [parse_packet(raw) for due, raw in own if due // MILLISECOND <= instant // MILLISECOND]
+            assert last == packets[-1].sequence + packets[-1].count - 1
+
+
 def check_tshark(path: Path, who: Customer, port: int) -> None:
     """Session, number and count of each packet that a customer heard, and no complaint."""
     heard = [one for one in who.heard if not one.raw.startswith(b"ICRP")]
@@ -126,6 +139,7 @@ def test_a_modem_on_one_stripe_and_a_primary_rate_line_on_26(
                 following = await offer(world, 0.5, following)
                 await PlanChange(market).apply(MOVED)
                 await offer(world, 1.0, following)
+                instant = time_ns()
                 rows = await until_equal(market)
                 views = await until_edges(world, plan=2, waiting=0)
                 assert views["a"]["pid"] != killed
@@ -150,6 +164,7 @@ def test_a_modem_on_one_stripe_and_a_primary_rate_line_on_26(
                 both = same.keys() & mine.keys()
                 assert both
                 assert all(same[number] == mine[number] for number in both), "lines of a and b"
+                check_cuts(instant, rows, modem, trunk)
                 check_tshark(tmp_path / "trunk.pcap", trunk, market.edge.port)  # type: ignore[union-attr]
                 check_itchfeed(trunk)
 

@@ -7,6 +7,8 @@ instant R of its release; which part, its MoldUDP64 number says:
     odd number      nanoseconds of R behind the millisecond, over 16
 
 All messages of a packet have the same R. Two of them give it to 16 ns, modulo 65 s.
+
+On narrow stripes a packet is often one message, and a repair a part of one. There every message has the milliseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 from isocast.feeds.mold import message_places
 
-__all__ = ["STAMP_STEP_NS", "read_release", "stamp_release"]
+__all__ = ["STAMP_STEP_NS", "read_milliseconds", "read_release", "stamp_milliseconds", "stamp_release"]
 
 STAMP_STEP_NS = 16
 """A million nanoseconds in steps of 16 are 62,500: they fit 16 bits."""
@@ -41,6 +43,22 @@ def stamp_release(framed: bytes, first_number: int, release: int, size: int = 0)
     raw[places] = stamps >> 8
     raw[places + 1] = stamps & 0xFF
     return raw.tobytes()
+
+
+def stamp_milliseconds(framed: bytes, release: int) -> bytes:
+    """Length-prefixed messages of a narrow stripe: each with the milliseconds of its release, whatever its number."""
+    places = message_places(framed)[:-1] + _TRACKING_AT
+    milliseconds = release // _MILLISECOND % _ROUND
+    raw = np.frombuffer(framed, np.uint8).copy()
+    raw[places] = milliseconds >> 8
+    raw[places + 1] = milliseconds & 0xFF
+    return raw.tobytes()
+
+
+def read_milliseconds(message: bytes, near: int) -> int:
+    """The millisecond of a narrow stripe's message with its length: of those possible, the nearest to `near`."""
+    told = int.from_bytes(message[_TRACKING_AT : _TRACKING_AT + 2])
+    return _nearest(near // _MILLISECOND, told, _ROUND)
 
 
 def read_release(body: bytes, first_number: int, near: int) -> tuple[int, int]:

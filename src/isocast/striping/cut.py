@@ -24,7 +24,7 @@ MARKS_MAX = 1 << 20
 """Bounds: tokens with messages that are remembered for each stripe; twelve days of one a second."""
 
 _NEVER = -(1 << 63)
-_POSITION = Struct("<HQ")
+_POSITION = Struct("<IQ")
 _INSTANT = Struct("<q")
 
 

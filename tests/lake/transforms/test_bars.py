@@ -140,7 +140,7 @@ def test_vwap_of_a_window_is_duckdbs(spark: SparkSession, tape: pa.Table) -> Non
     found = {(row["symbol"], row["start_ns"]): row for row in made.collect()}
     query = ROLLING.format(bars=BARS.format(ns=MINUTE).split("order by")[0], before=30 * MINUTE - 1)
     expected = asked(query, tape=tape)
-    assert len(found) == len(expected) > 500
+    assert len(found) == len(expected) > 250
     for row in expected:
         own = found[row["symbol"], row["start_ns"]]
         assert own["rolling_volume"] == row["rolling_volume"]

@@ -86,6 +86,7 @@ def test_the_best_of_all_floors_is_duckdbs_behind_every_quote(spark: SparkSessio
         for side, name, size in ((1, "best_bid", "best_bid_size"), (2, "best_ask", "best_ask_size"))
         if row[name] is not None
     ]
+    assert all(row["symbol"] for row in made)
     assert len(found) > 500
     assert found == asked(BEST, events=table)
 
@@ -106,8 +107,8 @@ def test_slices_change_nothing(spark: SparkSession, events: EventArray, monkeypa
     table = released(events)
     whole = in_order(trades_with_quotes(spark.createDataFrame(table)))
     frame = spark.createDataFrame(table)
-    monkeypatch.setattr(slices, "SLICE_ROWS", 1_500)
-    assert in_order(trades_with_quotes(in_slices(frame, 1_000))) == whole
+    monkeypatch.setattr(slices, "SLICE_ROWS", 2_500)
+    assert in_order(trades_with_quotes(in_slices(frame, 2_000))) == whole
     assert in_order(trades_with_quotes(frame.repartition(3, "symbol"))) == whole
 
 
@@ -140,7 +141,7 @@ def test_files_are_read_without_spark_in_between(
         path = str(tmp_path / f"{number}.parquet")
         pq.write_table(table.slice(start, 7 * 250).drop_columns(["stripe"]), path, row_group_size=500)
         files.append((path, 0))
-    monkeypatch.setattr(slices, "SLICE_ROWS", 700)
+    monkeypatch.setattr(slices, "SLICE_ROWS", 1_200)
     made = sliced_files(spark, files[::-1], frame.schema)
     assert in_order(trades_with_quotes(made)) == in_order(trades_with_quotes(frame))
     assert in_order(quotes_across_floors(made)) == in_order(quotes_across_floors(frame))

@@ -161,3 +161,17 @@ def test_a_stripe_that_is_planned_no_more_falls_silent_when_all_is_out() -> None
     stage.until(T0 + 10 * SECOND)
     assert stage.numbers() == [1]
     assert len(stage.sent) == 1
+
+
+def test_an_edge_that_is_too_far_behind_does_not_beat() -> None:
+    stage = Stage()
+    stage.sender = PacedSender(PERIOD, stage._send, lambda: stage.now, made_to=0)  # noqa: SLF001
+    stage.sender.follow([(1, BUDGET, SESSION, 1)])
+    stage.until(T0 + 5 * SECOND)
+    assert stage.sent == [], "nothing is known to have passed"
+    stage.sender.made(T0 + 5 * SECOND)
+    stage.until(T0 + 60 * SECOND)
+    assert stage.sent[-1][0] <= T0 + 5 * SECOND + LATE_NS < stage.sent[-1][0] + 2 * SECOND
+    stage.sender.made(stage.now)
+    stage.until(stage.now + SECOND)
+    assert stage.sent[-1][0] >= T0 + 60 * SECOND

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from isocast.feeds.days import day_at, midnight_ns
 from isocast.feeds.mold import packet_of
-from isocast.feeds.release_stamps import stamp_release
+from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.feeds.stripe_writer import StripeWriter
 from isocast.runtime.edge_feed import SessionEnd, session_name
 from isocast.striping.edge import EdgeSettings, EdgeStriper
@@ -117,7 +117,7 @@ class StripeEngine:
         self._sessions[packet.stripe] = day, base, packet.number + packet.count
         number = packet.number - base + 1
         numbers = {} if self.striper.directory is None else self.striper.directory.numbers(packet.stripe)
-        framed = stamp_release(self._writer.messages(packet.events, numbers, plan.version), number, due)
+        framed = stamp_milliseconds(self._writer.messages(packet.events, numbers, plan.version), due)
         session = session_name(self._day, packet.stripe).encode("ascii")
         rate = plan.by_number[packet.stripe].rate if packet.stripe in plan.by_number else 0
         budget = budget_bytes(rate, self._settings.token_period_ns)

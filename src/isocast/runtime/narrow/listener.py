@@ -32,6 +32,7 @@ from isocast.runtime.key_files import load_repair_key
 from isocast.runtime.market import Market, NodePlan
 from isocast.runtime.narrow.choosing import Chosen
 from isocast.runtime.narrow.ears import Heard, StripeEars
+from isocast.runtime.narrow.instants import StripeInstants
 from isocast.runtime.narrow.places import (
     IP_UDP,
     edge_of,
@@ -44,6 +45,7 @@ from isocast.runtime.narrow.rates import RateMeter
 from isocast.runtime.narrow.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
 from isocast.runtime.narrow.silence import HeardStripe, SilenceWatch
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
+from isocast.striping.cut import Cut
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.market import Mic
@@ -117,6 +119,7 @@ class StripeListener:
         self._rules = GapRules(chosen.complete, _WAIT_NS, retry_ns, from_first=chosen.from_first)
         self._secret = load_repair_key(market) if chosen.complete else None
         self._opener = None if self._secret is None else RepairOpener(self._secret)
+        self._instants = StripeInstants()
         self._sequencers: dict[int, StripeSequencer] = {}
         self._decoders: dict[int, tuple[bytes, ItchDecoder]] = {}
         self._ears = StripeEars(seat.address, self._edge.port)
@@ -199,6 +202,16 @@ class StripeListener:
         """The most IP bytes that came in any token period, as the kernel got them."""
         return self._meter.peak
 
+    def cut(self, instant: int) -> Cut | None:
+        """For each stripe the last number that was released up to an instant, the same at all customers; 0 for none.
+
+        Numbers are of the sessions of the instant's day, and its whole millisecond counts. None while a stripe has not
+        passed it: by a later message, or by a beat `BEAT_NS` later. LocalProtocolError for an instant from before this
+        customer came, and for one at which messages were released that it lost.
+        """
+        day = f"{day_at(instant, self._edge.zone):%y%m%d}".encode()
+        return self._instants.at(instant, day, [stripe.number for stripe in self.chosen.stripes])
+
     # ---- what comes
 
     def _read(self, one: socket.socket) -> None:
@@ -226,8 +239,12 @@ class StripeListener:
             return
         if not repair:
             self._silence.heard(self._senders[heard.sender], sequencer.stripe, heard.at)
+            self._instants.heard(sequencer.stripe, packet, heard.at)
         sequencer.receive(packet, heard.at, repair=repair)
         self._hand_over(sequencer)
+        beats = not repair and not packet.messages and not packet.is_end
+        if beats and sequencer.is_whole and packet.session == sequencer.session:
+            self._instants.beat(sequencer.stripe, packet.session, sequencer.next_number, heard.at)
 
     def _sequencer_of(self, packet: MoldPacket) -> StripeSequencer:
         """RemoteProtocolError for a session or a number that no receiver of ours can be at: anybody can write them."""
@@ -282,6 +299,7 @@ class StripeListener:
 
     def _hand_over(self, sequencer: StripeSequencer) -> None:
         ready = sequencer.take()
+        self._instants.take(sequencer.stripe, ready)
         while ready:
             session = ready[0].session
             same = [message for message in ready if message.session == session]

@@ -85,8 +85,14 @@ class _Stripe:
 class PacedSender:
     """All narrow stripes that one process sends. `send` gives one datagram to the group of a stripe."""
 
-    def __init__(self, period_ns: int, send: Callable[[int, bytes], None], now: Callable[[], int]) -> None:
-        """Who was started a moment ago does not know what was sent before: it waits for a token period first."""
+    def __init__(
+        self, period_ns: int, send: Callable[[int, bytes], None], now: Callable[[], int], made_to: int = NEVER
+    ) -> None:
+        """Who was started a moment ago does not know what was sent before: it waits for a token period first.
+
+        `made_to`: as of `made`, which moves it; NEVER where packets are always given in time.
+        """
+        self._made_to = made_to
         self.counts = SenderCounts()
         self._period_ns = period_ns
         self._send = send
@@ -114,6 +120,10 @@ class PacedSender:
         """A packet that is due some time."""
         self._stripes[packet.stripe].waiting.append(packet)
 
+    def made(self, before: int) -> None:
+        """Every packet that is due before this was given. Who is too far behind is silent: its beats would be wrong."""
+        self._made_to = max(self._made_to, before)
+
     def end(self, end: SessionEnd, following: bytes) -> None:
         """A session is over once everything of it was sent; `following` is the one after it."""
         line = self._stripes.get(end.stripe)
@@ -130,7 +140,8 @@ class PacedSender:
                 packet = line.waiting[0]
                 deadline = min(deadline, max(packet.due, self._room_at(line, _size(packet.raw), packet.budget)))
             if not line.retired:
-                at = min([line.sent_at + HEARTBEAT_NS, *[ending.at for ending in line.ended()]])
+                beat = line.sent_at + HEARTBEAT_NS if self._may_beat(self._now()) else NEVER
+                at = min([beat, *[ending.at for ending in line.ended()]])
                 deadline = min(deadline, max(at, self._room_at(line, _HEARTBEAT_BYTES, line.budget)))
         return deadline
 
@@ -183,10 +194,18 @@ class PacedSender:
             if not ending.left:
                 line.ending.remove(ending)
         now = self._now()
-        if now < line.sent_at + HEARTBEAT_NS or self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now:
+        if (
+            not self._may_beat(now)
+            or now < line.sent_at + HEARTBEAT_NS
+            or self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now
+        ):
             return
         self.counts.heartbeats += 1
         self._put(number, line, heartbeat(line.session, line.next_number), _HEARTBEAT_BYTES)
+
+    def _may_beat(self, now: int) -> bool:
+        """A beat says that nothing older than `LATE_NS` comes behind what was sent."""
+        return self._made_to >= now - LATE_NS
 
     def _put(self, number: int, line: _Stripe, raw: bytes, size: int) -> None:
         self._send(number, raw)

@@ -118,6 +118,11 @@ class StripeSequencer:
         """When `poll` has something to do."""
         return NEVER if self._gap_since == NEVER else self._deadline()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing of what is known to exist."""
+        return bool(self.session) and self._gap_since == NEVER
+
     def take(self) -> list[Message]:
         """Messages in order, each once."""
         ready, self._ready = self._ready, []

@@ -96,7 +96,7 @@ class EdgeService:
                 rate=self._edge.request_rate,
             )
             opened.callback(self.desk.close)
-            self.sender = PacedSender(self._settings.token_period_ns, self._send, now)
+            self.sender = PacedSender(self._settings.token_period_ns, self._send, now, made_to=0)
             self._follow(self.engine.striper.plan)
             self._follower = JournalFollower(self._home, self.engine.next_sequence, self.engine.striper.token_number)
             opened.callback(self._leave_journal)
@@ -247,6 +247,9 @@ class EdgeService:
             elif not self.archive.has(made.session, made.number):
                 self.archive.append(made.session, made.number, made.count, made.due, made.raw)
                 self.sender.take(made)
+        if part.ends_token:
+            own = self._settings
+            self.sender.made(part.instant + own.release_delay_ns + own.token_period_ns + self._edge.delay_ns)
         self._changed = True
         self._blocked = ""
         if self.engine.striper.plan is not before:
