@@ -16,6 +16,7 @@ from isocast.runtime.narrow.choosing import choose
 from isocast.runtime.narrow.listener import StripeListener
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.plan_text import plan_text
+from isocast.terms.instants import SECOND
 from isocast.terms.market import EventKind
 
 NODES: Nodes = {
@@ -37,7 +38,8 @@ PLAN = StripePlan(
     ),
     10**9,
 )
-ROUNDS, EACH = 6, 12
+HEARD = {f"{number:04}".encode() for number in SYMBOLS}
+ROUNDS, EACH = 4, 12
 
 
 def two_cores(folder: Path) -> Path:
@@ -57,7 +59,7 @@ def two_cores(folder: Path) -> Path:
 
 
 def by_stripe(who: Customer) -> dict[int, list[tuple[int, int]]]:
-    """Of each stripe (id, time) of its trades, in the order of numbers, which have no hole from 1 on."""
+    """Of each stripe (id, price) of its trades, in the order of numbers, which have no hole from 1 on."""
     found: dict[int, list[tuple[int, int]]] = {}
     following = dict.fromkeys(SYMBOLS, 1)
     for batch in who.batches:
@@ -97,11 +99,13 @@ def test_a_customer_hears_narrow_stripes_of_two_core_stripes_and_nothing_is_miss
             desk, fund = customers
             async with desk.listening(), fund.listening():
                 await eventually(lambda: all({one.raw[6:10] for one in who.heard} >= HEARD for who in customers))
+                joined = time_ns()
                 for number in range(ROUNDS):
                     await world.publish("floor", tape(ALL, EACH, 1 + EACH * number))
                     await asyncio.sleep(0.2)
                 total = ROUNDS * EACH
                 await eventually(lambda: all(len(who.trades) >= total for who in customers))
+                await eventually(lambda: time_ns() > joined + 2 * SECOND)  # From then on a cut is known.
                 instant = time_ns()
                 await world.publish("floor", tape(ALL, EACH, 1 + total))
                 await eventually(lambda: all(who.listener.cut(instant) for who in customers))
@@ -119,6 +123,3 @@ def test_a_customer_hears_narrow_stripes_of_two_core_stripes_and_nothing_is_miss
             check_receivers(world)
 
     run(work())
-
-
-HEARD = {f"{number:04}".encode() for number in SYMBOLS}

@@ -13,6 +13,7 @@ from tests.runtime.worlds import run
 
 from isocast.feeds.days import day_at
 from isocast.feeds.mold import heartbeat, packet_of
+from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.runtime.edge_feed import session_name
 from isocast.runtime.market import Market
 from isocast.runtime.narrow.choosing import choose
@@ -65,6 +66,24 @@ def test_sessions_and_numbers_that_nobody_can_be_at_are_counted_and_change_nothi
             for number in (1, 2, 3):
                 listener.hear(Heard(time_ns(), sender, message(session(), number)))
             assert (listener.counts.total.messages, listener.counts.total.lost) == (3, 0)
+
+    run(work())
+
+
+def test_a_time_cut_is_answered_once_every_stripe_has_passed_it(market: Market) -> None:
+    async def work() -> None:
+        async with listener_of(market, []) as listener:
+            sender, begun = market.node("a").address, time_ns() // 10**9 * 10**9
+            seconds = range(6)
+            for second in seconds:
+                at = begun + second * 10**9
+                for stripe in [one.number for one in listener.chosen.stripes][: 1 if second == seconds[-1] else None]:
+                    body = stamp_milliseconds((12).to_bytes(2) + b"S" + bytes(10) + b"O", at)
+                    listener.hear(Heard(at + 5, sender, packet_of(session(0, stripe), second + 1, 1, body)))
+            assert listener.cut(begun + 4 * 10**9) is None, "in this millisecond more may come"
+            cut = listener.cut(begun + 4 * 10**9 - 10**6)
+            assert cut is not None
+            assert cut.last == tuple([(one.number, 4) for one in listener.chosen.stripes])
 
     run(work())
 

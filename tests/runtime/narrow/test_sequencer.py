@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from isocast.feeds.mold import MoldPacket, end_of_session, heartbeat, packet_of, parse_packet
 from isocast.runtime.narrow.sequencer import Ask, GapRules, StripeSequencer
-from isocast.terms.instants import MILLISECOND, NEVER
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 
 SESSION = b"2410040001"
 WAIT = 50 * MILLISECOND
 RETRY = 200 * MILLISECOND
+NEXT = b"2410050001"
 
 
 def rules(*, complete: bool, retries_max: int = 3) -> GapRules:
@@ -111,19 +110,81 @@ def test_who_comes_late_and_wants_all_of_it_asks_from_the_first() -> None:
     assert sequencer.counts.lost == 0
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_a_new_session_begins_with_one(complete: bool) -> None:  # noqa: FBT001
-    sequencer = StripeSequencer(1, rules(complete=complete))
+def ended(*, complete: bool, retries_max: int = 3) -> StripeSequencer:
+    """A session that is over, with a gap."""
+    sequencer = StripeSequencer(1, rules(complete=complete, retries_max=retries_max))
     sequencer.receive(packet(1, 2), 0)
     sequencer.receive(packet(5, 1), 0)
     sequencer.receive(parse_packet(end_of_session(SESSION, 6)), 0)
     assert sequencer.ended
-    sequencer.receive(packet(3, 1, b"2410050001"), 1)
+    return sequencer
+
+
+def test_a_new_session_begins_with_one() -> None:
+    sequencer = ended(complete=False)
+    sequencer.receive(packet(3, 1, NEXT), 1)
     assert taken(sequencer) == [1, 2, 5]
     assert sequencer.counts.lost == 2
-    assert sequencer.poll(1 + WAIT) == ([Ask(b"2410050001", 1, 2)] if complete else [])
+    assert sequencer.poll(1 + WAIT) == []
     sequencer.receive(packet(3, 1), 2)
-    assert sequencer.session == b"2410050001", "an old session does not come back"
+    assert sequencer.session == NEXT, "an old session does not come back"
+
+
+def test_a_gap_that_is_open_at_midnight_is_asked_for_and_the_new_session_waits_for_it() -> None:
+    sequencer = ended(complete=True)
+    sequencer.receive(packet(1, 1, NEXT), 1)
+    sequencer.receive(packet(3, 1, NEXT), 1)
+    assert taken(sequencer) == [1, 2]
+    assert not sequencer.is_whole
+    assert sequencer.poll(1 + WAIT) == [Ask(SESSION, 3, 2), Ask(NEXT, 2, 1)]
+    sequencer.receive(packet(2, 1, NEXT), 2 + WAIT, repair=True)
+    assert taken(sequencer) == [], "days come one behind the other"
+    sequencer.receive(packet(3, 2), 3 + WAIT, repair=True)
+    assert [(one.session, one.number) for one in sequencer.take()] == [
+        *[(SESSION, number) for number in (3, 4, 5)],
+        *[(NEXT, number) for number in (1, 2, 3)],
+    ]
+    assert (sequencer.counts.lost, sequencer.counts.repaired, sequencer.counts.messages) == (0, 3, 8)
+    assert sequencer.is_whole
+    assert sequencer.next_deadline() == NEVER
+
+
+def test_what_nobody_has_of_the_day_before_is_given_up_by_the_same_rule() -> None:
+    sequencer = ended(complete=True, retries_max=2)
+    sequencer.receive(packet(1, 1, NEXT), 1)
+    asked = []
+    while sequencer.next_deadline() < NEVER:
+        asked += sequencer.poll(sequencer.next_deadline())
+    assert asked == [Ask(SESSION, 3, 2)] * 2
+    assert taken(sequencer) == [1, 2, 5, 1]
+    assert (sequencer.counts.lost, sequencer.counts.asked) == (2, 2)
+
+
+def test_the_end_of_the_day_before_may_come_behind_midnight_and_tells_what_is_missing() -> None:
+    sequencer = StripeSequencer(1, rules(complete=True))
+    sequencer.receive(packet(1, 2), 0)
+    sequencer.receive(packet(1, 1, NEXT), 1)
+    sequencer.receive(parse_packet(end_of_session(SESSION, 4)), SECOND)
+    assert sequencer.poll(SECOND + WAIT) == [Ask(SESSION, 3, 1)]
+    sequencer.receive(packet(3, 1), SECOND + WAIT, repair=True)
+    assert taken(sequencer) == [1, 2, 3, 1]
+
+
+def test_an_end_that_never_comes_and_a_third_day_hold_nothing_up() -> None:
+    sequencer = StripeSequencer(1, rules(complete=True))
+    sequencer.receive(packet(1, 2), 0)
+    sequencer.receive(packet(1, 1, NEXT), 1)
+    assert sequencer.next_deadline() == 1 + 3 * SECOND
+    assert sequencer.poll(1 + 3 * SECOND) == []
+    assert taken(sequencer) == [1, 2, 1]
+    assert sequencer.next_deadline() == NEVER
+    sequencer = ended(complete=True)
+    for day in (NEXT, b"2410060001"):
+        sequencer.receive(packet(1, 1, day), 1)
+    assert sequencer.counts.lost == 2
+    assert taken(sequencer) == [1, 2, 5, 1], "only two days are followed"
+    sequencer.receive(parse_packet(end_of_session(NEXT, 2)), 2)
+    assert taken(sequencer) == [1]
 
 
 def test_what_waits_is_bounded() -> None:
