@@ -164,7 +164,8 @@ def test_a_modem_on_one_stripe_and_a_primary_rate_line_on_26(
                 both = same.keys() & mine.keys()
                 assert both
                 assert all(same[number] == mine[number] for number in both), "lines of a and b"
-                check_cuts(instant, rows, modem, trunk)
+                await eventually(lambda: modem.listener.cut(instant) and trunk.listener.cut(instant))
+                check_cuts(instant, await until_equal(market), modem, trunk)
                 check_tshark(tmp_path / "trunk.pcap", trunk, market.edge.port)  # type: ignore[union-attr]
                 check_itchfeed(trunk)
 
