@@ -58,6 +58,8 @@ SMALL_BUFFERS: dict[str, object] = {"receive_buffer": "768KiB"}
 comes in ten seconds."""
 BEFORE_S = 3.0
 INBOX = 150
+PAST = 1_300
+"""Messages. Up to 1,024 are asked for by datagram, and multicast to everybody."""
 """Messages that a program may leave unread: less than two tokens of the market."""
 QUIET = (
     "fairness_faults_total",
@@ -311,6 +313,7 @@ def test_a_program_that_never_reads_is_noticed_by_nobody_but_itself(market: Stag
     """It rests when its inbox is full, and has everything once it reads again."""
     begin = witness.moment()
     run_for(market, BEFORE_S)
+    market.until(lambda: len(journal(market, "london")) > PAST, "there is a past to fetch")
     opened = witness.moment()
     listener = Listener(market.market, "desk", start="beginning", inbox_messages=INBOX)
     market.call(listener.open())
