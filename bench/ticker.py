@@ -10,7 +10,8 @@ has a ring, processes and journals of its own, over real UDP multicast on loopba
 The delay of an event is that from the instant at which it was offered, not that at which the source found time for it,
 to its release. Afterwards the journals are read: all receivers of a stripe must have the same events, and together all
 that was offered. Then each stripe's journal goes through the edge striper once for each rate, with a plan made from
-another day: packets, the share of prices that gave way to newer ones, and how long after its release an event leaves.
+the second before the peak: packets, the share of prices that gave way to newer ones, the share that still waits in the
+end, and how long after its release an event leaves. A symbol that alone exceeds a rate has a stripe of its own there.
 
 On a shared machine the ratios count: `carried` is events against those offered, and `edge_cpu` is the striper's CPU
 time against the length of the peak.
@@ -48,7 +49,7 @@ from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan import StripePlan
 from isocast.striping.rates import parse_rate, rate_text
 from isocast.striping.released import part_of_block
-from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.instants import SECOND
 from isocast.terms.market import EventFlag, EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -101,6 +102,14 @@ def peak(seconds: float, share: float, seed: int) -> EventArray:
     since = (events["time"] - events["time"][0]).astype(np.float64)
     events["time"] = (since * (seconds * SECOND / max(since[-1], 1))).astype(np.uint64)
     return events
+
+
+def parted(events: EventArray) -> tuple[EventArray, EventArray]:
+    """The first second, and the rest from its own beginning on."""
+    at = int(np.searchsorted(events["time"], SECOND))
+    rest = events[at:].copy()
+    rest["time"] -= np.uint64(SECOND)
+    return events[:at], rest
 
 
 def cut(events: EventArray, per_message: int) -> Integers:
@@ -285,7 +294,7 @@ def judge_edge(market: Market, plan: StripePlan, rate: int, seconds: float) -> d
 
 
 def plan_for(events: EventArray, options: Options, rate: int, token_period_ns: int) -> StripePlan:
-    """From a peak of another day, so that it cannot know this one."""
+    """From what came before, so that it cannot know the peak."""
     history = make_history([events], token_period_ns)
     return make_plan(history, MakingSettings(rate=rate, cores=options.stripes)).plan
 
@@ -317,7 +326,7 @@ def main() -> int:
     given = parser.parse_args()
     rates = tuple(parse_rate(text) for text in given.rates)
     options = Options(given.seconds, given.stripes, given.receivers, given.share, given.mtu, rates)
-    events = peak(options.seconds, options.share, seed=1)
+    before, events = parted(peak(options.seconds + 1, options.share, seed=1))
     result: dict[str, object] = {
         "stripes": options.stripes,
         "receivers": options.receivers,
@@ -325,23 +334,18 @@ def main() -> int:
         "offered_per_second": round(len(events) / options.seconds),
     }
     with folder(given.keep, options.receivers * len(events) * 2.5 * EVENT_DTYPE.itemsize) as place:
-        sources: list[float] = []
 
         def offering(market: Market, config: Path) -> list[list[str]]:
             return start_sources(market, config, events, place)
 
         market, answers, cpu, _ = run_with(market_text(options), place, offering, options.seconds + LEAD_S)
-        sources = [float(answer or "nan") for answer in answers]
         result |= judge_core(market, len(events))
-        result["source_behind_s"] = round(max(sources), 3)
+        result["source_behind_s"] = round(max(float(answer or "nan") for answer in answers), 3)
         receivers = [used for name, used in cpu.items() if name.startswith("r")]
         result["receiver_cpu_ns_per_event"] = round(1e9 * sum(receivers) / options.receivers / len(events))
-        other = peak(1.0, options.share, seed=2)
         period = market.timing.token_period_ns
         edges = [
-            judge_edge(market, plan_for(other, options, rate, period), rate, options.seconds)
-            for rate in options.rates
-            if rate * period // (8 * SECOND) > market.timing.token_period_ns // MILLISECOND
+            judge_edge(market, plan_for(before, options, rate, period), rate, options.seconds) for rate in options.rates
         ]
     if given.json:
         print(json.dumps({**result, "edges": edges}))
