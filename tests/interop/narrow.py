@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
+from shutil import copy
+from tempfile import TemporaryDirectory
 from time import monotonic, time_ns
 from typing import Any
 
@@ -149,11 +151,15 @@ class Customer:
 
 def archived(market: Market, name: str) -> dict[bytes, list[tuple[int, bytes]]]:
     """By session, (due, packet) of everything that a receiver's edge made, in the order of numbers."""
-    archive = StripeArchive(market.directory_of(name) / "edge", 7)
     found: dict[bytes, list[tuple[int, bytes]]] = {}
-    for due, raw in archive.packets():
-        found.setdefault(raw[:10], []).append((due, raw))
-    archive.close()
+    with TemporaryDirectory() as place:
+        # A copy: whoever opens an archive writes it, and cuts off what is not whole.
+        for file in sorted((market.directory_of(name) / "edge").glob("*.stripes")):
+            copy(file, place)
+        archive = StripeArchive(Path(place), 7)
+        for due, raw in archive.packets():
+            found.setdefault(raw[:10], []).append((due, raw))
+        archive.close()
     return found
 
 

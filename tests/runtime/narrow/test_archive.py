@@ -8,6 +8,7 @@ import pytest
 
 from isocast.feeds.mold import packet_of, parse_packet
 from isocast.runtime.narrow.archive import StripeArchive
+from isocast.terms.errors import TransportError
 
 ONE, TWO = b"2410040001", b"2410040002"
 
@@ -25,13 +26,23 @@ def fill(archive: StripeArchive, *places: tuple[bytes, int, int]) -> None:
 def test_a_packet_is_found_by_each_of_its_numbers(tmp_path: Path) -> None:
     archive = StripeArchive(tmp_path, 7)
     fill(archive, (ONE, 1, 3), (TWO, 1, 2), (ONE, 4, 5))
-    for opened in (archive, StripeArchive(tmp_path, 7)):
+    for again in range(2):
+        opened = StripeArchive(tmp_path, 7) if again else archive
         for number in range(1, 9):
             assert parse_packet(opened.find(ONE, number)).sequence == (1 if number < 4 else 4)
         assert opened.find(ONE, 9) == opened.find(ONE, 0) == opened.find(b"2410050001", 1) == b""
         assert (opened.next_number(ONE), opened.next_number(TWO), opened.next_number(b"2410040003")) == (9, 3, 1)
         assert opened.newest() == {1: (ONE, 9), 2: (TWO, 3)}
         opened.close()
+
+
+def test_two_processes_do_not_write_one_archive(tmp_path: Path) -> None:
+    archive = StripeArchive(tmp_path, 7)
+    fill(archive, (ONE, 1, 3))
+    with pytest.raises(TransportError, match="another process writes it"):
+        StripeArchive(tmp_path, 7)
+    archive.close()
+    StripeArchive(tmp_path, 7).close()
 
 
 @pytest.mark.parametrize("cut", [1, 20, 40])

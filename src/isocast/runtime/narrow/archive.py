@@ -6,6 +6,7 @@ crash cut is cut off when the file is opened; records are found by an index in m
 
 from __future__ import annotations
 
+import fcntl
 import os
 from bisect import bisect_right, insort
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from isocast.feeds.mold import SESSION_BYTES, parse_packet
-from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.errors import RemoteProtocolError, TransportError
 
 __all__ = ["StripeArchive"]
 
@@ -42,6 +43,12 @@ class _Day:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            # Whoever opens it cuts off what is not whole: under another's pen that would be the newest record.
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise TransportError(f"{path}: another process writes it: end that one first") from None
         self._size = 0
         self.sessions: dict[bytes, list[_Place]] = {}
         for place, raw in self._scan():
