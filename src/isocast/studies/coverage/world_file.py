@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -15,8 +14,7 @@ from isocast.reformation.scopes.surface import Floats, Surface
 from isocast.reformation.scopes.world import AddressPool, Link, Paths, Places, ScopeRules, World
 from isocast.studies.coverage import places as drawn
 from isocast.studies.coverage.land import land_area_km2
-from isocast.studies.coverage.world_values import Table
-from isocast.terms.errors import ConfigurationError
+from isocast.studies.coverage.world_values import Table, read_toml
 from isocast.terms.suggestion import suggestion
 
 __all__ = ["WorldFile", "load_world", "world_from_mapping"]
@@ -54,20 +52,7 @@ class WorldFile:
 
 def load_world(path: str | Path) -> WorldFile:
     """The world of a TOML file; ConfigurationError names file, key and rule."""
-    file = str(path)
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
-    if len(data) > _BYTES_MAX:
-        raise ConfigurationError(file, "file", f"is longer than {_BYTES_MAX:,} bytes")
-    try:
-        mapping = tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(file, "file", "TOML is UTF-8 text, and this is not") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(file, "file", f"not valid TOML: {error}") from error
-    return world_from_mapping(mapping, file)
+    return world_from_mapping(read_toml(path, _BYTES_MAX), str(path))
 
 
 def world_from_mapping(mapping: Mapping[str, object], file: str = "<world>") -> WorldFile:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from ipaddress import AddressValueError, IPv4Address
 from math import isfinite
+from pathlib import Path
 
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import parse_duration
 from isocast.terms.suggestion import suggestion
 from isocast.terms.topology import CITIES, City, city
 
-__all__ = ["Table", "shown"]
+__all__ = ["Table", "read_toml", "shown"]
 
 _NAME_MAX = 100
+
+
+def read_toml(path: str | Path, bytes_max: int) -> dict[str, object]:
+    """What a file of at most so many bytes says; ConfigurationError for one that cannot be read or is no TOML."""
+    file = str(path)
+    try:
+        with Path(path).open("rb") as source:
+            data = source.read(bytes_max + 1)
+    except OSError as error:
+        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
+    if len(data) > bytes_max:
+        raise ConfigurationError(file, "file", f"is longer than {bytes_max:,} bytes")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(file, "file", "TOML is UTF-8 text, and this is not") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(file, "file", f"not valid TOML: {error}") from error
 
 
 def shown(value: object) -> str:

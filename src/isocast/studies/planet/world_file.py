@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from isocast.reformation.scopes.bounds import HexagonalBounds
 from isocast.reformation.scopes.world import Paths
 from isocast.studies.coverage.land import land_area_km2
-from isocast.studies.coverage.world_values import Table
+from isocast.studies.coverage.world_values import Table, read_toml
 from isocast.studies.planet.settings import (
     PAPER_TIMES,
     CoreSettings,
@@ -45,20 +44,7 @@ _MODELS = ("independent", "tree")
 
 def load_planet(path: str | Path) -> PlanetWorld:
     """The world of a file; ConfigurationError for one that cannot be read."""
-    file = str(path)
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
-    if len(data) > _BYTES_MAX:
-        raise ConfigurationError(file, "file", f"is longer than {_BYTES_MAX:,} bytes")
-    try:
-        mapping = tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(file, "file", "TOML is UTF-8 text, and this is not") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(file, "file", f"not valid TOML: {error}") from error
-    return planet_from_mapping(mapping, file)
+    return planet_from_mapping(read_toml(path, _BYTES_MAX), str(path))
 
 
 def planet_from_mapping(mapping: Mapping[str, object], file: str = "<world>") -> PlanetWorld:
