@@ -13,17 +13,21 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from tests.lake.markets import Market, write_market
+from tests.lake.test_pipeline import rows
+
+from isocast.lake.pipeline import Origin, run
+from isocast.lake.tables import Lake
 
 KILLS = 5
 PATIENCE_S = 240
 
 
-def start(market: Market, place: Path) -> subprocess.Popen[bytes]:
+def start(what: str, market: Market, place: Path) -> subprocess.Popen[bytes]:
     """A session of its own, so that the JVM, which belongs to it, dies with it."""
     script = Path(__file__).with_name("killed_stream.py")
     with (place / "said").open("ab") as said:
         return subprocess.Popen(
-            [sys.executable, str(script), str(market.path), str(place)],
+            [sys.executable, str(script), what, str(market.path), str(place)],
             stdout=said,
             stderr=said,
             start_new_session=True,
@@ -31,9 +35,9 @@ def start(market: Market, place: Path) -> subprocess.Popen[bytes]:
 
 
 def numbered(place: Path, kind: str) -> set[str]:
-    """The batches that were planned (`offsets`) or finished (`commits`)."""
-    folder = place / "checkpoint" / kind
-    return {path.name for path in folder.iterdir() if path.name.isdecimal()} if folder.exists() else set()
+    """What has a number so far: batches that were planned (`offsets`) or finished (`commits`), entries of a log."""
+    folder = place / kind
+    return {path.name for path in folder.iterdir() if path.stem.isdecimal()} if folder.exists() else set()
 
 
 def wait_for_more(child: subprocess.Popen[bytes], place: Path, kind: str, than: int) -> None:
@@ -51,10 +55,10 @@ def test_five_kills_lose_nothing_and_repeat_nothing(spark: SparkSession, tmp_pat
     place.mkdir()
     unfinished = 0
     for kill in range(KILLS):
-        child = start(market, place)
+        child = start("query", market, place)
         try:
             # Once in the middle of a batch, once just after one.
-            kind = "offsets" if kill % 2 else "commits"
+            kind = "checkpoint/offsets" if kill % 2 else "checkpoint/commits"
             seen = len(numbered(place, kind))
             for stripe in market.stripes:
                 market.append(stripe, 3_000, seed=100 + kill)
@@ -62,9 +66,9 @@ def test_five_kills_lose_nothing_and_repeat_nothing(spark: SparkSession, tmp_pat
         finally:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-        unfinished += len(numbered(place, "offsets") - numbered(place, "commits"))
+        unfinished += len(numbered(place, "checkpoint/offsets") - numbered(place, "checkpoint/commits"))
     (place / "enough").touch()
-    child = start(market, place)
+    child = start("query", market, place)
     assert child.wait(PATIENCE_S) == 0, (place / "said").read_text(errors="replace")[-3_000:]
     assert unfinished, "no kill met a batch under way"
     got = spark.read.parquet(str(place / "out"))
@@ -74,3 +78,30 @@ def test_five_kills_lose_nothing_and_repeat_nothing(spark: SparkSession, tmp_pat
     assert got.count() == whole.count()
     assert whole.select(*keys, "price").exceptAll(got).count() == 0
     assert got.agg(fn.sum("price")).first() == whole.agg(fn.sum("price")).first()
+
+
+@pytest.mark.long
+def test_a_pipeline_that_is_killed_ends_with_the_tables_of_one_that_was_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Killed as soon as a table has one version more: the others do not have it yet."""
+    market = write_market(tmp_path / "market", receivers=1, stripes=(0, 1), events=1_500, symbols=3)
+    place = tmp_path / "place"
+    place.mkdir()
+    for kill, table in enumerate(("bronze/released", "silver/tape", "silver/quotes", "gold/bars", "bronze/released")):
+        child = start("pipeline", market, place)
+        log = f"lake/{table}/_log"
+        try:
+            seen = len(numbered(place, log))
+            market.append(kill % 2, 900, seed=100 + kill)
+            wait_for_more(child, place, log, seen)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    (place / "enough").touch()
+    child = start("pipeline", market, place)
+    assert child.wait(PATIENCE_S) == 0, (place / "said").read_text(errors="replace")[-3_000:]
+    killed, whole = Lake.open(place / "lake"), Lake.create(tmp_path / "whole")
+    for lake in (killed, whole):
+        run(spark, lake, Origin(market.path))
+    assert rows(killed) == rows(whole)

@@ -25,8 +25,8 @@ from tests.lake.markets import Market, write_market
 from tests.lake.transforms.days import asked, plain
 
 from isocast.cli.main import main
-from isocast.lake import pipeline_silver
-from isocast.lake.pipeline import Origin, run, stream
+from isocast.lake import pipeline, tables
+from isocast.lake.pipeline import Origin, run
 from isocast.lake.pipeline_close import compact
 from isocast.lake.schemas import SCHEMA_VERSION
 from isocast.lake.tables import Lake, LakeSettings, Table
@@ -170,7 +170,7 @@ def test_a_job_that_dies_between_tables_goes_on(
         raise KeyError("killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline_silver, "advance_tape", die)
+        patch.setattr(pipeline, "advance_tape", die)
         with pytest.raises(KeyError, match="killed here"):
             run(spark, lake, Origin(market.path))
     assert lake.quotes.snapshot().version == 1
@@ -236,29 +236,6 @@ def test_a_lake_has_one_writer_and_keeps_its_settings(tmp_path: Path) -> None:
         Lake.create(tmp_path / "full")
 
 
-@pytest.mark.parametrize("name, package", [("delta", "deltalake"), ("iceberg", "pyiceberg")])
-def test_a_format_whose_package_is_missing_is_named(
-    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("isocast.lake.table_formats.find_spec", lambda _: None)
-    with pytest.raises(ConfigurationError, match=package):
-        Lake.create(tmp_path / "lake", LakeSettings(format=name))
-    with pytest.raises(ConfigurationError, match="none of"):
-        Lake.create(tmp_path / "lake", LakeSettings(format="orc"))
-
-
-def test_delta_shows_the_same_rows(spark: SparkSession, market: Market, made: Lake, tmp_path: Path) -> None:
-    pytest.importorskip("deltalake", reason="the package deltalake is not installed")
-    from deltalake import DeltaTable  # noqa: PLC0415
-
-    lake = Lake.create(tmp_path / "lake", LakeSettings(format="delta"))
-    stream(spark, lake, Origin(market.path), available_now=True, max_rows=1_200)
-    for table in (lake.released, lake.tape, lake.bars):
-        files = DeltaTable(str(table.path)).file_uris()
-        assert sum(pq.read_metadata(file).num_rows for file in files) == table.snapshot().rows
-    assert made.tape.snapshot().rows == lake.tape.snapshot().rows
-
-
 class Rows:
     """What `Table.commit` needs of a frame, without Spark."""
 
@@ -296,14 +273,51 @@ def test_many_commits_are_one_table(tmp_path: Path) -> None:
     assert len(table.added_since(30)) == 5
 
 
+def test_a_long_log_is_forgotten_when_those_behind_it_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_KEPT_ENTRIES", 40)
+    table, reader = Table(tmp_path, "t", ("stripe",)), Table(tmp_path, "t", ("stripe",))
+    for number in range(100):
+        gone = table.snapshot().files[:1] if number % 5 == 4 else ()
+        table.commit(cast("DataFrame", Rows(number * 2, 2)), partial(lambda at, _: {"n": at}, number), gone)
+        if number == 9:
+            assert reader.snapshot().version == 10
+    before = table.snapshot()
+    table.forget(known=30)
+    assert [int(path.stem) for path in sorted(table.path.glob("_log/*.json"))] == list(range(31, 101))
+    table.forget(known=100)
+    assert [int(path.stem) for path in sorted(table.path.glob("_log/*.json"))] == list(range(61, 101))
+    for known in (table, reader, Table(tmp_path, "t", ("stripe",))):
+        assert set(known.snapshot().files) == set(before.files)
+        assert known.snapshot().notes == {"n": 99}
+        assert len(known.added_since(90)) == 10
+        assert set(known.added_since(0)) == set(before.files), "whoever begins anew reads what there is"
+        with pytest.raises(ConfigurationError, match="forgotten"):
+            known.notes_since(0)
+
+
 def test_small_files_are_put_together_in_the_order_of_the_sequence(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(tmp_path, "t", ("stripe",))
     for number in range(10):
         table.commit(cast("DataFrame", Rows(number * 5, 5)), lambda _: {"offsets": {"0": 50}})
-    assert compact(spark, table) == 50
+    assert compact(spark, table, 0) == 0, "whoever goes on behind it has not read them"
+    assert compact(spark, table, 10) == 50
     snapshot = table.snapshot()
     assert len(snapshot.files) == 1
     assert snapshot.notes == {"offsets": {"0": 50}}
     assert pq.read_table(table.path / snapshot.files[0].path)["sequence"].to_pylist() == list(range(50))
     assert table.added_since(10) == []
-    assert compact(spark, table) == 0
+    assert compact(spark, table, 11) == 0
+
+
+def test_a_lake_tells_the_fairness_of_entry_and_says_what_needs_all_journals(
+    made: Lake, market: Market, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bronze keeps one receiver of each stripe: what does not depend on who released is the same."""
+    of_lake, of_journals = told("fairness", "--lake", made.root), told("fairness", "--journals", market.path)
+    assert of_lake["entry"] == of_journals["entry"]
+    assert of_lake["order"] == of_journals["order"]
+    assert (of_journals["messages"], of_lake["messages"], of_lake["sites"]) == (of_lake["basis"]["releases"], 0, [])
+    assert "(site1 alone)" in of_lake["sentence"]
+    assert "read the journals of all receivers" in of_lake["sentence"]
+    assert main(["lake", "fairness", "--lake", str(made.root), "--strict"]) == 1, "nothing was judged"
+    assert "there is no skew to judge" in capsys.readouterr().out

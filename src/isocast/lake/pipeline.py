@@ -10,22 +10,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from isocast.lake.pipeline_close import compact
+from isocast.lake.pipeline_bronze import BronzeSink, Report, StoppedError, Tell
+from isocast.lake.pipeline_close import compact_lake
+from isocast.lake.pipeline_follow import Follower
 from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap
-from isocast.lake.pipeline_silver import advance_silver, date_of
-from isocast.lake.tables import DataFile, Lake, Table
+from isocast.lake.pipeline_silver import advance_quotes, advance_tape, news_of
+from isocast.lake.tables import Lake, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
 
 __all__ = ["BATCH_ROWS", "Origin", "Report", "advance", "run", "stream"]
@@ -33,7 +33,8 @@ __all__ = ["BATCH_ROWS", "Origin", "Report", "advance", "run", "stream"]
 BATCH_ROWS = 4_000_000
 """Events of one commit of bronze, unless somebody says otherwise: what a machine with little memory takes at once."""
 
-Tell = Callable[[str], None]
+STREAM_SMALL = 64
+"""Small files that a partition may have while a stream goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Origin:
 
     def frame(self, spark: SparkSession, offsets: Mapping[str, int] | None, max_rows: int) -> DataFrame:
         """Everything from some offsets on."""
+        if self.options.get("receiver") == "all":
+            raise ConfigurationError("isocast lake", "receiver", "a lake has every event once, and not once a receiver")
         reader = spark.readStream.format("isocast").options(**self.options).option("maxRowsPerTrigger", max_rows)
         if offsets is not None:
             reader = reader.option("startingOffsets", json.dumps(offsets))
@@ -57,27 +60,6 @@ class Origin:
         return reader.load(str(self.journals))
 
 
-@dataclass
-class Report:
-    """What a job did."""
-
-    events: int = 0
-    """That came into bronze."""
-    batches: int = 0
-    tables: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Version and rows of each table behind it."""
-    seconds: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "events": self.events,
-            "batches": self.batches,
-            "seconds": round(self.seconds, 3),
-            "tables": self.tables,
-        }
-
-
 def run(
     spark: SparkSession, lake: Lake, origin: Origin, *, max_rows: int = BATCH_ROWS, tell: Tell = lambda _: None
 ) -> Report:
@@ -85,7 +67,7 @@ def run(
     report = Report()
     began = time.monotonic()
     with lake.writing():
-        sink = _Bronze(lake, report, tell, after=lambda: None)
+        sink = BronzeSink(lake, report, tell)
         _go(spark, lake, origin, sink, max_rows, {"availableNow": True}, lambda _: True)
         advance(spark, lake, tell=tell, close=True)
     return _finished(lake, report, began)
@@ -108,12 +90,12 @@ def stream(
     """
     report = Report()
     began = time.monotonic()
-    with lake.writing():
-        sink = _Bronze(lake, report, tell, after=lambda: advance(spark, lake, tell=tell))
-        trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
+    trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
+    with lake.writing(), Follower(lambda: _follow(spark, lake, tell)) as follower:
         # What a killed job had in bronze and not in the others comes first.
-        advance(spark, lake, tell=tell)
-        _go(spark, lake, origin, sink, max_rows, trigger, go_on)
+        follower.wake()
+        sink = BronzeSink(lake, report, tell, after=follower.wake)
+        _go(spark, lake, origin, sink, max_rows, trigger, lambda query: follower.is_well and go_on(query))
     return _finished(lake, report, began)
 
 
@@ -122,16 +104,28 @@ def advance(spark: SparkSession, lake: Lake, *, tell: Tell = lambda _: None, clo
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
     # Files are few and known by name: listing them needs no job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
-    for table, rows in zip((lake.quotes, lake.tape), advance_silver(spark, lake), strict=True):
-        _tell_rows(table, rows, tell)
-    _tell_rows(lake.bars, advance_bars(spark, lake), tell)
-    _tell_rows(lake.vwap, advance_vwap(spark, lake), tell)
+    news = news_of(spark, lake)
+    with ThreadPoolExecutor(1) as beside:
+        # Jobs of a small batch are mostly waiting: quotes are made beside the others.
+        quotes = beside.submit(advance_quotes, spark, lake, news)
+        _tell_rows(lake.tape, advance_tape(spark, lake, news), tell)
+        _tell_rows(lake.bars, advance_bars(spark, lake), tell)
+        _tell_rows(lake.vwap, advance_vwap(spark, lake), tell)
+        _tell_rows(lake.quotes, quotes.result(), tell)
     if close:
         _tell_rows(lake.spreads, advance_spreads(spark, lake), tell)
-        for table in (lake.released, lake.tape, lake.quotes):
-            rows = compact(spark, table)
-            if rows:
-                tell(f"{table.name}: {rows:,} rows of small files put together")
+        _tell_compacted(compact_lake(spark, lake), tell)
+
+
+def _follow(spark: SparkSession, lake: Lake, tell: Tell) -> None:
+    """What is done behind each batch of a stream, or behind several at once if they come too fast."""
+    advance(spark, lake, tell=tell)
+    _tell_compacted(compact_lake(spark, lake, STREAM_SMALL), tell)
+
+
+def _tell_compacted(moved: Mapping[str, int], tell: Tell) -> None:
+    for name, rows in moved.items():
+        tell(f"{name}: {rows:,} rows of small files put together")
 
 
 def _tell_rows(table: Table, rows: int, tell: Tell) -> None:
@@ -151,7 +145,7 @@ def _go(
     spark: SparkSession,
     lake: Lake,
     origin: Origin,
-    sink: _Bronze,
+    sink: BronzeSink,
     max_rows: int,
     trigger: Mapping[str, Any],
     go_on: Callable[[StreamingQuery], bool],
@@ -174,7 +168,7 @@ def _go(
         if failed is not None:
             raise failed
     except StreamingQueryException as error:
-        if isinstance(sink.error, _StoppedError):
+        if isinstance(sink.error, StoppedError):
             return
         if sink.error is not None:
             raise sink.error from None
@@ -193,73 +187,3 @@ def _named(error: StreamingQueryException) -> IsocastError:
             kind, _, text = line[place + len("isocast.terms.errors.") :].partition(": ")
             return IsocastError(text or kind)
     return IsocastError(next((line for line in lines if line), "the stream has failed"))
-
-
-class _StoppedError(Exception):
-    """A batch came after the end: the next job does it."""
-
-
-class _Bronze:
-    """Writes each batch of the stream once."""
-
-    def __init__(self, lake: Lake, report: Report, tell: Tell, after: Callable[[], None]) -> None:
-        self.error: BaseException | None = None
-        self._lake = lake
-        self._report = report
-        self._tell = tell
-        self._after = after
-        self._at_work = Lock()
-        self._is_closed = False
-
-    def close(self) -> None:
-        """No batch from now on; the one at hand is finished first, for Spark would break it off."""
-        with self._at_work:
-            self._is_closed = True
-
-    def take(self, batch: DataFrame, number: int) -> None:
-        """What Spark calls for each batch, again after a restart if it does not know how it ended."""
-        try:
-            with self._at_work:
-                if self._is_closed:
-                    # Not silently: Spark would believe that it was written.
-                    raise _StoppedError  # noqa: TRY301 - kept as the error of this sink
-                self._take(batch, number)
-        except BaseException as error:
-            self.error = error
-            raise
-
-    def _take(self, batch: DataFrame, number: int) -> None:
-        query = json.loads((self._lake.checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
-        table = self._lake.released
-        before = table.snapshot()
-        notes = before.notes
-        if notes.get("query") == query and notes.get("batch", -1) >= number:
-            return
-        offsets: dict[str, int] = dict(notes.get("offsets", {}))
-        if notes.get("query", query) != query:
-            # The checkpoint is another one: what bronze has already must not come twice.
-            known = F.create_map(*[F.lit(part) for pair in offsets.items() for part in (int(pair[0]), pair[1])])
-            batch = batch.where(F.col("sequence") >= F.coalesce(known[F.col("stripe")], F.lit(0)))
-        came = 0
-
-        def said(added: list[DataFile]) -> dict[str, Any]:
-            nonlocal came
-            came = sum(file.rows for file in added)
-            for file in added:
-                stripe = file.partition["stripe"]
-                offsets[stripe] = max(offsets.get(stripe, 0), _last_sequence(table.path / file.path) + 1)
-            return {"offsets": offsets, "query": query, "batch": number}
-
-        table.commit(batch.withColumn("date", date_of(F.col("due_ns"))), said)
-        self._report.events += came
-        self._report.batches += 1
-        self._tell(f"{table.name}: {came:,} events, {table.snapshot().rows:,} in all")
-        self._after()
-
-
-def _last_sequence(path: Path) -> int:
-    """The greatest sequence of a file, from its statistics."""
-    metadata = pq.read_metadata(path)
-    column = metadata.schema.names.index("sequence")
-    groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
-    return int(max(group.max for group in groups))

@@ -7,6 +7,7 @@ used, days that began. A correction of a trade of before rewrites the file that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from isocast.lake.source_options import struct_of
 from isocast.lake.tables import DataFile, Lake, Table
 from isocast.lake.transforms.amendments import Amendment, FloorDays, Line
 from isocast.lake.transforms.quotes import STANDING_COLUMNS, quotes_across_floors, trades_with_quotes
-from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced, sliced_files
+from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced
+from isocast.lake.transforms.survey import Survey, survey_files
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, next_tape, reported_trades
 
-__all__ = ["DAY_NS", "HOUR_NS", "advance_quotes", "advance_silver", "advance_tape", "date_of"]
+__all__ = ["DAY_NS", "HOUR_NS", "News", "advance_quotes", "advance_tape", "date_of", "news_of"]
 
 HOUR_NS = 3_600 * 1_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -61,44 +63,51 @@ def date_of(moment_ns: Column) -> Column:
     return F.date_from_unix_date(F.call_function("div", moment_ns, F.lit(DAY_NS)).cast("int"))
 
 
-def advance_silver(spark: SparkSession, lake: Lake) -> tuple[int, int]:
-    """Quotes and tape of everything in bronze; how many rows of each came or changed."""
-    quotes, tape = _news(lake, lake.quotes), _news(lake, lake.tape)
-    slices = _slices(spark, lake, lake.quotes, quotes[0]) if quotes is not None else None
-    shared = slices if quotes == tape else None
-    return advance_quotes(spark, lake, slices), advance_tape(spark, lake, shared)
+_Found = tuple[Sliced, Survey]
 
 
-def advance_quotes(spark: SparkSession, lake: Lake, known: Sliced | None = None) -> int:
-    """Quotes of everything in bronze; how many rows came. `known` are its new files in slices."""
-    news = _news(lake, lake.quotes)
-    if news is None:
+@dataclass(frozen=True)
+class News:
+    """Bronze up to a version, as it is when tables begin to catch up: it goes on meanwhile."""
+
+    version: int
+    found: _Found | None = None
+    """What quotes and tape both do not know; None if that is nothing, or not the same."""
+
+
+def news_of(spark: SparkSession, lake: Lake) -> News:
+    """What there is to catch up with now."""
+    version = lake.released.snapshot().version
+    quotes, tape = (_new_files(lake, table, version) for table in (lake.quotes, lake.tape))
+    shared = _look_into(spark, lake, lake.quotes, quotes) if quotes and quotes == tape else None
+    return News(version, shared)
+
+
+def advance_quotes(spark: SparkSession, lake: Lake, news: News) -> int:
+    """Quotes catch up; how many rows came."""
+    files = _new_files(lake, lake.quotes, news.version)
+    if not files:
         return 0
-    files, version = news
-    slices = known or _slices(spark, lake, lake.quotes, files)
+    slices, _ = news.found or _look_into(spark, lake, lake.quotes, files)
     rows = quotes_across_floors(slices).withColumn("date", date_of(F.col("due_ns")))
     state = {"quotes": slices.carry.closing()}
-    return _commit(lake.quotes, rows, state, {"released_version": version})
+    return _commit(lake.quotes, rows, state, {"released_version": news.version})
 
 
-def advance_tape(spark: SparkSession, lake: Lake, known: Sliced | None = None) -> int:
-    """The tape of everything in bronze; how many rows came or changed. `known` are its new files in slices."""
-    news = _news(lake, lake.tape)
-    if news is None:
-        return 0
-    files, version = news
-    slices = known or _slices(spark, lake, lake.tape, files)
+def advance_tape(spark: SparkSession, lake: Lake, news: News) -> int:
+    """The tape catches up; how many rows came or changed."""
+    files = _new_files(lake, lake.tape, news.version)
     released = lake.released.read(spark, files)
     if released is None:
         return 0
-    earlier = lake.tape.read(spark)
+    slices, survey = news.found or _look_into(spark, lake, lake.tape, files)
     trades = reported_trades(trades_with_quotes(slices, _REPORT_COLUMNS))
-    step = next_tape(released, earlier, _memory(lake), trades)
+    step = next_tape(released, lambda: lake.tape.read(spark), _memory(lake), trades, survey)
     columns = (*TAPE_COLUMNS, *STANDING_COLUMNS)
     rows = step.trades.select(*columns)
     changed: list[DataFile] = []
-    if step.amendments and earlier is not None:
-        changed = _files_of(lake.tape, earlier, step.amendments)
+    if step.amendments:
+        changed = _files_of(spark, lake.tape, step.amendments)
         old = lake.tape.read(spark, changed)
         if old is not None:
             rows = rows.unionByName(amended(old, step.amendments).select(*columns))
@@ -106,26 +115,26 @@ def advance_tape(spark: SparkSession, lake: Lake, known: Sliced | None = None) -
 
     def said(added: list[DataFile]) -> dict[str, Any]:
         return {
-            "released_version": version,
+            "released_version": news.version,
             "days": step.memory.days.as_json(),
             "hours": _hours(lake.tape, added),
+            "amends": bool(changed),
         }
 
     return _commit(lake.tape, rows.withColumn("date", date_of(F.col("due_ns"))), state, said, changed)
 
 
-def _news(lake: Lake, table: Table) -> tuple[list[DataFile], int] | None:
-    """Files of bronze that a table does not know, and bronze's version; None if there are none."""
+def _new_files(lake: Lake, table: Table, version: int) -> list[DataFile]:
+    """Files of bronze, up to a version, that a table does not know."""
     known = table.snapshot().notes.get("released_version", 0)
-    version = lake.released.snapshot().version
-    files = lake.released.added_since(known)
-    return (files, version) if files else None
+    return lake.released.added_since(known, version)
 
 
-def _slices(spark: SparkSession, lake: Lake, table: Table, files: Sequence[DataFile]) -> Sliced:
+def _look_into(spark: SparkSession, lake: Lake, table: Table, files: Sequence[DataFile]) -> _Found:
+    """New files of bronze, in slices that begin where a table ends."""
     paths = [(str(lake.released.path / file.path), int(file.partition["stripe"])) for file in files]
     earlier = _state(table, "quotes", QUOTE_STATE_SCHEMA)
-    return sliced_files(spark, paths, struct_of(RELEASED_SCHEMA), earlier)
+    return survey_files(spark, paths, struct_of(RELEASED_SCHEMA), earlier)
 
 
 def _memory(lake: Lake) -> TapeMemory:
@@ -176,10 +185,13 @@ def _commit(
     return came
 
 
-def _files_of(table: Table, earlier: DataFrame, amendments: Sequence[Amendment]) -> list[DataFile]:
+def _files_of(spark: SparkSession, table: Table, amendments: Sequence[Amendment]) -> list[DataFile]:
     """The files that hold some trades."""
+    earlier = table.read(spark)
+    if earlier is None:
+        return []
     keys = [(each.stripe, *each.place) for each in amendments]
-    wanted = earlier.sparkSession.createDataFrame(keys, "stripe INT, sequence BIGINT, index INT")
+    wanted = spark.createDataFrame(keys, "stripe INT, sequence BIGINT, index INT")
     found = (
         earlier.select("stripe", "sequence", "index", F.col("_metadata.file_path").alias("file"))
         .join(F.broadcast(wanted), ["stripe", "sequence", "index"], "left_semi")

@@ -1,128 +1,131 @@
 """Other table formats over the same files: a Delta log or an Iceberg catalogue beside the lake's own.
 
-The lake's own log decides what counts; after each commit the same Parquet files are published there, whole, so that
-engines that read those formats see the same rows. Nothing is written twice.
+The lake's own log decides what counts. After each commit the files that came and went are told there, so that engines
+that read those formats see the same rows; no row is written twice. A mirror remembers which version of the lake it
+shows: one that missed a commit is brought to the newest by the next commit, or by the next job before its first.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
-from urllib.parse import quote
+from threading import Lock
+from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from isocast.lake.table_states import DataFile, FileChange, TableState
+from isocast.terms.errors import ConfigurationError, IsocastError
 
-from isocast.terms.errors import ConfigurationError
+__all__ = ["FORMATS", "ForeignLog", "Mirror", "mirror_of"]
 
-__all__ = ["FORMATS", "Mirror", "mirror_of"]
+FORMATS = {"parquet": "", "delta": "deltalake", "iceberg": "pyiceberg"}
+"""Formats, and the Python package that each needs."""
+
+_ONE_AT_A_TIME = Lock()
+"""Tables of a lake commit side by side, and may share a catalogue."""
 
 
-class Mirror(Protocol):
+class ForeignLog(Protocol):
+    """The log of another format for one table, opened."""
+
+    @property
+    def version(self) -> int | None:
+        """The version of the lake's table that it shows; None if there is no such log."""
+
+    @property
+    def count(self) -> int:
+        """How many files it lists."""
+
+    def files(self) -> list[DataFile]:
+        """The files that it lists."""
+
+    def write(self, change: FileChange) -> None:
+        """One transaction: files come and go, and the version is that of the table."""
+
+    def forget(self) -> None:
+        """Remove it."""
+
+    def close(self) -> None:
+        """Nothing more."""
+
+
+class Mirror:
     """Tells other engines which files a table has."""
+
+    def __init__(self, name: str) -> None:
+        """`mirror_of` checks the name."""
+        self._name = name
 
     def insist_on_packages(self) -> None:
         """ConfigurationError if something is not installed."""
+        package = FORMATS[self._name]
+        if package and find_spec(package) is None:
+            rule = f"{self._name} needs the Python package {package}: pip install 'isocast[{self._name}]'"
+            raise ConfigurationError("lake", "format", rule)
 
-    def publish(self, table: Path, files: Sequence[str], keys: Sequence[str]) -> None:
-        """The table has these files now, and no others."""
+    def publish(self, now: TableState, change: FileChange) -> None:
+        """The newest commit did this; what the mirror missed before is made up for."""
+        with self._opened(now) as log:
+            if log is None:
+                return
+            if log.version == now.version - 1:
+                log.write(change)
+            else:
+                _mend(log, now)
 
+    def catch_up(self, now: TableState) -> None:
+        """The table has these files, and no others: a mirror that says something else is mended."""
+        with self._opened(now) as log:
+            if log is None:
+                return
+            if log.version != now.version or log.count != len(now.files):
+                _mend(log, now)
 
-class _Parquet:
-    """Files speak for themselves."""
-
-    def insist_on_packages(self) -> None:
-        """Nothing more is needed."""
-
-    def publish(self, table: Path, files: Sequence[str], keys: Sequence[str]) -> None:
-        """Nothing more to tell."""
-
-
-class _Delta:
-    """A Delta log in `_delta_log`, by the package deltalake."""
-
-    package: ClassVar[str] = "deltalake"
-
-    def insist_on_packages(self) -> None:
-        """Name the package."""
-        _insist("delta", self.package)
-
-    def publish(self, table: Path, files: Sequence[str], keys: Sequence[str]) -> None:
-        """One transaction that replaces the list of files."""
-        from deltalake import DeltaTable, Schema  # noqa: PLC0415 - optional
-        from deltalake.transaction import AddAction, create_table_with_add_actions  # noqa: PLC0415
-
-        if not files:
+    @contextmanager
+    def _opened(self, now: TableState) -> Iterator[ForeignLog | None]:
+        """None if there is nothing to tell."""
+        if self._name == "parquet":
+            yield None
             return
-        schema = Schema.from_arrow(_whole_schema(table / files[0], keys))
-        now = int(time.time() * 1000)
-        actions = [
-            AddAction(quote(file, safe="/="), (table / file).stat().st_size, _partition(file), now, True, "{}")  # noqa: FBT003
-            for file in files
-        ]
-        if DeltaTable.is_deltatable(str(table)):
-            DeltaTable(str(table)).create_write_transaction(actions, "overwrite", schema, list(keys))
-        else:
-            create_table_with_add_actions(str(table), schema, actions, "error", list(keys))
-
-
-class _Iceberg:
-    """An Iceberg table in a catalogue of its own (SQLite) beside the tables, by the package pyiceberg."""
-
-    package: ClassVar[str] = "pyiceberg"
-
-    def insist_on_packages(self) -> None:
-        """Name the package."""
-        _insist("iceberg", self.package)
-
-    def publish(self, table: Path, files: Sequence[str], keys: Sequence[str]) -> None:
-        """The table is made anew from the list of files: only its metadata is written."""
-        from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - optional
-
-        if not files:
-            return
-        root = table.parents[1]
-        home = root / "_iceberg"
-        home.mkdir(exist_ok=True)
-        catalogue = SqlCatalog("lake", uri=f"sqlite:///{home}/catalogue.db", warehouse=f"file://{home}")
-        catalogue.create_namespace_if_not_exists(table.parent.name)
-        name = f"{table.parent.name}.{table.name}"
-        if catalogue.table_exists(name):
-            catalogue.drop_table(name)
-        # Iceberg reads partition columns from the files, where ours are in the paths: they are left out here.
-        del keys
-        made = catalogue.create_table(name, pq.read_schema(table / files[0]))
-        made.add_files([str(table / file) for file in files])
-
-
-FORMATS: dict[str, Mirror] = {"parquet": _Parquet(), "delta": _Delta(), "iceberg": _Iceberg()}
+        try:
+            with _ONE_AT_A_TIME, closing(_open(self._name, now)) as log:
+                yield log
+        except IsocastError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise IsocastError(
+                f"{now.path}: version {now.version} is committed and could not be told to {self._name}, which the next "
+                f"job does: {reason}"
+            ) from error
 
 
 def mirror_of(name: str) -> Mirror:
     """By its name; ConfigurationError for one that nobody knows."""
     if name not in FORMATS:
         raise ConfigurationError("lake", "format", f'"{name}" is none of {", ".join(FORMATS)}')
-    return FORMATS[name]
+    return Mirror(name)
 
 
-def _insist(format_name: str, package: str) -> None:
-    if find_spec(package) is None:
-        rule = f"{format_name} needs the Python package {package}: pip install {package}"
-        raise ConfigurationError("lake", "format", rule)
+def _open(name: str, now: TableState) -> ForeignLog:
+    # The packages are optional, and take a second or more to load.
+    if name == "delta":
+        from isocast.lake.table_format_delta import DeltaLog  # noqa: PLC0415
+
+        return DeltaLog(now)
+    from isocast.lake.table_format_iceberg import IcebergLog  # noqa: PLC0415
+
+    return IcebergLog(now)
 
 
-def _partition(file: str) -> dict[str, str | None]:
-    pairs = (part.partition("=") for part in Path(file).parts[:-1])
-    return {name: value for name, _, value in pairs}
-
-
-def _whole_schema(path: Path, keys: Sequence[str]) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Columns of the file, and those of its path."""
-    types = {"date": pa.date32(), "interval": pa.string()}
-    schema = pq.read_schema(path).remove_metadata()
-    for key in keys:
-        schema = schema.append(pa.field(key, types.get(key, pa.int32())))
-    return schema
+def _mend(log: ForeignLog, now: TableState) -> None:
+    """Whatever it says: from what it lists to what there is."""
+    if now.schema is None:
+        if log.version is not None:
+            log.forget()
+        return
+    listed = {file.path: file for file in log.files()}
+    wanted = {file.path: file for file in now.files}
+    added = [file for path, file in wanted.items() if path not in listed]
+    removed = [file for path, file in listed.items() if path not in wanted]
+    log.write(FileChange(added, removed))

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from isocast.lake.schemas import SCHEMA_VERSION
 from isocast.lake.table_formats import mirror_of
+from isocast.lake.table_states import DataFile, FileChange, TableState
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["DataFile", "Lake", "LakeSettings", "Snapshot", "Table"]
@@ -34,6 +37,8 @@ __all__ = ["DataFile", "Lake", "LakeSettings", "Snapshot", "Table"]
 _SNAPSHOT_EVERY = 32
 """Commits between two log entries that list all files: a reader opens at most so many."""
 _DIGITS = 20
+_KEPT_ENTRIES = 1_024
+"""Log entries that stay when nobody needs them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +56,6 @@ class LakeSettings:
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """As they were written."""
         return cls(**{**found, "intervals": tuple(found["intervals"])})
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One Parquet file of a table, below the table's directory; its partition is in its path."""
-
-    path: str
-    rows: int
-    bytes: int
-
-    @property
-    def partition(self) -> dict[str, str]:
-        """date=2026-03-02/stripe=0 as names and values."""
-        return dict(part.split("=", 1) for part in Path(self.path).parts[:-1])
 
 
 @dataclass(frozen=True)
@@ -91,35 +82,75 @@ class Table:
         self.path = root / name
         self.keys = tuple(keys)
         self._log = self.path / "_log"
+        self._known = Snapshot()
+        self._lock = Lock()
+        self._committing = Lock()
         self._mirror = mirror_of(mirror)
 
     def snapshot(self) -> Snapshot:
         """The newest version; version 0 is an empty table."""
-        versions = self._versions()
+        with self._lock:
+            known = self._known
+            newest = self._newest(known.version)
+            if newest != known.version:
+                self._known = self._followed(known, newest)
+            return self._known
+
+    def _followed(self, known: Snapshot, newest: int) -> Snapshot:
+        """From a version that is known, or from the last entry that lists all files."""
+        files = {file.path: file for file in known.files}
         later: list[dict[str, Any]] = []
-        files: dict[str, DataFile] = {}
-        for version in reversed(versions):
+        for version in range(newest, known.version, -1):
             entry = self._entry(version)
-            later.append(entry)
             if "files" in entry:
                 files = {file["path"]: DataFile(**file) for file in entry["files"]}
-                later.pop()
                 break
+            later.append(entry)
         for entry in reversed(later):
             for path in entry["removed"]:
                 files.pop(path, None)
             files.update({file["path"]: DataFile(**file) for file in entry["added"]})
-        notes = self._entry(versions[-1])["notes"] if versions else {}
-        return Snapshot(versions[-1] if versions else 0, tuple(files.values()), notes)
+        return Snapshot(newest, tuple(files.values()), self._entry(newest)["notes"])
+
+    def _newest(self, known: int) -> int:
+        """The greatest version; a log has no gaps."""
+        if not self._place(known).is_file():
+            # Nothing is known, or what is known was forgotten meanwhile.
+            return max((int(path.stem) for path in self._log.glob("*.json")), default=0)
+        while self._place(known + 1).is_file():
+            known += 1
+        return known
 
     def notes_since(self, version: int) -> list[dict[str, Any]]:
-        """What each commit after a version says."""
-        return [self._entry(each)["notes"] for each in self._versions() if each > version]
+        """What each commit after a version says that changed rows."""
+        if self._has_forgotten(version):
+            rule = f"what came after version {version} is forgotten: remove this table and those that follow from it"
+            raise ConfigurationError(str(self._log), "version", f"{rule}, and run again")
+        return [entry["notes"] for entry in self._since(version, self.snapshot().version)]
 
-    def added_since(self, version: int) -> list[DataFile]:
-        """Files with rows that came after a version, in the order of their commits."""
-        entries = [self._entry(each) for each in self._versions() if each > version]
-        return [DataFile(**file) for entry in entries if not entry["compacts"] for file in entry["added"]]
+    def added_since(self, version: int, last: int | None = None) -> list[DataFile]:
+        """Files with rows that came after a version, up to a last one, in the order of their commits."""
+        newest = self.snapshot().version if last is None else last
+        if version == 0 and self._has_forgotten(version):
+            return [file for file in self.snapshot().files if file.version <= newest]
+        return [DataFile(**file) for entry in self._since(version, newest) for file in entry["added"]]
+
+    def _has_forgotten(self, version: int) -> bool:
+        return version < self.snapshot().version and not self._place(version + 1).is_file()
+
+    def _since(self, version: int, last: int) -> list[dict[str, Any]]:
+        entries = map(self._entry, range(version + 1, last + 1))
+        return [entry for entry in entries if not entry["compacts"]]
+
+    def forget(self, known: int) -> None:
+        """Remove old log entries, if whoever follows this table knows them."""
+        newest = self.snapshot().version
+        whole = newest - newest % _SNAPSHOT_EVERY
+        for version in range(min(newest - _KEPT_ENTRIES, whole - 1, known), 0, -1):
+            try:
+                self._place(version).unlink()
+            except FileNotFoundError:
+                return
 
     def read(self, spark: SparkSession, files: Sequence[DataFile] | None = None) -> DataFrame | None:
         """All rows, or those of some files; None for a table without any."""
@@ -128,7 +159,7 @@ class Table:
             return None
         paths = [str(self.path / file.path) for file in chosen]
         # Known columns spare Spark a job that looks at the files.
-        schema = StructType.fromJson(self._entry(self._versions()[-1])["schema"])
+        schema = StructType.fromJson(self._entry(self.snapshot().version)["schema"])
         return spark.read.schema(schema).option("basePath", str(self.path)).parquet(*paths)
 
     def commit(
@@ -136,51 +167,81 @@ class Table:
         frame: DataFrame | None,
         notes: Callable[[list[DataFile]], Mapping[str, Any]],
         removed: Sequence[DataFile] = (),
-        *,
-        compacts: bool = False,
     ) -> Snapshot:
         """One more version: rows are added, files go. The frame may read files that go.
 
-        `notes` are made from the files that were added. A commit that `compacts` changes no rows.
+        `notes` are made from the files that were added.
         """
-        before = self.snapshot()
-        version = before.version + 1
-        added = self._write(frame, version) if frame is not None else []
-        said = dict(notes(added))
-        schema = self._entry(before.version)["schema"] if before.version else None
-        if frame is not None and schema is None:
-            schema = frame.schema.jsonValue()
-        gone = {file.path for file in removed}
-        files = [*(file for file in before.files if file.path not in gone), *added]
-        entry: dict[str, Any] = {
-            "version": version,
-            "schema_version": SCHEMA_VERSION,
-            "added": [asdict(file) for file in added],
-            "removed": sorted(gone),
-            "compacts": compacts,
-            "schema": schema,
-            "notes": said,
-        }
-        if version % _SNAPSHOT_EVERY == 0:
-            entry["files"] = [asdict(file) for file in files]
-        self._append(version, entry)
-        for path in gone:
-            (self.path / path).unlink(missing_ok=True)
-        self._mirror.publish(self.path, [file.path for file in files], self.keys)
+        return self._commit(frame, removed, lambda added, _: notes(added), compacts=False)
+
+    def compact(self, frame: DataFrame, removed: Sequence[DataFile]) -> Snapshot:
+        """Rows of some files in others, which take their place; others may commit meanwhile."""
+
+        def said(added: list[DataFile], before: Snapshot) -> Mapping[str, Any]:
+            were, are = (sum(file.rows for file in files) for files in (removed, added))
+            if were != are:
+                raise AssertionError(f"{self.name}: {were} rows became {are}")
+            return before.notes
+
+        return self._commit(frame, removed, said, compacts=True)
+
+    def _commit(
+        self,
+        frame: DataFrame | None,
+        removed: Sequence[DataFile],
+        notes: Callable[[list[DataFile], Snapshot], Mapping[str, Any]],
+        *,
+        compacts: bool,
+    ) -> Snapshot:
+        staging = self._write(frame) if frame is not None else None
+        with self._committing:
+            before = self.snapshot()
+            version = before.version + 1
+            added = self._moved(staging, version) if staging is not None else []
+            said = dict(notes(added, before))
+            schema = self._entry(before.version)["schema"] if before.version else None
+            if frame is not None and schema is None:
+                schema = frame.schema.jsonValue()
+            gone = {file.path for file in removed}
+            files = [*(file for file in before.files if file.path not in gone), *added]
+            entry: dict[str, Any] = {
+                "version": version,
+                "schema_version": SCHEMA_VERSION,
+                "added": [asdict(file) for file in added],
+                "removed": sorted(gone),
+                "compacts": compacts,
+                "schema": schema,
+                "notes": said,
+            }
+            if version % _SNAPSHOT_EVERY == 0:
+                entry["files"] = [asdict(file) for file in files]
+            self._append(version, entry)
+            state = TableState(self.path, self.keys, version, tuple(files), schema)
+            # Files that go, go last: whoever reads by another format's log still finds what it lists.
+            self._mirror.publish(state, FileChange(added, removed, compacts))
+            for path in gone:
+                (self.path / path).unlink(missing_ok=True)
         return Snapshot(version, tuple(files), said)
 
     def sweep(self) -> None:
         """Remove what a killed job left behind; only whoever has the lock may do so."""
         shutil.rmtree(self.path / "_staging", ignore_errors=True)
-        known = {file.path for file in self.snapshot().files}
+        now = self.snapshot()
+        schema = self._entry(now.version)["schema"] if now.version else None
+        self._mirror.catch_up(TableState(self.path, self.keys, now.version, now.files, schema))
+        known = {file.path for file in now.files}
         for path in self.path.rglob("*.parquet"):
             if str(path.relative_to(self.path)) not in known:
                 path.unlink()
 
-    def _write(self, frame: DataFrame, version: int) -> list[DataFile]:
-        staging = self.path / "_staging" / str(version)
-        shutil.rmtree(staging, ignore_errors=True)
+    def _write(self, frame: DataFrame) -> Path:
+        """Rows into files that do not count yet."""
+        staging = self.path / "_staging" / uuid4().hex
         frame.write.partitionBy(*self.keys).parquet(str(staging))
+        return staging
+
+    def _moved(self, staging: Path, version: int) -> list[DataFile]:
+        """Files of a commit, at their place."""
         added = []
         for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
             rows = pq.read_metadata(path).num_rows
@@ -194,13 +255,11 @@ class Table:
         shutil.rmtree(staging, ignore_errors=True)
         return added
 
-    def _versions(self) -> list[int]:
-        if not self._log.is_dir():
-            return []
-        return sorted(int(path.stem) for path in self._log.glob("*.json"))
+    def _place(self, version: int) -> Path:
+        return self._log / f"{version:0{_DIGITS}}.json"
 
     def _entry(self, version: int) -> dict[str, Any]:
-        path = self._log / f"{version:0{_DIGITS}}.json"
+        path = self._place(version)
         entry: dict[str, Any] = _load(path)
         if entry.get("schema_version", 0) > SCHEMA_VERSION:
             raise ConfigurationError(str(path), "schema_version", _newer(entry["schema_version"]))
@@ -208,8 +267,7 @@ class Table:
 
     def _append(self, version: int, entry: Mapping[str, Any]) -> None:
         self._log.mkdir(parents=True, exist_ok=True)
-        path = self._log / f"{version:0{_DIGITS}}.json"
-        _create(path, entry)
+        _create(self._place(version), entry)
 
 
 class Lake:
@@ -224,13 +282,24 @@ class Lake:
         self.tape = Table(root, "silver/tape", ("date", "stripe"), made)
         self.quotes = Table(root, "silver/quotes", ("date", "stripe"), made)
         self.bars = Table(root, "gold/bars", ("interval", "date", "hour"), made)
-        self.vwap = Table(root, "gold/vwap", ("interval", "date"), made)
+        self.vwap = Table(root, "gold/vwap", ("interval", "date", "hour"), made)
         self.spreads = Table(root, "gold/spreads", ("interval", "date"), made)
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """All of them, from bronze to gold."""
         return self.released, self.tape, self.quotes, self.bars, self.vwap, self.spreads
+
+    def forget(self) -> None:
+        """Remove log entries that no table needs any more."""
+        notes = {table.name: table.snapshot().notes for table in self.tables}
+        followers = {
+            self.released: [notes[table.name].get("released_version", 0) for table in (self.tape, self.quotes)],
+            self.tape: [notes[table.name].get("tape_version", 0) for table in (self.bars, self.spreads)],
+            self.bars: [notes[self.vwap.name].get("bars_version", 0)],
+        }
+        for table in self.tables:
+            table.forget(min(followers.get(table, [table.snapshot().version])))
 
     @property
     def checkpoint(self) -> Path:
@@ -244,8 +313,12 @@ class Lake:
         if not path.is_file():
             raise ConfigurationError(str(root), "--lake", "is no lake: `isocast lake run` makes one")
         found = _load(path)
-        if found.get("schema_version", 0) > SCHEMA_VERSION:
-            raise ConfigurationError(str(path), "schema_version", _newer(found["schema_version"]))
+        version = found.get("schema_version", 0)
+        if version > SCHEMA_VERSION:
+            raise ConfigurationError(str(path), "schema_version", _newer(version))
+        if version < SCHEMA_VERSION:
+            rule = f"version {version} is older than {SCHEMA_VERSION}: make the lake anew, in another directory"
+            raise ConfigurationError(str(path), "schema_version", rule)
         settings = LakeSettings.from_json(found["settings"])
         mirror_of(settings.format).insist_on_packages()
         return cls(root, settings)

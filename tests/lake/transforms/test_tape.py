@@ -69,7 +69,7 @@ def test_a_tape_made_in_steps_is_the_same(spark: SparkSession, events: EventArra
     whole = consolidated_tape(spark.createDataFrame(table))
     memory, before = TapeMemory(), None
     for start in range(0, len(table), 7 * 400):
-        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 400)), before, memory)
+        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 400)), lambda tape=before: tape, memory)
         if before is not None:
             before = amended(before, step.amendments)
         new = step.trades.select(*TAPE_COLUMNS)

@@ -13,13 +13,26 @@ from pyspark.sql import functions as F
 from isocast.lake.transforms.calendars import ALWAYS, Calendar, Interval
 from isocast.ticker.records import NOT_COUNTED
 
-__all__ = ["BAR_COLUMNS", "bars", "counted", "last_sales", "place_in_sequence"]
+__all__ = [
+    "BAR_COLUMNS",
+    "BAR_ENDS",
+    "bar_parts",
+    "bars",
+    "counted",
+    "grown_bars",
+    "last_sales",
+    "place_in_sequence",
+    "whole_bars",
+]
 
 BAR_COLUMNS = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "trades", "turnover", "vwap")
+BAR_ENDS = ("first_due_ns", "first_stripe", "last_due_ns", "last_stripe")
+"""When, and in which stripe, the trades that opened and closed a bar were released: with these a bar can go on."""
 
 _SMALL_TURNOVER = float(1 << 40)
 """Of one trade, 100 million units: eight million such trades still fit into 64 bits; larger ones are summed apart."""
 _PLACES_PER_SEQUENCE = 1 << 16
+_SUMMED = ("open", "high", "low", "close", "volume", "trades")
 VWAP_TYPE = "DECIMAL(30,6)"
 
 
@@ -37,19 +50,26 @@ def bars(
     tape: DataFrame, interval: Interval, calendar: Calendar = ALWAYS, *, by_floor: bool = False, clock: str = "event_ns"
 ) -> DataFrame:
     """One row for each symbol, on each floor if so wanted, and interval in which it traded."""
+    by = ("symbol", "floor") if by_floor else ("symbol",)
+    return whole_bars(bar_parts(tape, interval, calendar, by=by, clock=clock), by).drop(*BAR_ENDS)
+
+
+def bar_parts(
+    tape: DataFrame,
+    interval: Interval,
+    calendar: Calendar = ALWAYS,
+    *,
+    by: tuple[str, ...] = ("symbol",),
+    clock: str = "event_ns",
+) -> DataFrame:
+    """Bars of each stripe alone: sequences of different stripes have no order."""
     trades = counted(tape)
     if calendar.has_session:
         trades = trades.where(calendar.is_open(F.col(clock)))
-    by = ("symbol", "floor") if by_floor else ("symbol",)
-    parts = _parts(trades.withColumn("start_ns", calendar.start_of(F.col(clock), interval)), by)
-    return _whole(parts, by)
-
-
-def _parts(trades: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Bars of each stripe alone: sequences of different stripes have no order."""
+    trades = trades.withColumn("start_ns", calendar.start_of(F.col(clock), interval))
     place, price, quantity = place_in_sequence(), F.col("price"), F.col("quantity")
     is_small = F.abs(price.cast("double") * quantity) < _SMALL_TURNOVER
-    return trades.groupBy("stripe", *by, "start_ns").agg(
+    parts = trades.groupBy("stripe", *by, "start_ns").agg(
         F.min_by(price, place).alias("open"),
         F.max(price).alias("high"),
         F.min(price).alias("low"),
@@ -58,26 +78,54 @@ def _parts(trades: DataFrame, by: tuple[str, ...]) -> DataFrame:
         F.count("*").alias("trades"),
         F.sum(F.when(is_small, price * quantity)).alias("small"),
         F.sum(F.when(~is_small, price.cast("DECIMAL(19,0)") * quantity.cast("DECIMAL(10,0)"))).alias("large"),
-        F.min("due_ns").alias("first_due"),
-        F.max("due_ns").alias("last_due"),
+        F.min("due_ns").alias("first_due_ns"),
+        F.max("due_ns").alias("last_due_ns"),
+    )
+    small, large = (F.coalesce(F.col(name), F.lit(0)).cast("DECIMAL(38,0)") for name in ("small", "large"))
+    return parts.select(
+        *by,
+        "start_ns",
+        *_SUMMED,
+        (small + large).cast("DECIMAL(38,0)").alias("turnover"),
+        "first_due_ns",
+        F.col("stripe").alias("first_stripe"),
+        "last_due_ns",
+        F.col("stripe").alias("last_stripe"),
     )
 
 
-def _whole(parts: DataFrame, by: tuple[str, ...]) -> DataFrame:
+def whole_bars(parts: DataFrame, by: tuple[str, ...] = ("symbol",)) -> DataFrame:
     """A symbol that moved from a stripe to another within a bar: the one released first opens it."""
-    turnover = F.coalesce(F.col("small"), F.lit(0)).cast("DECIMAL(38,0)") + F.coalesce(
-        F.col("large").cast("DECIMAL(38,0)"), F.lit(0).cast("DECIMAL(38,0)")
-    )
+    return _joined(parts, by, ())
+
+
+def grown_bars(before: DataFrame, parts: DataFrame) -> DataFrame:
+    """Bars of before, which `whole_bars` made, go on with parts of later trades.
+
+    Of one stripe, whatever is in `parts` comes behind what is in `before`.
+    """
+    columns = ("symbol", "start_ns", *_SUMMED, "turnover", *BAR_ENDS)
+    old = before.select(*columns).withColumn("age", F.lit(0))
+    return _joined(old.unionByName(parts.select(*columns).withColumn("age", F.lit(1))), ("symbol",), ("age",))
+
+
+def _joined(parts: DataFrame, by: tuple[str, ...], last: tuple[str, ...]) -> DataFrame:
+    first_end = F.struct("first_due_ns", "first_stripe", *last)
+    last_end = F.struct("last_due_ns", "last_stripe", *last)
     whole = parts.groupBy(*by, "start_ns").agg(
-        F.min_by("open", F.struct("first_due", "stripe")).alias("open"),
+        F.min_by("open", first_end).alias("open"),
         F.max("high").alias("high"),
         F.min("low").alias("low"),
-        F.max_by("close", F.struct("last_due", "stripe")).alias("close"),
+        F.max_by("close", last_end).alias("close"),
         F.sum("volume").alias("volume"),
         F.sum("trades").alias("trades"),
-        F.sum(turnover).cast("DECIMAL(38,0)").alias("turnover"),
+        F.sum("turnover").cast("DECIMAL(38,0)").alias("turnover"),
+        F.min(first_end).alias("first_end"),
+        F.max(last_end).alias("last_end"),
     )
-    return whole.withColumn("vwap", (F.col("turnover") / F.col("volume")).cast(VWAP_TYPE))
+    ends = [F.col(f"{name.partition('_')[0]}_end.{name}").alias(name) for name in BAR_ENDS]
+    vwap = (F.col("turnover") / F.col("volume")).cast(VWAP_TYPE).alias("vwap")
+    return whole.select(*by, "start_ns", *_SUMMED, "turnover", vwap, *ends)
 
 
 def last_sales(tape: DataFrame) -> DataFrame:

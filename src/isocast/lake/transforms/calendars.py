@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, time
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -67,6 +68,19 @@ class Calendar:
             shift = self._offset(moment_ns) - self.opens_ns
         local = moment_ns + shift
         return local - F.pmod(local, F.lit(interval.ns)) - shift
+
+    def start_at(self, moment_ns: int, interval: Interval) -> int:
+        """The same, of one moment, without Spark."""
+        zone = ZoneInfo(self.zone)
+        here = datetime.fromtimestamp(moment_ns // _SECOND, zone)
+        if interval.days:
+            local = here.date().toordinal() - date(1970, 1, 1).toordinal()
+            first = date.fromordinal(date(1970, 1, 1).toordinal() + local - local % interval.days)
+            midnight = datetime.combine(first, time(), zone)
+            return round(midnight.timestamp()) * _SECOND + self.opens_ns
+        offset = here.utcoffset() or timedelta()
+        shift = round(offset.total_seconds()) * _SECOND - self.opens_ns
+        return moment_ns - (moment_ns + shift) % interval.ns
 
     def is_open(self, moment_ns: Column) -> Column:
         """Whether a moment belongs to a session."""

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 __all__ = ["delay_curves", "delay_quantiles", "token_delays"]
 
 _ACCURACY = 100_000
+_ACCURACY_MAX = 2**31 - 1
 _OWNER, _TOKEN, _DELAY = range(3)
 
 
@@ -17,10 +18,11 @@ def token_delays(lines: DataFrame) -> DataFrame:
     """One row for each token that a receiver heard by itself: clocks, distance, queues and the owner's lateness."""
     return (
         lines.where(F.col("tokens").isNotNull())
-        .select("node", "city", "stripe", F.explode("tokens").alias("heard"))
+        .select("node", "city", "role", "stripe", F.explode("tokens").alias("heard"))
         .select(
             "node",
             "city",
+            "role",
             "stripe",
             F.col("heard")[_OWNER].alias("owner"),
             F.col("heard")[_TOKEN].alias("token"),
@@ -29,9 +31,11 @@ def token_delays(lines: DataFrame) -> DataFrame:
     )
 
 
-def delay_quantiles(delays: DataFrame, fraction: float, by: Sequence[str] = ("node", "city")) -> DataFrame:
+def delay_quantiles(delays: DataFrame, fraction: float, by: Sequence[str] = ("node", "city", "role")) -> DataFrame:
     """Of each group: median, 99 %, the wanted fraction and the largest delay."""
-    found = F.percentile_approx("delay_ns", [0.5, 0.99, fraction], _ACCURACY)
+    # An error of 1/accuracy in rank must be small beside the tail that is asked for.
+    accuracy = min(max(_ACCURACY, round(100 / (1 - fraction))), _ACCURACY_MAX)
+    found = F.percentile_approx("delay_ns", [0.5, 0.99, fraction], accuracy)
     return (
         delays.groupBy(*by)
         .agg(

@@ -16,7 +16,8 @@ __all__ = ["LIVE_NS", "entry_delays", "messages_by_region", "region_order"]
 LIVE_NS = 60 * 10**9
 """An event this much older than its token is replayed."""
 _SHARES = (0.5, 0.99)
-_ACCURACY = 10_000
+_ACCURACY = 100_000
+"""An error of one in so many ranks."""
 _SOURCE_BITS = 32
 """Below them a source's id has its incarnation."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 __all__ = ["loss_correlation", "losses_by_place"]
@@ -19,7 +19,7 @@ def losses_by_place(lines: DataFrame) -> DataFrame:
     heard = F.size(F.coalesce("tokens", F.array())) + F.coalesce("tokens_unlisted", F.lit(0))
     return (
         lines.where(F.col("role").endswith("receiver"))
-        .groupBy("node", "city", "stripe")
+        .groupBy("node", "city", "role", "stripe")
         .agg(
             F.count("*").alias("seconds"),
             F.sum(_count("tokens_accepted")).alias("tokens"),
@@ -41,33 +41,48 @@ def losses_by_place(lines: DataFrame) -> DataFrame:
 
 
 def loss_correlation(lines: DataFrame) -> DataFrame:
-    """For each pair of receivers: the correlation of their repairs, second by second, and how often both lost.
+    """For each pair of receivers: the correlation of their losses, second by second, and how often both lost.
 
-    `lift` is how often both lost in one second over how often independent losses would: 1 is independent.
+    All places lose more when there is more to lose, and nothing when there is nothing. So what is correlated is what a
+    second had beyond the place's mean share of its data, in the seconds in which both had any. `lift` is how often both
+    lost in one of these over how often independent losses would: 1 is independent.
     """
+    place = Window.partitionBy("node", "stripe")
     seconds = (
         lines.where(F.col("role").endswith("receiver"))
         .withColumn("second", F.round(F.col("at_ns") / F.lit(_SECOND_NS)).cast("bigint"))
         .groupBy("node", "city", "stripe", "second")
-        .agg(F.sum(_count("repairs_received") + _count("kernel_drops")).alias("lost"))
+        .agg(
+            F.sum(_count("repairs_received") + _count("kernel_drops")).alias("lost"),
+            F.sum(_count("data_received")).alias("data"),
+        )
+        .withColumn("all", F.col("lost") + F.col("data"))
+        .where(F.col("all") > 0)
+        .withColumn("mean_share", F.sum("lost").over(place) / F.sum("all").over(place))
+        .withColumn("excess", F.col("lost") - F.col("mean_share") * F.col("all"))
     )
-    one = seconds.select(
-        F.col("node").alias("one"), F.col("city").alias("one_city"), "stripe", "second", F.col("lost").alias("one_lost")
+    one, two = (
+        seconds.select(
+            "stripe",
+            "second",
+            F.col("node").alias(side),
+            F.col("city").alias(f"{side}_city"),
+            (F.col("lost") > 0).cast("int").alias(f"{side}_lost"),
+            F.col("excess").alias(f"{side}_excess"),
+        )
+        for side in ("one", "two")
     )
-    two = seconds.select(
-        F.col("node").alias("two"), F.col("city").alias("two_city"), "stripe", "second", F.col("lost").alias("two_lost")
-    )
-    first, second = (F.col("one_lost") > 0).cast("int"), (F.col("two_lost") > 0).cast("int")
-    both = F.sum(first * second)
+    both = F.sum(F.col("one_lost") * F.col("two_lost"))
+    alone = F.sum("one_lost") * F.sum("two_lost")
     return (
         one.join(two, ["stripe", "second"])
         .where(F.col("one") < F.col("two"))
         .groupBy("stripe", "one", "one_city", "two", "two_city")
         .agg(
             F.count("*").alias("seconds"),
-            F.corr("one_lost", "two_lost").alias("correlation"),
+            F.corr("one_excess", "two_excess").alias("correlation"),
             both.alias("both"),
-            (both * F.count("*") / F.nullif(F.sum(first) * F.sum(second), F.lit(0))).alias("lift"),
+            (both * F.count("*") / F.nullif(alone, F.lit(0))).alias("lift"),
         )
         .orderBy(F.desc_nulls_last("correlation"), "one", "two")
     )

@@ -37,7 +37,8 @@ MESSAGE_COLUMNS = (
     "fetched",
 )
 """What these steps need of `released`: whoever reads no more reads faster."""
-_ACCURACY = 10_000
+_ACCURACY = 100_000
+"""An error of one in so many ranks."""
 
 
 def message_releases(released: DataFrame) -> DataFrame:

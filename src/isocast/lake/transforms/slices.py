@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from isocast.lake.transforms.standing import Block, Coded, StandingQuotes
+from isocast.lake.transforms.blocks import BLOCK_ROWS, block_of, end_of, is_in_order, ordered_blocks
+from isocast.lake.transforms.standing import StandingQuotes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind, Side
 
@@ -30,15 +31,16 @@ __all__ = [
     "QUOTE_STATE_SCHEMA",
     "SLICE_ROWS",
     "QuoteCarry",
+    "SliceEnds",
     "Sliced",
+    "file_slices",
     "in_slices",
-    "ordered_blocks",
+    "insist_on_order",
+    "is_of_market",
     "sliced",
     "sliced_files",
 ]
 
-BLOCK_ROWS = 1 << 18
-"""Rows that are worked on together: enough for numpy, few enough for a worker's memory."""
 SLICE_ROWS = 4_000_000
 """Rows of a slice where a frame has to be put into slices."""
 
@@ -62,6 +64,18 @@ _SUMMARY_DDL = (
     " is_ordered BOOLEAN, symbol STRING, floor STRING, side TINYINT, price BIGINT, quantity BIGINT"
 )
 
+_SUMMARY_SCHEMA = pa.schema(
+    [
+        pa.field("slice", pa.int64()),
+        pa.field("stripe", pa.int32()),
+        pa.field("first_sequence", pa.int64()),
+        pa.field("first_index", pa.int32()),
+        pa.field("last_sequence", pa.int64()),
+        pa.field("last_index", pa.int32()),
+        pa.field("is_ordered", pa.bool_()),
+        *list(QUOTE_STATE_SCHEMA)[1:],
+    ]
+)
 
 _Batches = Iterable[pa.RecordBatch]
 _Work = Callable[[_Batches], Iterator[pa.RecordBatch]]
@@ -102,31 +116,41 @@ class FileSlices:
     """One row for each slice, in a partition of its own: `path`, `stripe`, row groups from `first` to before `stop`."""
     schema: StructType
 
-    def apply(self, work: _Work, columns: Sequence[str], schema: str) -> DataFrame:
-        """Columns go from the file to numpy, names as numbers; no rows are made, or sent through a socket."""
-        return self.files.mapInArrow(_reader(work, list(columns)), schema)
+    def apply(self, work: _Work, columns: Sequence[str], schema: str, *, whole: bool = False) -> DataFrame:
+        """Columns go from the file to numpy, names as numbers; no rows are made, or sent through a socket.
+
+        `whole` gives events of all kinds.
+        """
+        return self.files.mapInArrow(_reader(work, list(columns), whole=whole), schema)
 
 
-def _reader(work: _Work, columns: list[str]) -> _Work:
+def _reader(work: _Work, columns: list[str], *, whole: bool) -> _Work:
     def read(specifications: _Batches) -> Iterator[pa.RecordBatch]:
         for batch in specifications:
             for row in batch.to_pylist():
                 groups = range(row["first"], row["stop"])
-                yield from work(_file_batches(row["path"], row["stripe"], groups, columns))
+                yield from work(_file_batches(row["path"], row["stripe"], groups, columns, whole=whole))
 
     return read
 
 
-def _file_batches(path: str, stripe: int, groups: range, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Trades and quotes of some row groups."""
+def _file_batches(
+    path: str, stripe: int, groups: range, columns: list[str], *, whole: bool
+) -> Iterator[pa.RecordBatch]:
+    """Events of some row groups: trades and quotes, or all of them."""
     names = [name for name in ("symbol", "floor") if name in columns]
     stored = [name for name in columns if name != "stripe"]
     with pq.ParquetFile(path, read_dictionary=names, pre_buffer=False) as file:
         for read in file.iter_batches(BLOCK_ROWS, groups, stored, use_threads=False):
-            wanted = np.isin(read["kind"].to_numpy(), _MARKET_KINDS)
-            batch = read if wanted.all() else read.filter(pa.array(wanted))
+            wanted = is_of_market(read["kind"].to_numpy())
+            batch = read if whole or wanted.all() else read.filter(pa.array(wanted))
             if len(batch):
                 yield batch.append_column("stripe", pa.array(np.full(len(batch), stripe, np.int32))).select(columns)
+
+
+def is_of_market(kind: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
+    """Which events are trades and quotes."""
+    return np.isin(kind, _MARKET_KINDS)
 
 
 @dataclass(frozen=True)
@@ -175,6 +199,11 @@ class QuoteCarry:
         parts = [_as_table(stripe, self.before(stripe, np.iinfo(np.int64).max, 0)) for stripe in stripes]
         return pa.concat_tables([QUOTE_STATE_SCHEMA.empty_table(), *parts])
 
+    @staticmethod
+    def nothing() -> pa.Table:
+        """A summary of no slice."""
+        return SliceEnds().table()
+
     @classmethod
     def of(cls, source: SliceSource, earlier: pa.Table | None = None) -> Self:
         """One pass over all slices."""
@@ -200,6 +229,14 @@ def sliced_files(
 
     Each is in order, and no two hold the same part of a stripe.
     """
+    source = file_slices(spark, files, schema)
+    carry = QuoteCarry.of(source, earlier)
+    insist_on_order(carry)
+    return Sliced(source, carry)
+
+
+def file_slices(spark: SparkSession, files: Sequence[tuple[str, int]], schema: StructType) -> FileSlices:
+    """The same, before anybody has looked into them."""
     rows: list[tuple[int, str, int, int, int]] = []
     for path, stripe in files:
         with pq.ParquetFile(path) as file:
@@ -209,11 +246,13 @@ def sliced_files(
     types = (pa.int32(), pa.string(), pa.int32(), pa.int32(), pa.int32())
     arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     slices = spark.createDataFrame(pa.Table.from_arrays(arrays, ["slice", "path", "stripe", "first", "stop"]))
-    source = FileSlices(slices.repartitionById(max(len(rows), 1), "slice"), schema)
-    carry = QuoteCarry.of(source, earlier)
+    return FileSlices(slices.repartitionById(max(len(rows), 1), "slice"), schema)
+
+
+def insist_on_order(carry: QuoteCarry) -> None:
+    """LocalProtocolError if slices overlap."""
     if not carry.is_ordered:
         raise LocalProtocolError("the files overlap, or are not in the order of the sequence")
-    return Sliced(source, carry)
 
 
 def _group_ranges(metadata: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pyarrow has no types
@@ -244,74 +283,51 @@ def in_slices(frame: DataFrame, rows: int = SLICE_ROWS) -> DataFrame:
     return frame.repartitionById(max(slices, 1), column).sortWithinPartitions(*_KEY)
 
 
-def ordered_blocks(batches: Iterable[pa.RecordBatch], rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Batches put together to larger tables, each of one stripe."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(map(len, waiting)) >= rows:
-            yield from _by_stripe(pa.Table.from_batches(waiting))
-            waiting.clear()
-    if waiting:
-        yield from _by_stripe(pa.Table.from_batches(waiting))
-
-
-def _by_stripe(table: pa.Table) -> Iterator[pa.Table]:
-    stripe = table["stripe"].to_numpy()
-    cuts = [0, *(np.flatnonzero(stripe[1:] != stripe[:-1]) + 1).tolist(), len(stripe)]
-    for start, stop in pairwise(cuts):
-        if stop > start:
-            yield table.slice(start, stop - start)
-
-
-def coded(column: pa.ChunkedArray) -> Coded:
-    """A column of text as numbers."""
-    is_coded = pa.types.is_dictionary(column.type)
-    encoded = (column.unify_dictionaries() if is_coded else column).combine_chunks()
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    encoded = encoded if is_coded else encoded.dictionary_encode()
-    return Coded(encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist())
-
-
-def block_of(table: pa.Table) -> Block:
-    """The columns that standing quotes need."""
-    return Block(
-        symbol=coded(table["symbol"]),
-        floor=coded(table["floor"]),
-        **{name: table[name].to_numpy() for name in ("kind", "side", "price", "quantity")},
-    )
-
-
-def is_in_order(table: pa.Table, last: tuple[int, int]) -> bool:
-    """Whether rows of one stripe are in order, and behind what came before."""
-    sequence, index = table["sequence"].to_numpy(), table["index"].to_numpy()
-    if (int(sequence[0]), int(index[0])) <= last:
-        return False
-    rises = (sequence[1:] > sequence[:-1]) | ((sequence[1:] == sequence[:-1]) & (index[1:] > index[:-1]))
-    return bool(rises.all())
-
-
-def end_of(table: pa.Table) -> tuple[int, int]:
-    """The last row's place in the sequence."""
-    return table["sequence"][-1].as_py(), table["index"][-1].as_py()
-
-
 def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """How one slice ends, stripe by stripe."""
-    standing, at, ordered = StandingQuotes(), None, True
-    first, last = (0, 0), (-1, -1)
+    ends = SliceEnds()
     for table in ordered_blocks(batches):
+        ends.take(table)
+    yield from ends.table().to_batches()
+
+
+class SliceEnds:
+    """How the parts of a slice end, each of one stripe."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self._ended: list[pa.RecordBatch] = []
+        self._stripe: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._standing, self._is_ordered = StandingQuotes(), True
+        self._first, self._last = (0, 0), (-1, -1)
+
+    def take(self, table: pa.Table) -> None:
+        """Trades and quotes of one stripe, behind what came before."""
+        if not len(table):
+            return
         stripe = table["stripe"][0].as_py()
-        if at is not None and stripe != at:
-            yield _summary(at, first, last, standing, ordered=ordered)
-            standing, last, ordered = StandingQuotes(), (-1, -1), True
-        if stripe != at or last == (-1, -1):
-            at, first = stripe, (table["sequence"][0].as_py(), table["index"][0].as_py())
-        ordered = ordered and is_in_order(table, last)
-        standing.take(block_of(table))
-        last = end_of(table)
-    if at is not None:
-        yield _summary(at, first, last, standing, ordered=ordered)
+        if stripe != self._stripe:
+            self._end()
+            self._stripe, self._first = stripe, (table["sequence"][0].as_py(), table["index"][0].as_py())
+        self._is_ordered = self._is_ordered and is_in_order(table, self._last)
+        self._standing.take(block_of(table))
+        self._last = end_of(table)
+
+    def _end(self) -> None:
+        if self._stripe is not None:
+            self._ended.append(
+                _summary(self._stripe, self._first, self._last, self._standing, ordered=self._is_ordered)
+            )
+        self._stripe = None
+        self._begin()
+
+    def table(self) -> pa.Table:
+        """All ends; nothing may come behind it."""
+        self._end()
+        return pa.Table.from_batches(self._ended, _SUMMARY_SCHEMA)
 
 
 def _summary(
@@ -333,7 +349,7 @@ def _summary(
     for name in ("symbol", "floor", "side", "price", "quantity"):
         kind = QUOTE_STATE_SCHEMA.field(name).type
         columns[name] = quotes[name].combine_chunks() if len(quotes) else pa.nulls(1, kind)
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(columns, _SUMMARY_SCHEMA)
 
 
 def _as_table(stripe: int, standing: StandingQuotes) -> pa.Table:

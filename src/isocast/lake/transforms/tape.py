@@ -7,19 +7,17 @@ where they do not; corrections and cancels are a thousandth of the trades, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from isocast.lake.transforms.amendments import Amendment, FloorDays, Line, Place, Reference, Trade, amend
-from isocast.lake.transforms.slices import coded, ordered_blocks
-from isocast.lake.transforms.standing import code_pairs
+from isocast.lake.transforms.survey import TRADES, Survey, survey_frame
 from isocast.terms.market import EventFlag, EventKind
 from isocast.ticker.pieces import PRICE_LIMIT
 from isocast.ticker.records import TradeState
@@ -53,18 +51,16 @@ TAPE_COLUMNS = (
 )
 """A trade as it stands, how it was reported, and the sequence of the last event that changed it."""
 
-_TRADES = (int(EventKind.TRADE), int(EventKind.EXECUTION))
-_REFERENCES = (int(EventKind.CORRECTION), int(EventKind.TRADE_CANCEL))
-_DAY_MARK = ord("O")
 _LINE = ("stripe", "symbol", "floor")
 _KEY = ("stripe", "sequence", "index")
-_RANGES_DDL = "stripe INT, symbol STRING, floor STRING, least BIGINT, most BIGINT, rises BOOLEAN"
 _AMENDMENT_DDL = (
     "stripe INT, sequence BIGINT, index INT, new_price BIGINT, new_quantity BIGINT, new_state INT, amended BIGINT"
 )
 _MOST_BROADCAST = 2_000_000
 
 _Range = tuple[int, int]
+Earlier = Callable[[], DataFrame | None]
+"""Makes the frame of a tape when somebody needs it: to name thousands of files takes its time."""
 
 
 @dataclass
@@ -96,7 +92,7 @@ def reported_trades(released: DataFrame) -> DataFrame:
         + _when_flag(EventFlag.TENTATIVE, TradeState.TENTATIVE)
         + F.when(is_flawed, int(TradeState.FLAWED)).otherwise(0)
     )
-    trades = released.where(F.col("kind").isin(list(_TRADES)) & (F.col("symbol") != ""))
+    trades = released.where(F.col("kind").isin(list(TRADES)) & (F.col("symbol") != ""))
     trades = trades.select(
         "*",
         F.when(is_execution, F.col("reference")).otherwise(F.col("id")).alias("trade_id"),
@@ -111,26 +107,33 @@ def reported_trades(released: DataFrame) -> DataFrame:
 
 def consolidated_tape(released: DataFrame) -> DataFrame:
     """The tape of a whole frame."""
-    return next_tape(released, None, TapeMemory()).trades.select(*TAPE_COLUMNS)
+    return next_tape(released, lambda: None, TapeMemory()).trades.select(*TAPE_COLUMNS)
 
 
 def next_tape(
-    released: DataFrame, earlier: DataFrame | None, memory: TapeMemory, trades: DataFrame | None = None
+    released: DataFrame,
+    earlier: Earlier,
+    memory: TapeMemory,
+    trades: DataFrame | None = None,
+    survey: Survey | None = None,
 ) -> TapeStep:
-    """The tape goes on with new events; `earlier` is the tape until now.
+    """The tape goes on with new events; `earlier` gives the tape until now, if it is asked for.
 
-    `trades` are the reports of the new events with whatever columns the tape shall have besides.
+    `trades` are the reports of the new events with whatever columns the tape shall have besides; `survey` is what is
+    known of these events already.
     """
     plain = reported_trades(released)
-    references, days = _notices(released, memory.days)
-    ranges, doubtful = _compare_ids(plain, memory.ids)
+    found = survey or survey_frame(released)
+    references, days = _references(found.notices, memory.days)
+    ranges, doubtful = _compare_ids(found.ids, memory.ids)
     fresh, reports = plain, plain if trades is None else trades
     if doubtful:
-        repeated = _repetitions(plain, earlier, doubtful)
+        repeated = _repetitions(plain, earlier(), doubtful)
         fresh = plain.join(repeated, list(_KEY), "left_anti")
         reports = reports.join(repeated, list(_KEY), "left_anti")
     new = _meant(fresh, references)
-    old = _meant(earlier, references) if earlier is not None else []
+    before = earlier() if references else None
+    old = _meant(before, references) if before is not None else []
     is_old = {(trade.line.stripe, trade.place) for trade in old}
     changes = amend([*new, *old], references, days)
     return TapeStep(
@@ -164,12 +167,11 @@ def _when_flag(flag: EventFlag, state: TradeState) -> Column:
 # ---- repetitions
 
 
-def _compare_ids(trades: DataFrame, before: dict[Line, _Range]) -> tuple[dict[Line, _Range], list[Line]]:
+def _compare_ids(found: pa.Table, before: dict[Line, _Range]) -> tuple[dict[Line, _Range], list[Line]]:
     """The ids of each line, and the lines on which some may have come twice."""
-    found = trades.select(*_LINE, "trade_id").mapInArrow(_id_ranges, _RANGES_DDL).toArrow().to_pylist()
     parts: dict[Line, list[_Range]] = {line: [span] for line, span in before.items()}
     doubtful: dict[Line, None] = {}
-    for row in found:
+    for row in found.to_pylist():
         line = Line(row["stripe"], row["symbol"], row["floor"])
         parts.setdefault(line, []).append((row["least"], row["most"]))
         if not row["rises"]:
@@ -179,42 +181,6 @@ def _compare_ids(trades: DataFrame, before: dict[Line, _Range]) -> tuple[dict[Li
         if any(one[1] >= two[0] for one, two in pairwise(spans)):
             doubtful[line] = None
     return {line: (spans[0][0], max(span[1] for span in spans)) for line, spans in parts.items()}, list(doubtful)
-
-
-def _id_ranges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Least and greatest id of each line in this partition, and whether they rise in its order."""
-    spans: dict[Line, tuple[int, int, bool]] = {}
-    for table in ordered_blocks(batches):
-        codes, pairs = code_pairs(coded(table["symbol"]), coded(table["floor"]))
-        ids = table["trade_id"].to_numpy()
-        named = np.flatnonzero(ids != 0)
-        order = named[np.argsort(codes[named], kind="stable")]
-        line, number = codes[order], ids[order]
-        if not len(order):
-            continue
-        begins = np.concatenate([[True], line[1:] != line[:-1]])
-        starts = np.flatnonzero(begins)
-        rises = begins.copy()
-        rises[1:] |= number[1:] > number[:-1]
-        stripe = table["stripe"][0].as_py()
-        for place, least, most, in_order in zip(
-            line[starts].tolist(),
-            np.minimum.reduceat(number, starts).tolist(),
-            np.maximum.reduceat(number, starts).tolist(),
-            np.logical_and.reduceat(rises, starts).tolist(),
-            strict=True,
-        ):
-            key = Line(stripe, *pairs[place])
-            before = spans.get(key)
-            if before is not None:
-                in_order = in_order and before[2] and least > before[1]  # noqa: PLW2901
-                least, most = min(least, before[0]), max(most, before[1])  # noqa: PLW2901
-            spans[key] = least, most, in_order
-    if spans:
-        columns = [list(column) for column in zip(*((*line, *span) for line, span in spans.items()), strict=True)]
-        types = [pa.int32(), pa.string(), pa.string(), pa.int64(), pa.int64(), pa.bool_()]
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, ["stripe", "symbol", "floor", "least", "most", "rises"])
 
 
 def _repetitions(trades: DataFrame, earlier: DataFrame | None, doubtful: Sequence[Line]) -> DataFrame:
@@ -232,19 +198,16 @@ def _repetitions(trades: DataFrame, earlier: DataFrame | None, doubtful: Sequenc
 # ---- corrections and cancels
 
 
-def _notices(released: DataFrame, before: FloorDays) -> tuple[list[Reference], FloorDays]:
-    """Corrections and cancels, and where days of floors begin."""
-    is_start = (F.col("kind") == int(EventKind.MARK)) & (F.col("reference") == _DAY_MARK)
-    is_reference = F.col("kind").isin(list(_REFERENCES)) & (F.col("id") != 0) & (F.col("symbol") != "")
-    columns = (*_LINE, "id", "sequence", "index", "kind", "flags", "price", "quantity", "event_ns")
-    rows = released.where(is_start | is_reference).select(*columns).collect()
+def _references(notices: pa.Table, before: FloorDays) -> tuple[list[Reference], FloorDays]:
+    """Corrections and cancels in the order of the sequence, and where days of floors begin."""
     days = FloorDays(dict(before.opened), {key: list(places) for key, places in before.begun.items()})
     references = []
+    rows = zip(*(notices[name].to_pylist() for name in notices.column_names), strict=True)
     for stripe, symbol, floor, number, sequence, index, kind, *rest in sorted(rows, key=lambda row: row[4:6]):
         place = Place(sequence, index)
         if kind == EventKind.MARK:
             days.mark(stripe, floor, place, rest[-1])
-        else:
+        elif symbol:
             references.append(Reference(Line(stripe, symbol, floor), number, place, kind, *rest[:-1]))
     return references, days
 

@@ -1,0 +1,191 @@
+"""One pass over new events that finds what a tape must know before it can go on.
+
+Ids of trades, by line: where they rise nothing can have come twice. Corrections, cancels, and marks that open a floor's
+day: few, and collected. Beside them, where the events lie in files, how each slice ends (`transforms.slices`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from isocast.lake.transforms.amendments import Line
+from isocast.lake.transforms.blocks import coded, ordered_blocks
+from isocast.lake.transforms.slices import (
+    QuoteCarry,
+    Sliced,
+    SliceEnds,
+    file_slices,
+    insist_on_order,
+    is_of_market,
+)
+from isocast.lake.transforms.standing import code_pairs
+from isocast.terms.market import EventKind
+
+__all__ = ["DAY_MARK", "REFERENCES", "TRADES", "Survey", "survey_files", "survey_frame"]
+
+TRADES = (int(EventKind.TRADE), int(EventKind.EXECUTION))
+REFERENCES = (int(EventKind.CORRECTION), int(EventKind.TRADE_CANCEL))
+DAY_MARK = ord("O")
+
+_KINDS = (*TRADES, *REFERENCES, int(EventKind.MARK))
+_NOTICE_COLUMNS = (
+    "stripe", "symbol", "floor", "id", "sequence", "index", "kind", "flags", "price", "quantity", "event_ns",
+)  # fmt: skip
+_COLUMNS = (*_NOTICE_COLUMNS, "reference", "side")
+_ID_SCHEMA = pa.schema(
+    [
+        pa.field("stripe", pa.int32()),
+        pa.field("symbol", pa.string()),
+        pa.field("floor", pa.string()),
+        pa.field("least", pa.int64()),
+        pa.field("most", pa.int64()),
+        pa.field("rises", pa.bool_()),
+    ]
+)
+_FOUND_DDL = "ids BINARY, notices BINARY, ends BINARY"
+"""Arrow streams: three tables of each partition in one row."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found."""
+
+    ids: pa.Table
+    """For each partition and line: the least and the greatest id, and whether they rise."""
+    notices: pa.Table
+    """Corrections, cancels and marks of days, as they came."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[bytes]]) -> Survey:
+        """From what the partitions said."""
+        return cls(*(_together([row[place] for row in rows]) for place in (0, 1)))
+
+
+def survey_frame(released: DataFrame) -> Survey:
+    """Of the events of any frame."""
+    chosen = released.where(F.col("kind").isin(list(_KINDS))).select(*_COLUMNS)
+    return Survey.of(chosen.mapInArrow(_survey_tape, _FOUND_DDL).collect())
+
+
+def survey_files(
+    spark: SparkSession, files: Sequence[tuple[str, int]], schema: StructType, earlier: pa.Table
+) -> tuple[Sliced, Survey]:
+    """Of Parquet files, as `sliced_files` takes them; and their slices."""
+    source = file_slices(spark, files, schema)
+    rows = source.apply(_survey_all, _COLUMNS, _FOUND_DDL, whole=True).collect()
+    carry = QuoteCarry(_together([row["ends"] for row in rows]), earlier)
+    insist_on_order(carry)
+    return Sliced(source, carry), Survey.of(rows)
+
+
+# ---- what a worker does
+
+
+def _survey_tape(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ids, notices = _IdSpans(), _Notices()
+    for table in ordered_blocks(batches):
+        ids.take(table)
+        notices.take(table)
+    yield _said(ids.table(), notices.table(), QuoteCarry.nothing())
+
+
+def _survey_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ids, notices, ends = _IdSpans(), _Notices(), SliceEnds()
+    for table in ordered_blocks(batches):
+        ids.take(table)
+        notices.take(table)
+        ends.take(table.filter(pa.array(is_of_market(table["kind"].to_numpy()))))
+    yield _said(ids.table(), notices.table(), ends.table())
+
+
+def _said(*tables: pa.Table) -> pa.RecordBatch:
+    values = []
+    for table in tables:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        values.append(pa.array([sink.getvalue().to_pybytes()], pa.binary()))
+    return pa.RecordBatch.from_arrays(values, ["ids", "notices", "ends"])
+
+
+def _together(streams: Sequence[bytes]) -> pa.Table:
+    return pa.concat_tables([pa.ipc.open_stream(stream).read_all() for stream in streams])
+
+
+class _Notices:
+    """Corrections, cancels and marks of days."""
+
+    def __init__(self) -> None:
+        self._found: list[pa.Table] = []
+
+    def take(self, table: pa.Table) -> None:
+        kind = table["kind"].to_numpy()
+        is_start = (kind == EventKind.MARK) & (table["reference"].to_numpy() == DAY_MARK)
+        is_reference = np.isin(kind, REFERENCES) & (table["id"].to_numpy() != 0)
+        if (is_start | is_reference).any() or not self._found:
+            chosen = table.filter(pa.array(is_start | is_reference)).select(list(_NOTICE_COLUMNS))
+            self._found.append(pa.table({name: _as_text(chosen[name]) for name in chosen.column_names}))
+
+    def table(self) -> pa.Table:
+        if not self._found:
+            return pa.table({name: pa.nulls(0, pa.int64()) for name in _NOTICE_COLUMNS})
+        return pa.concat_tables(self._found)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+class _IdSpans:
+    """Least and greatest id of each line, and whether they rise in the order of events."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Line, tuple[int, int, bool]] = {}
+
+    def take(self, table: pa.Table) -> None:
+        kind = table["kind"].to_numpy()
+        trades = table.filter(pa.array(np.isin(kind, TRADES)))
+        if not len(trades):
+            return
+        is_execution = trades["kind"].to_numpy() == EventKind.EXECUTION
+        ids = np.where(is_execution, trades["reference"].to_numpy(), trades["id"].to_numpy())
+        codes, pairs = code_pairs(coded(trades["symbol"]), coded(trades["floor"]))
+        named = np.flatnonzero(ids != 0)
+        order = named[np.argsort(codes[named], kind="stable")]
+        line, number = codes[order], ids[order]
+        if not len(order):
+            return
+        begins = np.concatenate([[True], line[1:] != line[:-1]])
+        starts = np.flatnonzero(begins)
+        rises = begins.copy()
+        rises[1:] |= number[1:] > number[:-1]
+        stripe = trades["stripe"][0].as_py()
+        for place, least, most, in_order in zip(
+            line[starts].tolist(),
+            np.minimum.reduceat(number, starts).tolist(),
+            np.maximum.reduceat(number, starts).tolist(),
+            np.logical_and.reduceat(rises, starts).tolist(),
+            strict=True,
+        ):
+            self._add(Line(stripe, *pairs[place]), least, most, rises=in_order)
+
+    def _add(self, line: Line, least: int, most: int, *, rises: bool) -> None:
+        before = self._spans.get(line)
+        if before is None:
+            self._spans[line] = least, most, rises
+            return
+        in_order = rises and before[2] and least > before[1]
+        self._spans[line] = min(least, before[0]), max(most, before[1]), in_order
+
+    def table(self) -> pa.Table:
+        named = [(*line, *span) for line, span in self._spans.items() if line.symbol]
+        columns = [list(column) for column in zip(*named, strict=True)] or [[]] * len(_ID_SCHEMA)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _ID_SCHEMA, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=_ID_SCHEMA)

@@ -1,0 +1,144 @@
+"""Gold that goes on behind a stream: the same as if it had been made at once, whatever comes when.
+
+A day with corrections and cancels, two stripes that share their symbols, one of which comes later than the other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.lake.markets import token_block
+from tests.lake.test_pipeline import rows
+from tests.lake.transforms.days import synthetic_day
+
+from isocast.lake import pipeline
+from isocast.lake.pipeline import Origin, run, stream
+from isocast.lake.pipeline_follow import Follower
+from isocast.lake.tables import Lake, LakeSettings
+from isocast.lake.transforms.calendars import read_calendar, read_interval
+from isocast.runtime.journal import Journal
+from isocast.terms.ids import source_id
+from isocast.wire.events import EventArray
+from isocast.wire.journal_blocks import Message
+from isocast.wire.packets import payload_digest
+
+SETTINGS = LakeSettings(intervals=("1m", "1d"), zone="America/New_York", session="09:30-16:00", window="90m")
+_PER_MESSAGE = 9
+_PER_TOKEN = 4
+
+
+def write_stripe(place: Path, stripe: int, events: EventArray) -> None:
+    """A journal of some events, in their order."""
+    raw = [events[at : at + _PER_MESSAGE] for at in range(0, len(events), _PER_MESSAGE)]
+    due = np.maximum.accumulate(events["time"].astype(np.int64))
+    with Journal.open(place / f"tokyo-{stripe}" / "journal", stripe, 1) as journal:
+        for first in range(0, len(raw), _PER_TOKEN):
+            messages: list[Message] = []
+            for number, part in enumerate(raw[first : first + _PER_TOKEN], first + 1):
+                payload = part.tobytes()
+                messages.append((source_id(1), number, payload_digest(payload), payload))
+            last = min((first + len(messages)) * _PER_MESSAGE, len(events)) - 1
+            instant = max(int(due[last]), journal.position.instant + 1)
+            journal.append(token_block(stripe, first // _PER_TOKEN + 1, first + 1, instant, messages))
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Floors by turns in two stripes: every symbol is in both."""
+    events = synthetic_day(trades=700, symbols=6, corrections=0.05)
+    floors = sorted(set(events["floor"].tolist()))
+    place = tmp_path_factory.mktemp("journals")
+    for stripe in (0, 1):
+        write_stripe(place, stripe, events[np.isin(events["floor"], floors[stripe::2])])
+    return place
+
+
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake.create(tmp_path_factory.mktemp("at-once") / "lake", SETTINGS)
+    run(spark, lake, Origin(journals))
+    return lake
+
+
+def amendments(lake: Lake) -> int:
+    """Commits of the tape that changed trades of before."""
+    return sum(bool(note["amends"]) for note in lake.tape.notes_since(0))
+
+
+@pytest.mark.long
+def test_gold_made_in_steps_is_gold_made_at_once(
+    spark: SparkSession, journals: Path, at_once: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables follow every batch here; commits that amend and commits that do not take turns."""
+    monkeypatch.setattr(pipeline, "STREAM_SMALL", 2)
+    lake = Lake.create(tmp_path / "lake", SETTINGS)
+    for last in (40, 80, 120, 160, 10**6):
+        # A job for each batch: a follower may take several at once.
+        stream(spark, lake, Origin(journals, options={"toSequence": str(last)}), available_now=True)
+    assert 0 < amendments(lake) < lake.tape.snapshot().version
+    run(spark, lake, Origin(journals))
+    assert rows(lake) == rows(at_once)
+
+
+def test_a_stripe_that_comes_later_opens_bars_that_others_have_begun(
+    spark: SparkSession, journals: Path, at_once: Lake, tmp_path: Path
+) -> None:
+    early = tmp_path / "early"
+    shutil.copytree(journals / "tokyo-1", early / "tokyo-1")
+    lake = Lake.create(tmp_path / "lake", SETTINGS)
+    assert run(spark, lake, Origin(early)).events
+    shutil.copytree(journals / "tokyo-0", early / "tokyo-0")
+    assert run(spark, lake, Origin(early)).events
+    assert amendments(lake) == 0, "corrections are in the stripe of their trades"
+    assert rows(lake) == rows(at_once)
+
+
+@pytest.mark.parametrize("zone, session", [("UTC", None), ("America/New_York", "09:30-16:00"), ("Asia/Kolkata", None)])
+def test_the_start_of_a_bar_is_the_same_without_spark(spark: SparkSession, zone: str, session: str | None) -> None:
+    calendar = read_calendar(zone, session)
+    random = np.random.default_rng(3)
+    # A year with both changes of New York's clocks, and every quarter of an hour around them.
+    changes = [1_772_953_200, 1_793_512_800]
+    near = [at + 900 * step for at in changes for step in range(-12, 13)]
+    seconds = [*random.integers(1_767_225_600, 1_798_761_600, 200).tolist(), *near]
+    moments = [second * 10**9 + nanos for second in seconds for nanos in (0, 999_999_999)]
+    frame = spark.createDataFrame([(moment,) for moment in moments], "at BIGINT")
+    intervals = [read_interval(text) for text in ("1s", "5m", "4h", "1d", "7d")]
+    columns = [calendar.start_of(F.col("at"), interval).alias(interval.text) for interval in intervals]
+    for row in frame.select("at", *columns).collect():
+        assert [row[interval.text] for interval in intervals] == [
+            calendar.start_at(row["at"], interval) for interval in intervals
+        ]
+
+
+def test_a_follower_does_what_is_due_and_tells_what_failed() -> None:
+    at_work, may_go_on = Event(), Event()
+    done: list[int] = []
+
+    def work() -> None:
+        at_work.set()
+        assert may_go_on.wait(30)
+        done.append(len(done))
+
+    with Follower(work) as follower:
+        follower.wake()
+        assert at_work.wait(30)
+        follower.wake()
+        follower.wake()
+        may_go_on.set()
+    assert done == [0, 1], "what was wanted twice while it was at work is done once"
+
+    def fail() -> None:
+        raise KeyError("no")
+
+    with pytest.raises(KeyError, match="no"), Follower(fail) as follower:
+        follower.wake()
+    assert not follower.is_well
+    with pytest.raises(ValueError, match="invalid literal"), Follower(fail) as follower:
+        int(str(follower.wake()))
