@@ -6,7 +6,8 @@
 A market's journal is written: two thirds quotes, one third trades, 500 symbols of which a few are most busy, four
 floors. From it, for each number of events:
 
-read    `format("isocast")` against `spark.read.parquet` of the same rows and columns: four and ten columns
+read    `format("isocast")` against `spark.read.parquet` of the same rows and columns: four, ten and all of them, thrown
+        away and added up
 bars    one-minute bars: Spark, DuckDB, Polars, dbl-tempo
 vwap    one-minute VWAP, and that of the 30 minutes before
 asof    every trade with bid and ask of its floor as they stood: ordered slices, which also give the best of all
@@ -15,8 +16,18 @@ stream  journal to bronze, silver and gold in batches: events a second; then beh
         until the event is in all tables
 
 Engines that are not installed are left out. Time is that of the whole process tree: seconds on the wall and of CPU, the
-best of the rounds after one that warms up; the ratio is that of CPU. Memory is the highest that the tree took
-together. `--events 2000000,20000000,100000000` shows growth. All answers are compared: exit code 1 if they differ.
+best of the rounds after one that warms up; the ratio is that of CPU. Memory is the highest that each took: Java, whose
+heap grows up to `spark.driver.memory` before it is cleaned, Spark's Python workers, and this process, in which DuckDB
+and Polars run and which gives little back. All answers are compared: exit code 1 if they differ.
+
+`--events 2000000,20000000,100000000` shows growth; the files of one number are gone before the next. A hundred million
+events are 4.8 GB of journal and half as much Parquet, and `stream` makes its tables besides.
+
+Where rows are all that a query wants, reading journals cannot be cheaper than reading Parquet. Spark's Parquet reader
+hands whole columns to the query. A Python source gives Arrow columns too, but Spark 4.3 takes them apart on the way: a
+projection copies each row, about a tenth of a microsecond of CPU time before anything is done with it, and that is
+half of what four columns cost. The rest is small: `columns` that are never null, checksums, and no more columns than
+were asked for.
 """
 
 from __future__ import annotations
@@ -28,6 +39,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -49,9 +61,10 @@ from lake_engines import (
     tempo_asof,
     tempo_bars,
     union_and_last,
+    vwap_query,
     whole,
 )
-from lake_market import Figures, Memory, events_of, make_market, measured, write_journal
+from lake_market import Figures, Memory, events_of, make_market, measured, say, write_journal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark is written
 
@@ -64,8 +77,8 @@ from isocast.lake.transforms.slices import Sliced, sliced_files
 from isocast.runtime.journal import Journal
 
 PARTS = ("read", "bars", "vwap", "asof", "stream")
-FOUR = "symbol STRING, price BIGINT, quantity BIGINT, kind TINYINT"
-TEN = FOUR + ", sequence BIGINT, index INT, floor STRING, side TINYINT, event_ns BIGINT, id BIGINT"
+FOUR = ("symbol", "price", "quantity", "kind")
+TEN = (*FOUR, "sequence", "index", "floor", "side", "event_ns", "id")
 
 # ---- what is compared
 
@@ -73,14 +86,15 @@ TEN = FOUR + ", sequence BIGINT, index INT, floor STRING, side TINYINT, event_ns
 class Bench:
     """One number of events."""
 
-    def __init__(self, spark: SparkSession, place: Path, count: int, rounds: int) -> None:
+    def __init__(self, spark: SparkSession, place: Path, count: int, rounds: int, memory: Memory) -> None:
         """Write the journal, and the same rows as Parquet."""
-        self.spark, self.rounds, self.count = spark, rounds, count
+        self.spark, self.rounds, self.count, self.memory = spark, rounds, count, memory
         self.journals, self.parquet = make_market(place, count)
         self.place = place
         self.wrong: list[str] = []
         frame = spark.read.format("isocast").load(str(self.journals))
         frame.drop("stripe").write.parquet(str(self.parquet))
+        say(f"journal {_megabytes(self.journals):,} MB, Parquet {_megabytes(self.parquet):,} MB")
         self.files = sorted(str(path) for path in self.parquet.glob("*.parquet") if pq.read_metadata(path).num_rows)
         self.schema = frame.schema
 
@@ -96,16 +110,15 @@ class Bench:
         """Run each way; all must answer the same."""
         figures: Figures = {}
         expected = None
+        self.memory.lap()
         for name, way in ways.items():
             answer, figures[name] = measured(way, self.rounds)
+            figures[name]["memory_mb"] = self.memory.lap()
             expected = answer if expected is None else expected
             # dbl-tempo's bars have no volume, which is what comes last.
             if answer != (expected[: len(answer)] if name == "dbl-tempo" else expected):
                 self.wrong.append(f"{part}: {name} answers {answer}, not {expected}")
-            print(
-                f"  {part:6} {name:22} {figures[name]['wall_s']:8.2f} s {figures[name]['cpu_s']:8.2f} CPU-s",
-                file=sys.stderr,
-            )
+            say(f"{part:24} {name:15} {_line(figures[name])}")
         first = next(iter(figures.values()))["cpu_s"]
         for of in figures.values():
             of["cpu_to_first"] = round(of["cpu_s"] / first, 3)
@@ -114,24 +127,22 @@ class Bench:
     def read(self) -> Figures:
         """The source against Parquet, the same columns and the same work."""
         made: Figures = {}
-        for name, columns in (("4 columns", FOUR), ("10 columns", TEN)):
-            numbers = [part.split()[0] for part in columns.split(", ") if "BIGINT" in part]
-
-            def total(frame: DataFrame, numbers: list[str] = numbers) -> list[tuple[Any, ...]]:
-                sums = [
-                    F.sum(F.col(number).cast("decimal(38,0)") if number == "event_ns" else number) for number in numbers
-                ]
-                return sorted(map(tuple, frame.groupBy("symbol").agg(*sums).collect()))
-
-            names = [part.split()[0] for part in columns.split(", ")]
-            ways = {
-                "parquet": lambda names=names, total=total: total(self.spark.read.parquet(*self.files).select(*names)),
-                "isocast": lambda columns=columns, total=total: total(
-                    self.spark.read.format("isocast").schema(columns).load(str(self.journals))
-                ),
-            }
-            made[name] = self.compare("read", ways)
+        every = tuple(name for name in self.schema.names if name != "stripe")
+        for columns in (FOUR, TEN, every):
+            for work in (thrown_away, added_up):
+                ways = {
+                    "parquet": partial(self._from_parquet, columns, work),
+                    "isocast": partial(self._from_journals, columns, work),
+                }
+                group = f"{len(columns)} {work.__name__.replace('_', ' ')}"
+                made[group] = self.compare(f"read {group}", ways)
         return made
+
+    def _from_parquet(self, columns: tuple[str, ...], work: Callable[[DataFrame], Any]) -> Any:  # noqa: ANN401 - sums
+        return work(self.spark.read.parquet(*self.files).select(*columns))
+
+    def _from_journals(self, columns: tuple[str, ...], work: Callable[[DataFrame], Any]) -> Any:  # noqa: ANN401
+        return work(self.spark.read.format("isocast").option("columns", ",".join(columns)).load(str(self.journals)))
 
     def bars(self) -> Figures:
         """Open, high, low, close, volume, trades and VWAP of each minute."""
@@ -155,13 +166,9 @@ class Bench:
     def vwap(self) -> Figures:
         """Of each minute, and of the half hour before."""
         tape = self.released().where("kind = 1").withColumn("state", F.lit(0))
-        query = f"""with bars as (select symbol, event_ns // {MINUTE.ns} m, sum(quantity) volume, sum(price * quantity)
-            turnover from '{self.parquet}/*.parquet' where kind = 1 group by all) select count(*), sum(rv), sum(rt) from
-            (select sum(volume) over w rv, sum(turnover) over w rt from bars window w as
-            (partition by symbol order by m range between 29 preceding and current row))"""  # noqa: S608
         ways: dict[str, Callable[[], Any]] = {"spark": lambda: whole(spark_vwap(tape))}
         if has("duckdb"):
-            ways["duckdb"] = lambda: whole(duck(query))
+            ways["duckdb"] = lambda: whole(duck(vwap_query(self.parquet)))
         if has("polars"):
             ways["polars"] = lambda: whole(polars_vwap(self.files))
         return self.compare("vwap", ways)
@@ -246,7 +253,33 @@ class _Instants(dict[int, float]):
         return 0.0
 
 
+def thrown_away(frame: DataFrame) -> None:
+    """Read every value, into the sink that keeps nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def added_up(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Sums of each symbol, exact whatever their length."""
+    long = [field.name for field in frame.schema if field.dataType.typeName() == "long"]
+    # Sums of nanoseconds are longer than 64 bits.
+    sums = [F.sum(F.col(name).cast("decimal(38,0)") if name.endswith("_ns") else name) for name in long]
+    return sorted(map(tuple, frame.groupBy("symbol").agg(*sums).collect()))
+
+
 # ---- the program
+
+
+def _megabytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) >> 20
+
+
+def _line(of: Figures) -> str:
+    """Time and memory of one way."""
+    return f"{of['wall_s']:8.2f} s {of['cpu_s']:8.2f} CPU-s  {_memory(of['memory_mb'])}"
+
+
+def _memory(of: dict[str, int]) -> str:
+    return " ".join(f"{owner} {most:>6,}" for owner, most in of.items()) + " MB"
 
 
 @contextmanager
@@ -259,19 +292,24 @@ def place_of(directory: Path | None) -> Iterator[Path]:
 def measure(spark: SparkSession, place: Path, count: int, options: argparse.Namespace) -> tuple[Figures, list[str]]:
     """All parts for one number of events."""
     memory = Memory()
-    print(f"{count:,} events", file=sys.stderr)
-    bench = Bench(spark, place, count, options.rounds)
-    found: Figures = {"events": count}
+    say(f"{count:,} events; heap of Java at most {spark.sparkContext.getConf().get('spark.driver.memory', '1g')}")
+    bench = Bench(spark, place, count, options.rounds, memory)
+    found: Figures = {"events": count, "memory_mb": {"making": memory.part()}}
+    say(f"making: {_memory(found['memory_mb']['making'])}")
     for part in options.only:
         found[part] = bench.stream(options.stream_seconds) if part == "stream" else getattr(bench, part)()
-    found["peak_memory_mb"] = memory.end() >> 20
+        found["memory_mb"][part] = memory.part()
+        say(f"{part}: {_memory(found['memory_mb'][part])}")
+    memory.end()
     return found, bench.wrong
 
 
 def show(found: list[Figures]) -> None:
     """For people."""
     for of in found:
-        print(f"{of['events']:,} events; memory of all processes at most {of['peak_memory_mb']:,} MB")
+        print(f"{of['events']:,} events")
+        for part, most in of["memory_mb"].items():
+            print(f"  memory {part:37} {_memory(most)}")
         for part in PARTS:
             if part == "stream" and part in of:
                 print(f"  stream {of[part]}")
@@ -280,8 +318,7 @@ def show(found: list[Figures]) -> None:
                 for group, ways in groups.items():
                     for name, each in ways.items():
                         print(
-                            f"  {part:5} {group:11} {name:15} {each['wall_s']:8.2f} s {each['cpu_s']:8.2f} CPU-s"
-                            f"  {each['cpu_to_first']:6.2f} times the first"
+                            f"  {part:5} {group:15} {name:15} {each['cpu_to_first']:6.2f} times the first {_line(each)}"
                         )
 
 

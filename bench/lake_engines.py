@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 from pathlib import Path
 from typing import Any
 
+from lake_market import say
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as Spark is written
 
@@ -27,17 +28,25 @@ __all__ = [
     "tempo_asof",
     "tempo_bars",
     "union_and_last",
+    "vwap_query",
     "whole",
 ]
 
 MINUTE = read_interval("1m")
 WINDOW = read_interval("30m")
+MILLION = 1_000_000
 PLACE = "sequence * 65536 + index"
 
 
 def has(package: str) -> bool:
-    """Whether an engine is installed."""
-    return importlib.util.find_spec(package) is not None
+    """Whether an engine is installed, with all that it needs."""
+    try:
+        importlib.import_module(package)
+    except ImportError as reason:
+        if reason.name != package:
+            say(f"{package} is left out: it needs {reason.name}")
+        return False
+    return True
 
 
 def whole(row: Any) -> tuple[int, ...]:  # noqa: ANN401 - a row of any engine
@@ -89,10 +98,20 @@ def union_and_last(released: DataFrame) -> DataFrame:
 
 
 def spark_vwap(tape: DataFrame) -> Any:  # noqa: ANN401 - a row
-    """Rows, and sums that an error would change."""
+    """Rows, and sums that an error would change: whole numbers all, the rolling VWAP in millionths of a tick."""
     made = rolling_vwap(vwap(tape, MINUTE), WINDOW)
-    turnover = F.sum(F.round(F.col("rolling_vwap") * F.col("rolling_volume")))
-    return made.agg(F.count("*"), F.sum("rolling_volume"), turnover).collect()[0]
+    millionths = (F.col("rolling_vwap") * MILLION).cast("DECIMAL(38,0)")
+    return made.agg(F.count("*"), F.sum("rolling_volume"), F.sum("turnover"), F.sum(millionths)).collect()[0]
+
+
+def vwap_query(parquet: Path) -> str:
+    """The same by DuckDB; a quotient is rounded as Spark rounds it, half up at the sixth digit."""
+    return f"""with bars as (select symbol, event_ns // {MINUTE.ns} m, sum(quantity) volume, sum(price * quantity)
+        turnover from '{parquet}/*.parquet' where kind = 1 group by all)
+        select count(*), sum(rv), sum(turnover),
+        sum(rt // rv * {MILLION} + (2 * {MILLION} * (rt % rv) + rv) // (2 * rv))
+        from (select turnover, sum(volume) over w rv, sum(turnover) over w rt from bars window w as
+        (partition by symbol order by m range between 29 preceding and current row))"""  # noqa: S608 - our own files
 
 
 def polars_bars(files: list[str]) -> Any:  # noqa: ANN401 - a row
@@ -125,9 +144,13 @@ def polars_vwap(files: list[str]) -> Any:  # noqa: ANN401 - a row
     rolled = (
         made.sort("symbol", "m")
         .rolling("m", period="30i", group_by="symbol")
-        .agg(rv=pl.col("volume").sum(), rt=pl.col("turnover").sum())
+        .agg(rv=pl.col("volume").sum(), rt=pl.col("turnover").sum(), turnover=pl.col("turnover").last())
     )
-    return rolled.select(pl.len(), pl.col("rv").sum(), pl.col("rt").sum()).collect().row(0)
+    volume, turnover = pl.col("rv"), pl.col("rt")
+    millionths = turnover // volume * MILLION + (2 * MILLION * (turnover % volume) + volume) // (2 * volume)
+    # Their sum may be longer than 64 bits.
+    sums = volume.sum(), pl.col("turnover").sum(), millionths.cast(pl.Int128).sum().alias("millionths")
+    return rolled.select(pl.len(), *sums).collect().row(0)
 
 
 def polars_asof(files: list[str]) -> Any:  # noqa: ANN401 - a row

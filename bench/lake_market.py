@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,62 +18,101 @@ from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD, EventArray
 from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.packets import payload_digest
 
-__all__ = ["Figures", "Memory", "events_of", "make_market", "measured", "write_journal"]
+__all__ = ["Figures", "Memory", "events_of", "make_market", "measured", "say", "tree", "write_journal"]
 
 SYMBOLS = 500
 FLOORS = (b"XNYS", b"XNAS", b"ARCX", b"BATS")
 START = 1_767_623_400_000_000_000
 DAY_NS = int(6.5 * 3_600e9)
 PER_TOKEN = 200
+AT_ONCE = 540_000
+"""Events that are made together: some 100 MB of memory, however many there will be."""
+TOLD_EVERY = 10_000_000
+OWNERS = ("jvm", "workers", "driver")
 
 Figures = dict[str, Any]
 
 
 # ---- measuring
 
+_BEGAN = time.perf_counter()
+
+
+def say(text: str) -> None:
+    """Progress, with the seconds since the beginning."""
+    print(f"{time.perf_counter() - _BEGAN:8.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def _processes() -> Iterator[tuple[int, str, list[str]]]:
+    """Number, name and fields of this process and of all below it."""
+    found: dict[int, tuple[str, list[str]]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                before, _, after = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            found[int(entry.name)] = before.partition("(")[2], after.split()
+    own = {os.getpid()}
+    while more := {number for number, (_, fields) in found.items() if int(fields[1]) in own} - own:
+        own |= more
+    for number in own & found.keys():
+        yield number, *found[number]
+
 
 def tree() -> dict[int, tuple[float, float, int]]:
     """CPU seconds, those of ended children, and resident bytes of this process and all below it."""
-    parents, found = {}, {}
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        number = int(entry.name)
-        parents[number] = int(fields[1])
+    found = {}
+    for number, _, fields in _processes():
         own, ended = (sum(map(int, fields[at : at + 2])) / tick for at in (11, 13))
         found[number] = (own, ended, int(fields[21]) * page)
-    own = {os.getpid()}
-    while True:
-        more = {number for number, parent in parents.items() if parent in own} - own
-        if not more:
-            return {number: found[number] for number in own if number in found}
-        own |= more
+    return found
 
 
 class Memory:
-    """The most that the tree took, looked at four times a second."""
+    """The most that Java, Spark's Python workers and this process took, in MB, looked at four times a second.
+
+    Pages that workers share since they were forked are counted for each of them.
+    """
 
     def __init__(self) -> None:
         """Starts at once."""
-        self.peak = 0
+        self._now = dict.fromkeys(OWNERS, 0)
+        self._part = dict.fromkeys(OWNERS, 0)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         while not self._over.wait(0.25):
-            self.peak = max(self.peak, sum(memory for *_, memory in tree().values()))
+            self._look()
 
-    def end(self) -> int:
-        """The most until now."""
+    def _look(self) -> None:
+        seen = dict.fromkeys(OWNERS, 0)
+        page = os.sysconf("SC_PAGE_SIZE")
+        for number, name, fields in _processes():
+            owner = "driver" if number == os.getpid() else "jvm" if name == "java" else "workers"
+            seen[owner] += int(fields[21]) * page >> 20
+        self._now = {owner: max(most, seen[owner]) for owner, most in self._now.items()}
+
+    def lap(self) -> dict[str, int]:
+        """The most since the last lap."""
+        self._look()
+        found, self._now = self._now, dict.fromkeys(OWNERS, 0)
+        self._part = {owner: max(most, found[owner]) for owner, most in self._part.items()}
+        return found
+
+    def part(self) -> dict[str, int]:
+        """The most of all laps since this was last asked."""
+        self.lap()
+        found, self._part = self._part, dict.fromkeys(OWNERS, 0)
+        return found
+
+    def end(self) -> None:
+        """Looks no more."""
         self._over.set()
         self._thread.join()
-        return self.peak
 
 
 def _used(before: dict[int, tuple[float, float, int]], after: dict[int, tuple[float, float, int]]) -> float:
@@ -158,7 +198,11 @@ def make_market(place: Path, count: int) -> tuple[Path, Path]:
     """The journal of one receiver."""
     random = np.random.default_rng(1)
     journals = place / "data"
+    told = 0
     with Journal.open(journals / "tokyo" / "journal", 0, 1) as journal:
-        for first in range(0, count, 540_000):
-            write_journal(journal, events_of(min(540_000, count - first), first, random, count))
+        for first in range(0, count, AT_ONCE):
+            write_journal(journal, events_of(min(AT_ONCE, count - first), first, random, count))
+            if first + AT_ONCE - told >= TOLD_EVERY:
+                told = first + AT_ONCE
+                say(f"journal: {told:,} of {count:,} events")
     return journals, place / "released"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from subprocess import run
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
 from tests.runtime.journals import segments
@@ -17,6 +21,7 @@ from tests.runtime.journals import segments
 from isocast.lake.journal_source import IsocastSource
 from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA
 from isocast.lake.source_columns import event_batch
+from isocast.lake.source_options import struct_of
 from isocast.runtime.journal import Journal
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import Epoch, server_id, source_id
@@ -103,6 +108,57 @@ def test_only_the_columns_that_are_asked_for_are_made(market: Market) -> None:
     some = read_table(market.path, ["price", "sequence", "symbol"])
     assert some.column_names == ["price", "sequence", "symbol"]
     assert some == read_table(market.path).select(["price", "sequence", "symbol"])
+    named = read_table(market.path, columns="price,sequence , symbol")
+    assert named == some
+    assert not any(field.nullable for field in named.schema)
+    faults = read_table(market.path, frame="quarantine", columns="reason,path")
+    assert faults.column_names == ["reason", "path"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        ["", ""],
+        ["A", "B"],
+        ["ABCDEFGH", "HGFEDCBA"],
+        ["SIXSIX", "SIXSIY"],
+        ["A", "", "ABCDEFGH", "AB"],
+        ["A\0B", "CD"],
+    ],
+)
+def test_texts_of_any_length_come_out_as_they_went_in(texts: list[str]) -> None:
+    events = np.zeros(len(texts), EVENT_DTYPE)
+    events["symbol"] = np.array([text.encode() for text in texts], "S8")
+    events["floor"] = [text[:4].encode() for text in texts]
+    got = event_batch(events, pa.schema([RELEASED_SCHEMA.field("symbol"), RELEASED_SCHEMA.field("floor")]))
+    got.validate(full=True)
+    assert got["symbol"].to_pylist() == texts
+    assert got["floor"].to_pylist() == [text[:4] for text in texts]
+
+
+def test_a_worker_does_without_pandas(market: Market) -> None:
+    """Its import costs a second of CPU time in every worker."""
+    program = (
+        "import pickle, sys\n"
+        "from isocast.lake.journal_source import IsocastSource\n"
+        "source = IsocastSource({'path': sys.argv[1]})\n"
+        "reader = source.reader(source.schema())\n"
+        "print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    said = run([sys.executable, "-c", program, str(market.path)], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [str(read_table(market.path).num_rows), "False"]
+
+
+@pytest.mark.parametrize("names", ["price,symbol,sequence", "price,sequence"])
+def test_columns_and_another_schema_are_not_reconciled(market: Market, names: str) -> None:
+    source = IsocastSource(CaseInsensitiveDict({"path": str(market.path), "columns": names}))
+    wanted = struct_of(pa.schema([RELEASED_SCHEMA.field(name) for name in ("price", "sequence", "symbol")]))
+    with pytest.raises(ConfigurationError, match="either the option columns or a schema"):
+        source.reader(wanted)
+    with pytest.raises(ConfigurationError, match="either the option columns or a schema"):
+        source.streamReader(wanted)
 
 
 @pytest.mark.parametrize("split", [65_536, 1 << 26])
@@ -384,6 +440,20 @@ def test_two_markets_in_one_folder_are_told_apart_by_what_they_did(market: Marke
     assert [path.name.partition("-")[0] for path in (tmp_path / "q").iterdir()] == ["foreign"]
 
 
+def test_two_markets_that_share_no_stripe_are_told_apart_by_their_nodes_own_logs(tmp_path: Path) -> None:
+    first = write_market(tmp_path / "data", receivers=1, stripes=(0,), events=300)
+    other = write_market(tmp_path / "other", receivers=1, stripes=(1,), events=300, seed=99)
+    shutil.move(other.path / "tokyo-1", first.path / "tokyo-1")
+    for name, market in (("tokyo-0", "one"), ("tokyo-1", "two")):
+        (first.path / name / "log").mkdir()
+        (first.path / name / "log" / "identity.json").write_text(json.dumps({"market": market}), encoding="utf-8")
+    with pytest.raises(JournalError, match=r'tokyo-1/journal: is of market "two", and .* of "one"'):
+        read_table(first.path)
+    quarantined = read_table(first.path, ["stripe"], onError="quarantine", quarantine=tmp_path / "q")
+    assert set(quarantined["stripe"].to_pylist()) == {0}
+    assert [path.name.partition("-")[0] for path in (tmp_path / "q").iterdir()] == ["foreign"]
+
+
 def test_a_second_journal_of_one_receiver_is_refused(market: Market, tmp_path: Path) -> None:
     mixed = own(market, tmp_path)
     shutil.copytree(mixed.journal(1, 0), mixed.path / "backup" / "journal")
@@ -405,6 +475,10 @@ def test_a_second_journal_of_one_receiver_is_refused(market: Market, tmp_path: P
         ({"onError": "ignore"}, "fail or quarantine"),
         ({"frame": "all"}, "released or quarantine"),
         ({"market": "market.toml"}, "either a folder"),
+        ({"columns": "prise"}, r"no column 'prise'; did you mean \"price\"\? \(there are stripe, .*, uncertified\)"),
+        ({"columns": "price,,symbol"}, "no column ''"),
+        ({"columns": "price, symbol, price"}, "price is named twice"),
+        ({"columns": "price", "frame": "quarantine"}, "no column 'price'.*there are path, stripe, "),
     ],
 )
 def test_a_wrong_option_is_named(market: Market, options: dict[str, object], rule: str) -> None:

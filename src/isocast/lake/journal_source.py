@@ -3,8 +3,9 @@
     spark.read.format("isocast").load("data")                          # one row for each event, with its provenance
     spark.readStream.format("isocast").option("maxRowsPerTrigger", 100_000).load("data")
 
-Columns that a query does not need are left out by `.schema("symbol STRING, price BIGINT")`. Filters are not handed
-down: in Spark 4.1 to 4.3 one that was stays on the frame and spoils the next query. Ranges are options.
+Columns that a query does not need are left out by `.option("columns", "symbol, price")`. They are never null and say
+so, which spares Spark a look at every value; those of `.schema("symbol STRING, price BIGINT")` may be null. Filters are
+not handed down: in Spark 4.1 to 4.3 one that was stays on the frame and spoils the next query. Ranges are options.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from isocast.lake.schemas import QUARANTINE_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source_archive import ArchiveLanes, ArchivePiece, read_archive
 from isocast.lake.source_faults import Fault, Faults, quarantine_rows, write_faults
 from isocast.lake.source_lanes import Lanes
-from isocast.lake.source_options import Offsets, Options, arrow_schema, read_options, struct_of
+from isocast.lake.source_options import Offsets, Options, arrow_schema, columns_of, read_options, struct_of
 from isocast.lake.source_plan import Piece
 from isocast.lake.source_read import Part, read_batches, read_parts
 from isocast.terms.errors import ConfigurationError
@@ -151,18 +152,18 @@ class IsocastSource(DataSource):
         return "isocast"
 
     def schema(self) -> StructType:
-        """All columns, unless the reader names its own."""
-        return struct_of(_allowed(self._read_options()))
+        """All columns, or those of the option `columns`; a reader's own schema goes before."""
+        return struct_of(columns_of(self.options, _allowed(self._read_options())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch."""
         options = self._read_options()
-        return _BatchReader(options, _columns(options, schema))
+        return _BatchReader(options, arrow_schema(schema, _allowed(options), self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream."""
         options = self._read_options()
-        return _StreamReader(options, _columns(options, schema))
+        return _StreamReader(options, arrow_schema(schema, _allowed(options), self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - as Spark calls it
         """Publish a frame as a floor, once."""
@@ -185,10 +186,6 @@ def _refuse(*, overwrite: bool) -> None:
 
 def _lanes(options: Options) -> Lanes | ArchiveLanes:
     return ArchiveLanes(options) if options.market else Lanes(options)
-
-
-def _columns(options: Options, schema: StructType) -> pa.Schema:
-    return arrow_schema(schema, _allowed(options))
 
 
 def _allowed(options: Options) -> pa.Schema:

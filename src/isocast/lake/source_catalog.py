@@ -1,12 +1,14 @@
 """Which journals a folder holds: whose, of which stripe, and whether they are of one market.
 
-Nothing in a journal names its market. What tells markets apart is what they did: two receivers of one market agree, for
-every sequence, on the token that assigned it, its epoch and its instant. So journals of a stripe are compared at the
-ends of what they have in common, and one receiver has one journal of a stripe.
+Nothing in a journal names its market; a trusted receiver's folder does, in the log beside its journal. What tells
+markets apart besides is what they did: two receivers of one market agree, for every sequence, on the token that
+assigned it, its epoch and its instant. So journals of a stripe are compared at the ends of what they have in common,
+and one receiver has one journal of a stripe.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,10 @@ from isocast.terms.ids import NodeId, describe, is_site
 from isocast.terms.suggestion import suggestion
 from isocast.wire.journal import segment_of_name
 
-__all__ = ["JournalFolder", "Lane", "files_from", "find_journals", "lanes_of"]
+__all__ = ["JournalFolder", "Lane", "files_from", "find_journals", "lanes_of", "market_of", "of_other_markets"]
+
+_IDENTITY = Path("log") / "identity.json"
+"""Beside a site's journal: what `runtime.store_marker` writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,33 @@ def _without_doubles(journals: Sequence[JournalFolder], faults: Faults) -> list[
         fault = Fault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver)
         faults.lost(fault)
     return list(kept.values())
+
+
+def market_of(journal: Path) -> str | None:
+    """The market whose node keeps a journal, as its own log says; None where there is none to read."""
+    try:
+        found = json.loads((journal.parent / _IDENTITY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    market = found.get("market") if isinstance(found, dict) else None
+    return market if isinstance(market, str) else None
+
+
+def of_other_markets(journals: Sequence[JournalFolder], faults: Faults) -> set[JournalFolder]:
+    """The journals whose nodes belong to another market than the first of which that is known; strict faults raise."""
+    first: tuple[str, JournalFolder] | None = None
+    strangers = set()
+    for journal in journals:
+        here = Path(journal.path)
+        market = market_of(here.parent if here.is_file() else here)
+        first = first or (None if market is None else (market, journal))
+        if market is None or first is None or market == first[0]:
+            continue
+        known, other = first
+        rule = f'is of market "{market}", and {other.path} of "{known}": two markets are mixed; give the folder of one'
+        faults.lost(Fault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver))
+        strangers.add(journal)
+    return strangers
 
 
 def files_from(files: Sequence[SegmentFile], sequence: int) -> Iterator[SegmentFile]:

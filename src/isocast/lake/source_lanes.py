@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isocast.lake.source_catalog import JournalFolder, Lane, find_journals, lanes_of
+from isocast.lake.source_catalog import JournalFolder, Lane, find_journals, lanes_of, of_other_markets
 from isocast.lake.source_faults import Faults
 from isocast.lake.source_options import END, Offsets, Options
 from isocast.lake.source_plan import Piece, advance, compare_journals, cut_lane, cut_segments
@@ -36,7 +36,7 @@ class Lanes:
         """Once for each set of journals."""
         if tuple(journals) == self._compared:
             return
-        self._strangers = set()
+        self._strangers = of_other_markets(journals, faults)
         for stripe in sorted({journal.stripe for journal in journals}):
             mine = [journal for journal in journals if journal.stripe == stripe]
             self._strangers |= compare_journals(mine, self._tails, self._marks, faults)
@@ -134,7 +134,7 @@ class Lanes:
         missing = sorted(set(offsets) - set(lanes))
         if missing:
             rule = (
-                f"the checkpoint has read {', '.join(missing)}, of which there is no journal here: give the folder and"
-                " the options that it was made with, or begin with a new checkpoint"
+                f"the checkpoint has read stripe {', '.join(missing)}, of which there is no journal here: give the"
+                " folder and the options that it was made with, or begin with a new checkpoint"
             )
             raise JournalError(self._options.path, rule)

@@ -31,6 +31,7 @@ __all__ = [
     "Offsets",
     "Options",
     "arrow_schema",
+    "columns_of",
     "insist_on_known",
     "number_of",
     "read_options",
@@ -48,6 +49,7 @@ _SPLIT = 256 << 20
 """A task costs some 70 ms of CPU time by itself, as much as reading 10 MB."""
 _KNOWN = (
     "path",
+    "columns",
     "receiver",
     "fromSequence",
     "toSequence",
@@ -212,8 +214,29 @@ def struct_of(schema: pa.Schema) -> StructType:
     return StructType([StructField(field.name, _SPARK[str(field.type)], field.nullable) for field in schema])
 
 
-def arrow_schema(schema: StructType, allowed: pa.Schema, form: str = FORMAT) -> pa.Schema:
+def columns_of(
+    given: Mapping[str, str], default: pa.Schema, allowed: pa.Schema | None = None, form: str = FORMAT
+) -> pa.Schema:
+    """What the option `columns` names, in its order, or the default; ConfigurationError for what cannot be."""
+    text = given.get("columns")
+    if text is None:
+        return default
+    known = default if allowed is None else allowed
+    names = [name.strip() for name in text.split(",")]
+    for place, name in enumerate(names):
+        if name not in known.names:
+            rule = f"there is no column {name!r}{suggestion(name, known.names)} (there are {', '.join(known.names)})"
+            raise ConfigurationError(form, "columns", rule)
+        if name in names[:place]:
+            rest = ", ".join(other for other in known.names if other not in names)
+            raise ConfigurationError(form, "columns", f"{name} is named twice (not named: {rest or 'none'})")
+    return pa.schema([known.field(name) for name in names])
+
+
+def arrow_schema(schema: StructType, allowed: pa.Schema, given: Mapping[str, str], form: str = FORMAT) -> pa.Schema:
     """The columns that a frame wants, in its order; ConfigurationError for one that is not there."""
+    if given.get("columns") is not None and columns_of(given, allowed, form=form).names != schema.names:
+        raise ConfigurationError(form, "columns", "give either the option columns or a schema: they name others")
     fields = []
     for field in schema.fields:
         place = allowed.get_field_index(field.name)
