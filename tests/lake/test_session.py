@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isocast.lake.session import cores_of, settings_for, spark_session
+from isocast.lake.session_archive import archive_file, archive_options, made_options, store
 from isocast.lake.session_java import bundled_home, java_home, system_home, version_of
+from isocast.lake.session_jvm import ARROW, jvm_options
 from isocast.terms.errors import ConfigurationError
 
 
@@ -38,7 +41,10 @@ def test_an_old_java_is_passed_over_for_the_bundled_one(tmp_path: Path) -> None:
 def test_a_new_java_is_used_unless_the_bundled_one_is_asked_for(tmp_path: Path) -> None:
     new = fake_java(tmp_path / "new", "21.0.1")
     environment = {"PATH": str(new / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert java_home(environment) == new
+    home = java_home(environment)
+    assert f"exec {new}/bin/java" in (home / "bin" / "java").read_text(encoding="utf-8")
+    assert version_of(home) == 21
+    assert java_home({**environment, "JAVA_HOME": str(home)}) == home, "a script does not run a script"
     assert java_home({**environment, "ISOCAST_JAVA": "bundled"}) == bundled_home(environment)
     with pytest.raises(ConfigurationError, match="auto, bundled or system"):
         java_home({**environment, "ISOCAST_JAVA": "mine"})
@@ -55,11 +61,82 @@ def test_the_wrapper_is_written_again_when_it_is_not_ours(tmp_path: Path) -> Non
     assert java.stat().st_mode & 0o777 == 0o755
 
 
+def test_a_java_of_the_system_runs_where_nothing_can_be_written(tmp_path: Path) -> None:
+    new = fake_java(tmp_path / "new", "21.0.1")
+    (tmp_path / "file").touch()
+    environment = {"PATH": str(new / "bin"), "XDG_CACHE_HOME": str(tmp_path / "file")}
+    assert java_home(environment) == new
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        bundled_home(environment)
+
+
 def test_the_bundled_runtime_starts_with_what_the_launcher_asks_for(tmp_path: Path) -> None:
     home = bundled_home({"XDG_CACHE_HOME": str(tmp_path / "a dir")})
     command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    command.insert(1, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "version" in said.stderr
+    assert "WARNING" not in said.stderr + said.stdout
+
+
+# ---- what the JVM is given
+
+
+def test_the_collector_of_whoever_calls_holds(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert jvm_options(tmp_path, "-Xss4m", environment).endswith("-XX:+UseParallelGC")
+    assert "GC" not in jvm_options(tmp_path, "-XX:+UseSerialGC -Xss4m", environment)
+    assert set(ARROW) < set(jvm_options(tmp_path, "-XX:+UseSerialGC", environment).split())
+
+
+def test_whoever_wants_it_sees_everything(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "ISOCAST_SPARK_LOG": "info"}
+    assert "-Disocast.spark.log=info" in jvm_options(tmp_path, "", environment).split()
+    with pytest.raises(ConfigurationError, match="ISOCAST_SPARK_LOG"):
+        jvm_options(tmp_path, "", {**environment, "ISOCAST_SPARK_LOG": "all"})
+
+
+def test_clusters_read_arrow_without_checks_too(tmp_path: Path) -> None:
+    assert settings_for("spark://h:7077", tmp_path, tmp_path)["spark.executor.defaultJavaOptions"] == " ".join(ARROW)
+    assert "spark.executor.defaultJavaOptions" not in settings_for("local[2]", tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("version, used", [("21.0.1", "-XX:SharedArchiveFile="), ("25", "-XX:AOTCache=")])
+def test_an_archive_is_used_while_it_is_whole_and_ours(tmp_path: Path, version: str, used: str) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    home = fake_java(tmp_path / "java", version)
+    file = archive_file(home, environment)
+    file.parent.mkdir(parents=True)
+    assert archive_options(home, environment) == ()
+    older = file.with_name(f"{file.stem.rpartition('-')[0]}-0.archive")
+    older.touch()
+    made = tmp_path / "made"
+    made.write_bytes(bytes(1_000))
+    assert store(made, file) == 1_000
+    assert archive_options(home, environment) == (f"{used}{file}",)
+    assert f"{used}{file}" in jvm_options(home, "", environment).split()
+    assert f"{used}{file}" not in jvm_options(home, made_options(home, made), environment).split()
+    assert not older.exists()
+    file.chmod(0o620)
+    assert archive_options(home, environment) == (), "others could write it"
+    file.chmod(0o600)
+    file.write_bytes(bytes(999))
+    assert archive_options(home, environment) == (), "Java 17 dies of an archive that was cut off"
+
+
+def test_java_leaves_an_archive_aside_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "made").write_bytes(b"what is this" * 1_000)
+    for home in {java_home(), bundled_home()}:
+        file = archive_file(home, {"XDG_CACHE_HOME": str(tmp_path)})
+        file.parent.mkdir(exist_ok=True)
+        made = tmp_path / file.name
+        made.write_bytes((tmp_path / "made").read_bytes())
+        store(made, file)
+        options = jvm_options(home, "", {"XDG_CACHE_HOME": str(tmp_path)}).split()
+        said = subprocess.run([home / "bin" / "java", *options, "-version"], capture_output=True, text=True, check=True)
+        assert said.stdout == ""
+        assert "archive" not in said.stderr
+        assert "AOT" not in said.stderr
 
 
 @pytest.mark.parametrize("master, cores", [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://h:7077", None)])
@@ -86,6 +163,76 @@ def test_workers_run_the_same_python(spark: SparkSession) -> None:
 
     found = {row.python for row in spark.range(2).mapInArrow(executables, "python string").collect()}
     assert found == {sys.executable}
+
+
+def test_options_reach_the_jvm(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask
+    assert jvm is not None
+    given = set(jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    assert set(ARROW) | {"-XX:+UseSerialGC", "-Xlog:disable"} < given
+    assert not [option for option in given if "incubator" in option]
+
+
+QUIET = """
+from isocast.lake.session import QUICK_START, spark_session
+
+spark = spark_session("q", master="local[2]", settings={"spark.driver.extraJavaOptions": QUICK_START})
+
+def many(batches):
+    import pyarrow as pa
+    for _ in batches:
+        for first in range(1_000):
+            yield pa.RecordBatch.from_pydict({"x": list(range(first, first + 10_000))})
+
+print(len(spark.range(2).mapInArrow(many, "x bigint").limit(5).collect()))
+
+def bad(batches):
+    raise ValueError("planted")
+
+try:
+    spark.range(1).mapInArrow(bad, "x bigint").collect()
+except Exception as error:
+    print("ValueError: planted" in str(error))
+log = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager
+log.getLogger("org.apache.spark.Some").error("something is broken")
+spark.stop()
+"""
+
+
+@pytest.mark.xdist_group("spark")
+def test_only_errors_that_nobody_else_tells_reach_the_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True, timeout=280)
+    assert done.stdout == "5\nTrue\n"
+    assert [line.split(" ", 1)[1] for line in done.stderr.splitlines()] == ["Spark ERROR Some: something is broken"]
+
+
+SHARING = """
+from isocast.lake.session import QUICK_START, spark_session
+
+spark = spark_session("s", master="local[2]", settings={"spark.driver.extraJavaOptions": QUICK_START})
+arguments = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+print([each.partition("=")[0] for each in arguments if each.endswith(".archive")], spark.range(9).count())
+print(spark.sparkContext._jvm.System.getProperty("java.vm.info"))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("java", ["auto", "bundled"])
+def test_what_was_prepared_is_used(tmp_path: Path, java: str) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "ISOCAST_JAVA": java}
+
+    def said(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900, env=environment)
+        assert done.stderr == ""
+        return done.stdout
+
+    assert said("-m", "isocast", "lake", "prepare").startswith("Spark starts faster from now on")
+    assert said("-m", "isocast", "lake", "prepare").startswith("Spark is prepared already")
+    arguments, info = said("-c", SHARING).splitlines()
+    assert arguments in {"['-XX:SharedArchiveFile'] 9", "['-XX:AOTCache'] 9"}
+    assert "sharing" in info
 
 
 def test_spark_leaves_nothing_where_it_was_started(spark: SparkSession) -> None:

