@@ -31,13 +31,13 @@ help: ## List the targets
 
 setup: $(VENV)/.installed-dev ## Make .venv with everything that demo, test and check need
 
-demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine, live in the terminal
+demo: $(VENV)/.installed-run $(VENV)/.prepared ## Run a whole market as processes of this machine, live in the terminal
 	@$(BIN)/isocast demo $(ARGS)
 
-test: $(VENV)/.installed-dev ## Run the tests (at most 15 minutes on 2 cores)
+test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (at most 15 minutes on 2 cores)
 	$(PYTEST) -m 'not long and not soak' $(ARGS)
 
-test-long: $(VENV)/.installed-dev ## Run the long tests (at most 40 minutes on 2 cores)
+test-long: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the long tests (at most 40 minutes on 2 cores)
 	$(PYTEST) -m long --timeout 2400 $(ARGS) $(NONE_IS_FINE)
 
 check: $(VENV)/.installed-dev ## Lint, check formatting, types and layers
@@ -49,7 +49,7 @@ check: $(VENV)/.installed-dev ## Lint, check formatting, types and layers
 soak: $(VENV)/.installed-dev ## Run the endurance and rare-event tests (hours)
 	$(PYTEST) -m soak --timeout 0 $(ARGS) $(NONE_IS_FINE)
 
-bench: $(VENV)/.installed-run ## Run every benchmark in bench/
+bench: $(VENV)/.installed-run $(VENV)/.prepared ## Run every benchmark in bench/
 	@for script in $(sort $(filter-out $(BENCH_PARTS),$(wildcard bench/*.py))); do \
 	    echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; \
 	done
@@ -85,4 +85,10 @@ $(VENV)/.made: tools/venv
 
 $(VENV)/.installed-%: requirements/%.txt pyproject.toml $(VENV)/.made
 	@tools/venv install $(VENV) $<
+	@touch $@
+
+# Spark starts in half the time from then on. It is no failure if it cannot be: it only starts later.
+$(VENV)/.prepared: requirements/run.txt
+	@echo 'Preparing Spark, once ...'
+	@$(BIN)/isocast lake prepare || true
 	@touch $@

@@ -120,6 +120,29 @@ def test_a_pipeline_that_fails_is_one_line_and_no_fault(market: Market) -> None:
         assert not any("lake" in line.split() for line in next_steps(market, lake))
 
 
+def test_the_market_waits_a_little_for_spark_which_then_gives_way(market: Market) -> None:
+    script = (
+        "import json, sys\n"
+        "print(json.dumps({'stage': 'starting'}), flush=True)\n"
+        "print(json.dumps({'stage': 'ready'}), flush=True)\n"
+        "heard = sys.stdin.readline().strip()\n"
+        "print(json.dumps({'stage': 'failed', 'reason': heard}), flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+
+    async def run(command: tuple[str, ...], patience_s: float) -> tuple[LakeStage, LakeBeside]:
+        async with LakeBeside(market, 30.0, command) as lake:
+            await lake.head_start(patience_s)
+            stage = lake.stage
+            await lake.finish(EVENTS, 60.0 if patience_s > 1 else 0.1)
+        return stage, lake
+
+    stage, lake = asyncio.run(run(("-c", script), 60.0))
+    assert (stage, lake.reason) == (LakeStage.READY, "give way")
+    stage, lake = asyncio.run(run(("-c", "import time; time.sleep(600)"), 0.2))
+    assert (stage, lake.stage) == (LakeStage.STARTING, LakeStage.LEFT)
+
+
 def test_nobody_waits_for_ever(market: Market) -> None:
     asleep = ("-c", "import time; time.sleep(600)")
     lake = ended(market, asleep, patience_s=0.5)
@@ -190,6 +213,8 @@ def test_the_live_view_has_a_line_of_the_tables(width: int, height: int, market:
 
 def test_the_words_follow_the_stages(market: Market) -> None:
     show, lake = following(market)
+    lake.stage = LakeStage.READY
+    assert lake_words(lake, show) == "tables: Spark waits for the market"
     lake.stage = LakeStage.FOLLOWING
     assert lake_words(lake, show) == "tables: Spark reads its first batch"
     lake.stage, lake.events, lake.expected = LakeStage.CATCHING_UP, 40, EVENTS
@@ -208,16 +233,21 @@ def test_the_words_follow_the_stages(market: Market) -> None:
 # ---- the job
 
 
-@pytest.mark.parametrize("lines, events", [(["finish 12\n"], 12), (["what\n", "finish x\n"], None), ([], None)])
+@pytest.mark.parametrize(
+    "lines, events", [(["give way\n", "finish 12\n"], 12), (["what\n", "finish x\n"], None), ([], None)]
+)
 def test_the_job_hears_when_the_market_stops_and_when_nobody_listens(
     lines: list[str], events: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lowered: list[bool] = []
     monkeypatch.setattr("isocast.cli.demo_lake_job._usual_priority", lambda: None)
+    monkeypatch.setattr("isocast.cli.demo_lake_job.lower_priority", lambda: lowered.append(True))
     gone: list[bool] = []
     leave: Callable[[], None] = lambda: gone.append(True)  # noqa: E731
     orders = Orders(leave)
     orders.hear(lines)
     assert (orders.events if orders.finish.is_set() else None, gone) == (events, [True])
+    assert lowered == [True] * ("give way\n" in lines)
 
 
 @pytest.mark.long

@@ -34,6 +34,7 @@ def test_every_command_says_what_to_install(tmp_path: Path) -> None:
         ["audit", "--journals", journals],
         ["fairness", "--journals", journals],
         ["stripes", "--journals", journals],
+        ["prepare"],
     ]
     said = subprocess.run(
         [sys.executable, "-c", CODE, json.dumps(commands)], capture_output=True, text=True, check=True

@@ -78,6 +78,48 @@ def test_a_synthetic_day_a_busy_one_and_the_next_plan(tmp_path: Path, capsys: py
     assert main(["plan", "stripes", "--from", following, "--check", far]) == 0
 
 
+def test_the_plan_stands_beside_a_hash_in_table_and_json(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sectors = tmp_path / "sectors.csv"
+    rows = "".join(f"S{number},{'odd' if number % 2 else 'even'}\n" for number in range(30))
+    sectors.write_text("symbol,sector\n" + rows, encoding="utf-8")
+    words = ["plan", "stripes", str(table), "--rate", "8k", "--sectors", str(sectors)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "Beside a hash of the symbols" in out
+    assert "Whoever wants one sector" in out
+    assert main([*words, "--json"]) == 0
+    value = told(capsys)
+    beside = value["against_hash"]
+    count = sum(not row["spare"] for row in value["stripes"])
+    assert beside["planned"]["stripes"] == beside["hashed"]["stripes"] == count
+    assert beside["planned"]["too_busy"] == 0
+    assert [row["sector"] for row in beside["sectors"]] == ["even", "odd"]
+    assert all(row["stripes"] <= row["hashed_stripes"] for row in beside["sectors"])
+    assert main(["plan", "stripes", "--from", _plan_file(tmp_path, value), "--check", str(table), "--json"]) == 0
+    assert told(capsys)["against_hash"] is None
+
+
+def _plan_file(folder: Path, value: dict[str, Any]) -> str:
+    path = folder / "made.json"
+    path.write_text(json.dumps(value["plan"]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("width", [700, 1_200])
+def test_pictures(table: Path, width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    png, svg = tmp_path / "plan.png", tmp_path / "plan.svg"
+    words = ["plan", "stripes", str(table), "--rate", "8k", "--png", str(png), "--svg", str(svg), "--width", str(width)]
+    assert main(words) == 0
+    assert int.from_bytes(png.read_bytes()[16:20]) == width
+    text = svg.read_text(encoding="utf-8")
+    assert text.rstrip().endswith("</svg>")
+    assert "dc:date" not in text, "the same plan draws the same bytes, whatever the day"
+    assert capsys.readouterr().err.count("Written:") == 2
+
+
 def test_a_journal_is_a_history_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "journal"
     released = blocks(3)
@@ -97,6 +139,10 @@ WRONG = {
     "TABLE --token-period soon": "--token-period: must be a time",
     "TABLE --patience -1": "--patience: must be from 0",
     "TABLE --rows 0": "--rows: must be at least 1",
+    "TABLE --width 10": "--width: must be from 600",
+    "TABLE --png nowhere/x.png": "--png: there is no directory nowhere",
+    "TABLE --out nowhere/x.toml": "--out: there is no directory nowhere",
+    "--from PLAN --check TABLE --png x.png": "HISTORY: is missing: a picture shows a plan on its history",
     "TABLE --sectors TABLE": "has no column sector",
     "TABLE --sectors nowhere.csv": "nowhere.csv: file: cannot be read: No such file",
     "nowhere.parquet": "cannot be read",

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from isocast.cli import world_picture
+from isocast.cli import sheet, world_picture
 from isocast.cli.main import main
+from isocast.cli.world_options import WorldOptions
+from isocast.cli.world_plan import run_world
 
 PLANET = """
 title = "Test"
@@ -95,6 +97,8 @@ def test_pictures(planet: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["x", "--jobs", "0"], "--jobs: must be at least 1"),
         (["x", "--jobs", "1000"], "--jobs: must be from 1 to 256"),
         (["x", "--width", "10"], "--width: must be from 600"),
+        (["x", "--png", "nowhere/x.png"], "--png: there is no directory nowhere"),
+        (["x", "--svg", "worlds"], "--svg: worlds is a directory"),
         (["x", "--partitions", "3"], "--partitions: is for --engine spark"),
         (["x", "--engine", "hadoop"], "Choose from"),
         (["worlds/land-10000.toml"], "is a world of `isocast plan coverage`"),
@@ -111,9 +115,39 @@ def test_a_mistake_is_one_line_and_exit_2(words: list[str], rule: str, capsys: p
 def test_without_matplotlib_the_extra_is_named_before_anything_runs(
     planet: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(world_picture, "find_spec", lambda _: None)
+    monkeypatch.setattr(sheet, "find_spec", lambda _: None)
     assert main(["plan", "world", planet, "--png", "x.png"]) == 2
     assert "isocast[spark]" in capsys.readouterr().err
+
+
+def test_what_only_a_formula_says_was_not_drawn(planet: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A formula beside itself would always agree."""
+    assert main(["plan", "world", planet, "--jobs", "1", "--json"]) == 0
+    rows = {row["figure"]: row for row in json.loads(capsys.readouterr().out)["core"]}
+    for name in ("NACKs per token, were all on one ring", "passes until all are certified"):
+        assert rows[name]["expected"] > 0
+        assert (rows[name]["got"], rows[name]["agrees"]) == (None, None)
+
+
+@pytest.mark.parametrize("error", ["2ms", "3.35ms", "50ms"])
+def test_no_bar_of_releases_reaches_beyond_the_clocks(error: str, planet: str, tmp_path: Path) -> None:
+    """Bars end at ±ε, whatever ε is: one across the bound would show releases that never were."""
+    figure = pytest.importorskip("matplotlib.figure")
+    text = Path(planet).read_text(encoding="utf-8").replace('clock_error = "5ms"', f'clock_error = "{error}"')
+    file = tmp_path / "clocks.toml"
+    file.write_text(text, encoding="utf-8")
+    run = run_world(file, WorldOptions(jobs=1, json=True))
+    bound = run.report.run.world.core.timing.clock_error_ns / 1e6
+    assert f"{bound:g}ms" == error
+    axes = figure.Figure().add_subplot()
+    world_picture._skew(axes, run.report)  # noqa: SLF001 - one panel of the sheet
+    (bars,) = axes.patches
+    heights, edges, _ = bars.get_data()
+    assert heights.sum() == pytest.approx(100)
+    shown = edges[:-1][heights > 0].min(), edges[1:][heights > 0].max()
+    assert -bound - 1e-9 <= shown[0] < shown[1] <= bound + 1e-9
+    spread = next(row for row in run.report.core if row.figure.startswith("spread of 98 %"))
+    assert spread.got == pytest.approx(spread.expected, rel=0.05)
 
 
 def test_a_figure_that_does_not_agree_is_exit_1_with_strict(

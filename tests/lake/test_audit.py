@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from tests.lake.markets import DELAY, Market, write_market
 from tests.lake.planted import block_with, flip_in_place, flipped, offset_of, released, rewrite, with_message
 
 from isocast.lake.audit import audit, run_here
+from isocast.lake.audit_journals import SegmentTask, find_journals, plan_tasks
 from isocast.lake.audit_terms import AuditReport, Finding, FindingKind, Verdict
+from isocast.lake.audit_walk import read_segment
 from isocast.runtime.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.journal import BLOCK_HEADER_BYTES
@@ -44,7 +47,11 @@ def found(report: AuditReport, kind: FindingKind) -> list[Finding]:
 
 
 def look(market: Market) -> AuditReport:
-    return audit(market.path, block_messages=BLOCK)
+    """Read segment by segment; in parts as small as they can be it must find the same."""
+    whole = audit(market.path, block_messages=BLOCK)
+    parts = audit(market.path, block_messages=BLOCK, part_bytes=1).as_json()
+    assert parts == whole.as_json()
+    return whole
 
 
 def an_event_message(journal: Path, behind: int) -> int:
@@ -298,7 +305,37 @@ def test_fetched_and_uncertified_blocks_are_told_and_compared(market: Market) ->
     assert notes["uncertified"] == len(released(journal)[1].messages)
 
 
+def test_numbers_need_not_follow_over_messages_whose_sources_nobody_told(market: Market) -> None:
+    """What a site fetched from a retransmit server, at the beginning of a segment, has no labels."""
+
+    def unlabelled(block: ReleasedBlock) -> ReleasedBlock:
+        return replace(block, fetched=True, messages=[(0, 0, *message[2:]) for message in block.messages])
+
+    second = segment_files(market.journal(2, 0))[1].path
+    rewrite(second, lambda old: [*map(unlabelled, old[:2]), *old[2:]])
+    report = look(market)
+    assert report.findings == []
+    assert "fetched" in {note.code for note in report.notes}
+
+
+def test_long_segments_are_read_in_parts_that_cover_every_byte_once(market: Market) -> None:
+    journals = find_journals(market.path)
+    tasks = plan_tasks(journals, BLOCK, 10_000)
+    assert len(tasks) > 2 * sum(len(journal.files) for journal in journals)
+    read: Counter[str] = Counter()
+    for task in tasks:
+        read[task.start.path] += read_segment(SegmentTask.from_json(task.to_json())).bytes
+    assert read == {path: Path(path).stat().st_size for journal in journals for path in journal.paths}
+
+
 # ---- what cannot be read
+
+
+def test_a_damaged_block_at_the_beginning_of_a_segment_is_no_gap_besides(market: Market) -> None:
+    journal = market.journal(3, 0)
+    second = segment_files(journal)[1].first_sequence
+    flip_in_place(journal, second, 0, "price")
+    assert set(look(market).counts) == {FindingKind.DAMAGE}
 
 
 def test_a_torn_end_is_never_called_clean(market: Market) -> None:

@@ -10,8 +10,10 @@ import pytest
 from tests.lake.markets import CLOCK_BOUND, write_market
 from tests.lake.measured import line, write_lines
 from tests.lake.planted import flip_in_place
+from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
+from isocast.runtime.market_file import load_market
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,14 +61,26 @@ def test_stripes_writes_what_the_planner_reads(
     assert json.loads(capsys.readouterr().out)["digest"] == by_spark
 
 
+def test_a_site_has_one_name_in_all_its_stripes(tmp_path: Path) -> None:
+    """Its releases of all stripes stand in one row."""
+    from isocast.cli.lake_fairness import _settings  # noqa: PLC0415
+
+    market = load_market(market_file(tmp_path, SMALL, settings={"ring": {"stripes": [0, 1]}}))
+    assert dict(_settings(market, 0.9, 1, curves=False).names) == {1: "a", 2: "b", 3: "c"}
+
+
 @pytest.mark.parametrize(
     "words, rule",
     [
         (["stripes"], "give either --journals DIR or --lake DIR"),
         (["stripes", "--journals", ".", "--rate", "fast"], "must be a bit-rate"),
         (["stripes", "--journals", ".", "--token-period", "soon"], "must be a time"),
+        (["run", "--journals", ".", "--lake", "x", "--receiver", "all"], "a lake has every event once"),
         (["fairness"], "--journals: is missing"),
         (["fairness", "--journals", "/nowhere/at/all"], "no such folder"),
+        (["fairness", "--journals", "/proc/self/fdinfo"], "no journal"),
+        (["fairness", "--journals", ".", "--lake", "."], "give either --journals DIR or --lake DIR"),
+        (["fairness", "--lake", "/nowhere/at/all"], "is no lake"),
         (["fairness", "--journals", ".", "--fraction", "1"], "Must be < 1"),
     ],
 )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
+from tests.lake.direct import read_table
+from tests.lake.markets import write_market
 from tests.lake.measured import line, write_lines
 
 from isocast.lake.timing_advice import advise
@@ -145,6 +149,54 @@ def test_regions_wait_alike_and_inversions_between_them_are_counted(spark: Spark
     assert (order["one_earlier"], order["one_first"]) == (0.5, 1.0)
 
 
+def test_every_figure_of_a_market_is_the_one_that_duckdb_finds(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.functions import expr  # noqa: PLC0415
+
+    from isocast.lake.fairness import FairnessSettings, fairness  # noqa: PLC0415
+
+    market = write_market(tmp_path / "market", events=3_000, span_s=60)
+    late_ns, within_ns = 60_000, 500 * MS
+    # The ring does not order by the floors' clocks; the generated market does.
+    event_ns = "event_ns - sequence * 7919 % 13 * 300000000"
+    journals = spark.read.format("isocast").option("receiver", "all").load(str(market.path))
+    journals = journals.withColumn("event_ns", expr(event_ns))
+    got = fairness(journals, None, FairnessSettings(late_after_ns=late_ns, within_ns=within_ns))
+    rows = read_table(market.path, receiver="all")
+    with duckdb.connect() as database:
+        database.register("rows", rows)
+        database.execute(f"create view released as select * replace ({event_ns} as event_ns) from rows")  # noqa: S608
+        database.execute("""
+            create table m as select *, released_ns - due_ns late, released_ns - min(released_ns) over w behind,
+              2 * max(clock_bound_ns) over w bound, count(*) over w many from released where index = 0
+            window w as (partition by stripe, sequence)""")
+        database.execute(f"""
+            create table s as select stripe, sequence, max(behind) skew, max(bound) bound,
+              bool_or(late > {late_ns}) faulted from m where many > 1 group by all""")  # noqa: S608 - our own number
+        ask = "select count(*), count(*) filter (skew > bound and not faulted), count(*) filter (faulted) from s"
+        assert database.execute(ask).fetchall() == [(got.messages, got.exceeding, got.faulted)]
+        ask = """select 'site' || receiver, count(*), quantile_disc(behind, 0.5), quantile_disc(behind, 0.99),
+            quantile_disc(behind, 0.999), max(behind), count(*) filter (behind = 0)
+            from m join s using (stripe, sequence) where not faulted group by receiver order by receiver"""
+        keys: tuple[str, ...] = ("receiver", "messages", "p50_ns", "p99_ns", "p999_ns", "max_ns", "first")
+        assert database.execute(ask).fetchall() == [tuple(row[key] for key in keys) for row in got.sites]
+        ask = """select floor, count(*), quantile_disc(d, 0.5), quantile_disc(d, 0.99), max(d)
+            from (select floor, instant_ns - event_ns d from m where receiver = 1) group by floor order by floor"""
+        keys = ("region", "messages", "p50_ns", "p99_ns", "max_ns")
+        assert database.execute(ask).fetchall() == [tuple(row[key] for key in keys) for row in got.entry]
+        ask = f"""with n as (select floor a, sequence, lead(floor) over w b, lead(sequence) over w next,
+              lead(event_ns) over w - event_ns apart from m where receiver = 1
+              window w as (partition by stripe, event_ns // 60000000000 order by event_ns, sequence))
+            select least(a, b), greatest(a, b), count(*), avg((a < b)::int), avg(((a < b) = (sequence < next))::int),
+              count(*) filter (sequence > next and apart > 0)
+            from n where a <> b and apart < {within_ns} group by 1, 2 order by 1, 2"""  # noqa: S608
+        keys = ("one", "two", "pairs", "one_earlier", "one_first", "inversions")
+        expected = [pytest.approx(row[2:]) for row in database.execute(ask).fetchall()]
+        assert [tuple(row[key] for key in keys[2:]) for row in got.order] == expected
+        assert len(expected) == 3
+    assert all(row["inversions"] > 0 for row in got.order)
+    assert 0 < got.faulted < got.messages
+
+
 # ---- measurements
 
 
@@ -168,7 +220,7 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
             )
             for second in range(10)
         ]
-        write_lines(tmp_path, node, told)
+        write_lines(tmp_path, node, [*told, *[line(node, second, {}) for second in range(10, 40)]])
     lines, unread = read_measurements(spark, tmp_path)
     assert unread == {}
     losses = {row["node"]: row for row in as_dicts(losses_by_place(lines))}
@@ -180,6 +232,7 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
     assert pairs["paris", "rome"]["both"] == 3
     assert pairs["paris", "rome"]["lift"] == pytest.approx(10 / 3)
     assert pairs["oslo", "paris"]["correlation"] < 0
+    assert pairs["paris", "rome"]["seconds"] == 10, "what nobody could lose is no evidence"
     assert pairs["oslo", "paris"]["lift"] == 0
 
 
@@ -210,3 +263,13 @@ def test_the_advice_follows_the_slowest_receiver_by_the_papers_formulas() -> Non
     assert not advise(present, {"a": MS}, {"a": 999}, 0.999, 0.0).enough
     assert advise(present, {"a": MS}, {"a": 999}, 0.9, 0.0).wanted.detect_ns == 10 * MS, "never below 2ε"
     assert advice.give_up == pytest.approx(0.02 * (1 - 0.98**2) ** 3)
+
+
+def test_secondary_receivers_do_not_decide_the_rings_times() -> None:
+    """They wait δ_S longer before they ask; one that needs more than that is named."""
+    ring = Timing(detect_ns=80 * MS, process_ns=10 * MS, clock_error_ns=MS)
+    present = replace(ring, secondary_detect_ns=20 * MS, secondary_retry_ns=60 * MS, release_delay_ns=0)
+    advice = advise(present, {"a": 50 * MS}, {"a": 9_999}, 0.999, 0.0, {"near": 71 * MS, "far": 73 * MS})
+    assert advice.wanted.detect_ns == 50 * MS
+    assert advice.below_allowed_ns == 72 * MS
+    assert advice.below_short == ["far"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ByteType, DoubleType, LongType, StringType, StructField, StructType
 from tests.lake.markets import write_market
-from tests.runtime.worlds import World, market_file, running, trades, wait_until
+from tests.runtime.worlds import Nodes, World, market_file, running, trades, wait_until
 
 from isocast.lake import publish_sink_log
 from isocast.lake.journal_source import IsocastSource
@@ -25,7 +27,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Label
 from isocast.wire.events import EventArray
 
-PAIR = {
+PAIR: Nodes = {
     "a": {"role": "primary-receiver"},
     "b": {"role": "primary-receiver"},
     "floor": {"role": "primary-source"},
@@ -83,26 +85,34 @@ def test_a_batch_that_is_repeated_publishes_nothing_twice(world: World, tmp_path
     settled(world, range(1, 152))
 
 
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[None]:
+    """Whoever publishes dies when the source has taken so many portions, before he can note the last of them."""
+    plain, calls = Publisher.publish_parts, 0
+
+    async def dies(self: Publisher, parts: Mapping[int, Sequence[tuple[bytes, bytes]]]) -> tuple[Label, ...]:
+        nonlocal calls
+        calls += 1
+        labels = await plain(self, parts)
+        if calls == after:
+            raise KeyboardInterrupt
+        return labels
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish_parts", dies)
+        yield
+
+
 def test_a_batch_that_was_interrupted_goes_on_as_it_began(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repeat computes other rows, as a careless query may; what counts is what was written down."""
     monkeypatch.setattr(publish_sink_log, "_AT_ONCE", 2)
     writer = sink(world, tmp_path)
-    plain, calls = Publisher.publish_messages, 0
-
-    async def dies(self: Publisher, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
-        nonlocal calls
-        calls += 1
-        labels = await plain(self, messages)
-        if calls == 3:
-            raise KeyboardInterrupt
-        return labels
-
-    monkeypatch.setattr(Publisher, "publish_messages", dies)
-    with pytest.raises(KeyboardInterrupt):
+    with dying(monkeypatch, 3), pytest.raises(KeyboardInterrupt):
         writer.commit(tasks(writer, timed(500)), 4)
-    monkeypatch.setattr(Publisher, "publish_messages", plain)
+    with pytest.raises(ConfigurationError, match="batch 4 was begun here and never finished"):
+        sink(world, tmp_path).commit(tasks(writer, timed(3, 501)), 5)
     again = sink(world, tmp_path)
     again.commit(tasks(again, timed(700, 9_000), [13]), 4)
     again.commit(tasks(again, timed(3, 501)), 5)
@@ -116,7 +126,7 @@ def test_a_message_that_the_source_has_is_not_published_again_without_the_count(
     events = timed(500)
     log = publish_sink_log.PublishLog(tmp_path / "checkpoint" / "isocast-publish")
     with log.opened() as state:
-        log.begin(state, 0, events, 27)
+        log.begin(state, 0, events, Publisher(world.path, "floor"))
     saved = (tmp_path / "checkpoint" / "isocast-publish" / "published.json").read_bytes()
     writer.commit(tasks(writer, events), 0)
     (tmp_path / "checkpoint" / "isocast-publish" / "published.json").write_bytes(saved)
@@ -126,6 +136,55 @@ def test_a_message_that_the_source_has_is_not_published_again_without_the_count(
     settled(world, range(1, 502))
     with log.opened() as state:
         assert state.repeated == -(-500 // 27)
+
+
+def has_events(world: World, name: str, count: int) -> bool:
+    return world.count(name) >= count
+
+
+def test_stripes_are_cut_on_their_own_and_each_event_comes_once_in_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event of no symbol goes into both; an interrupted batch leaves nothing out and repeats nothing in either."""
+    monkeypatch.setattr(publish_sink_log, "_AT_ONCE", 4)
+    with running(market_file(tmp_path, PAIR, settings={"ring": {"stripes": [0, 1]}})) as world:
+        events = timed(541)
+        events["symbol"] = [b"" if number == 540 else b"S%d" % (number % 20) for number in range(541)]
+        writer = sink(world, tmp_path)
+        with dying(monkeypatch, 3), pytest.raises(KeyboardInterrupt):
+            writer.commit(tasks(writer, events, [99]), 0)
+        writer.commit(tasks(writer, events), 0)
+        writer.commit(tasks(writer, timed(1, 542)), 1)
+        routes = Publisher(world.path, "floor").routes
+        expected = {
+            stripe: [*part["id"].tolist(), *([542] if routes.stripe_of("ISO") == stripe else [])]
+            for stripe, part in routes.split(events).items()
+        }
+        for name, stripe in (("a", 0), ("a.s1", 1)):
+            wait_until(partial(has_events, world, name, len(expected[stripe])))
+            assert world.ids(name) == expected[stripe]
+            assert 541 in expected[stripe]
+            first = next(payload for _, payload in world.released(name))
+            assert len(first) == 27 * 48, "a message is as full as it can be, whatever the other stripe has"
+
+
+def test_a_symbol_of_another_stripe_stops_a_batch_before_it_is_written_down(tmp_path: Path) -> None:
+    """And so the query can go on once it leaves the symbol out."""
+    floor = {"role": "primary-source", "stripes": [0]}
+    nodes = {**PAIR, "floor": floor, "other": {"role": "primary-source"}}
+    path = market_file(tmp_path, nodes, settings={"ring": {"stripes": [0, 1]}})
+    door = Publisher(path, "floor")
+    events = timed(40)
+    events["symbol"] = [b"S%d" % (number % 20) for number in range(40)]
+    log = publish_sink_log.PublishLog(tmp_path / "progress")
+    with log.opened() as state:
+        with pytest.raises(ConfigurationError, match="travels in stripe 1, where floor does not publish"):
+            log.begin(state, 0, events, door)
+        own = door.routes.split(events)[0]
+        assert log.begin(state, 0, own, door) is own
+        assert [message.place for message in publish_sink_log.stripe_messages(own, door, 5)] == list(
+            range(len(own) // 5 + 1)
+        )
 
 
 def test_order_falls_back_on_the_sequence_then_on_time() -> None:
@@ -158,6 +217,44 @@ def test_a_damaged_count_is_no_empty_one(world: World, tmp_path: Path) -> None:
     writer = sink(world, tmp_path)
     with pytest.raises(ConfigurationError, match="may be published again"):
         writer.commit(tasks(writer, timed(1)), 0)
+
+
+@pytest.mark.parametrize(
+    "row, rule",
+    [
+        ({"kind": 99}, "an event of unknown kind .kind 99"),
+        ({"floor": "nyse"}, "market identifier code .*'nyse'"),
+        ({"symbol": "A B"}, "printable ASCII .*'A B'"),
+        ({"flags": 999}, "unknown flags"),
+        ({"event_ns": None}, "column event_ns: 1 values are null"),
+    ],
+)
+def test_a_row_that_no_reader_would_take_for_an_event_is_refused(
+    tmp_path: Path, row: dict[str, object], rule: str
+) -> None:
+    """The network carries any bytes: it would be published, and be in no table."""
+    given = {"market": "market.toml", "source": "floor", "checkpointLocation": str(tmp_path)}
+    whole = {"kind": 1, "floor": "XNYS", "symbol": "ISO", "flags": 0, "event_ns": 7, **row}
+    schema = pa.schema([EVENT_SCHEMA.field(name).with_nullable(nullable=True) for name in whole])
+    writer = StreamPublisher(CaseInsensitiveDict(given), struct_of(schema))
+    batch = pa.RecordBatch.from_pylist([whole], schema)
+    with pytest.raises(ConfigurationError, match=rule):
+        writer.write(iter([batch]))
+
+
+def test_a_price_with_a_point_is_no_number_of_ticks(tmp_path: Path) -> None:
+    """72.0 would fit, and be 72 ticks."""
+    given = {"market": "market.toml", "source": "floor", "checkpointLocation": str(tmp_path)}
+    fields = [("kind", ByteType()), ("floor", StringType()), ("event_ns", LongType()), ("price", DoubleType())]
+    schema = StructType([StructField(name, kind) for name, kind in fields])
+    with pytest.raises(ConfigurationError, match="price is double, and has to be whole: ticks of 10"):
+        StreamPublisher(CaseInsensitiveDict(given), schema)
+
+
+def test_a_batch_write_without_a_market_says_so() -> None:
+    source = IsocastSource(CaseInsensitiveDict({"source": "floor", "batch": "x"}))
+    with pytest.raises(ConfigurationError, match="market: is missing"):
+        source.writer(struct_of(EVENT_SCHEMA), overwrite=False)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,18 @@ def report() -> FairnessReport:
     site = {"receiver": "paris", "messages": 9, "first": 3, "p50_ns": 5, "p99_ns": 4 * MS, "p999_ns": 5 * MS}
     place = {"node": "paris", "city": "Paris", "tokens": 20, "p50_ns": MS, "p99_ns": 2 * MS, "wanted_ns": 3 * MS}
     lost = dict.fromkeys(("seconds", "naks_sent", "repairs_received", "repairs_sent", "kernel_drops"), 7)
+    basis = {
+        "receivers": ["paris", "rome"],
+        "stripes": [0],
+        "releases": 18,
+        "first_instant_ns": 1_767_623_400_250_000_000,
+        "last_instant_ns": 1_767_623_460_000_000_000,
+        "clock_bound_ns": MS,
+        "late_after_ns": 10 * MS,
+        "within_ns": 10**9,
+    }
     return FairnessReport(
+        basis,
         9,
         1,
         2,
@@ -37,7 +48,7 @@ def report() -> FairnessReport:
         losses=[{"node": "rome", "city": "Naples", "tokens": 20, "token_loss": 0.05, "repairs_per_data": 0.01, **lost}],
         delays=[{**place, "max_ns": 4 * MS}],
         unread={"newer": 4},
-        advice=advise(TIMING, {"paris": 3 * MS}, {"paris": 20}, 0.999, 0.05),
+        advice=advise(TIMING, {"paris": 3 * MS}, {"paris": 20}, 0.999, 0.05, {"ostia": 4 * MS, "pisa": 9 * MS}),
         skew_curves={"paris": [0, MS, 2 * MS, 5 * MS]},
         delay_curves={"paris": [MS, 2 * MS, 3 * MS]},
     )
@@ -54,10 +65,12 @@ def test_a_page_has_the_verdict_every_table_and_its_pictures(tmp_path: Path) -> 
     assert text.count("<img") == 2
     assert "6 of 9 messages were released within 2ε" in text
     assert "TOO FEW TOKENS" in text
+    assert "δ_N+2ε+δ_S = 5 ms; pisa needs 9 ms. TOO SHORT for pisa" in text
     assert "4 lines are of a newer version and were left out" in text
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "| paris | 9 | 3 | 5 ns | 4 ms | 5 ms | 5 ms | 2 ms | 1 |" in page
     assert "| rome (Naples) |" in page
+    assert "2026-01-05 14:30:00.250 UTC" in page, "whoever judges it knows from when it is"
     assert "![Release skew by site](skew.svg)" in page
     assert json.loads(json.dumps(found.as_json()))["advice"]["present"]["detect"] == 80 * MS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ import pytest
 from tests.lake.markets import START, token_block
 from tests.striping.busy_days import events_of
 
+from isocast.cli.main import main
 from isocast.cli.stripe_history import load_history
 from isocast.runtime.journal import Journal
 from isocast.striping.history import History, make_history
 from isocast.striping.making import MakingSettings, make_plan
+from isocast.striping.plan_text import read_plan
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
@@ -106,6 +109,50 @@ def test_peaks_and_kin_are_those_of_a_hand_made_day(spark: SparkSession) -> None
     loads = {row.sector: row for row in sector_loads(slices, {"AA": "A", "AB": "A"}, SECOND).collect()}
     assert (loads["A"].symbols, loads["A"].peak_bytes, loads["–"].symbols) == (2, 6 * 46, 2)
     slices.unpersist()
+
+
+def write_day(folder: Path, day: EventArray) -> None:
+    with Journal.open(folder / "tokyo" / "journal", 0, 1) as journal:
+        for token, start in enumerate(range(0, len(day), EVENTS_PER_PAYLOAD), 1):
+            payload = day[start : start + EVENTS_PER_PAYLOAD].tobytes()
+            message = (source_id(1), token, payload_digest(payload), payload)
+            journal.append(token_block(0, token, token, START + token, [message]))
+
+
+@pytest.mark.usefixtures("spark")
+def test_one_command_from_journals_to_a_plan_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    day = events_of(1, 40, 3_000)
+    write_day(tmp_path / "data", day)
+    plan = tmp_path / "stripes.toml"
+    words = ["lake", "stripes", "--journals", str(tmp_path / "data"), "--rate", "24k", "--token-period", "720ms"]
+    assert main([*words, "--plan", str(plan), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    made = make_plan(make_history([day], PERIOD), MakingSettings(rate=24_000)).plan
+    assert read_plan(plan.read_text(encoding="utf-8"), "stripes.toml").digest == made.digest
+    assert value["plan"]["digest"] == made.digest.hex()
+    assert value["plan"]["against_hash"]["planned"]["too_busy"] == 0
+    assert main(["plan", "stripes", "--from", str(plan), "--check", str(tmp_path / "data" / "tokyo" / "journal")]) == 0
+
+
+@pytest.mark.parametrize(
+    "words, rule",
+    [
+        ("--journals nowhere", "nowhere: no such folder"),
+        ("--lake nowhere", "is no lake"),
+        ("--journals . --out x.json", "--out: must end in .csv or .parquet"),
+        ("--journals . --out nowhere/x.csv", "--out: there is no directory nowhere"),
+        ("--journals . --plan nowhere/x.toml", "--plan: there is no directory nowhere"),
+        ("--journals . --png nowhere/x.png", "--png: there is no directory nowhere"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(
+    words: str, rule: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("isocast.cli.lake_parts.lake_session", lambda *_: pytest.fail("Spark was started"))
+    assert main(["lake", "stripes", *words.split()]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert rule in err
 
 
 def test_a_history_of_another_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,15 +27,19 @@ MISSING = "Spark is not installed, so that no tables are made: pip install 'isoc
 _JOB = ("-m", "isocast.cli.demo_lake_job")
 _PATIENCE_S = 180.0
 """From the market's end to the verdict: some 15 s where nobody else works, and far more on a loaded machine."""
+_HEAD_START_S = 12.0
+"""A start takes some 5 s where nobody else works; on a loaded machine the market does not wait for all of it."""
 _LINE_MOST = 1 << 24
 _INTERVALS_S = (5, 10, 15, 30, 60, 120, 300, 600, 1_200)
 _BARS_EACH = 3
 
 
 class LakeStage(StrEnum):
-    """How far the pipeline is; the first six are the job's own words."""
+    """How far the pipeline is; the first seven are the job's own words."""
 
     STARTING = "starting"
+    READY = "ready"
+    """There is no market yet to follow."""
     FOLLOWING = "following"
     CATCHING_UP = "catching up"
     JUDGING = "judging"
@@ -81,6 +85,7 @@ class LakeBeside:
         self._interval = interval_for(seconds)
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
+        self._started = asyncio.Event()
         self._ended = asyncio.Event()
         self._stack = ExitStack()
         self._hearing: asyncio.Task[None] | None = None
@@ -139,14 +144,18 @@ class LakeBeside:
             found += [f"audit: {text}" for text in self.found["audit"]["findings"]]
         return found
 
+    async def head_start(self, patience_s: float = _HEAD_START_S) -> None:
+        """Wait until Spark is there, which is soon while nobody else works; from then on it gives way to the market."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._started.wait()
+        await self._order("give way")
+
     async def finish(self, events: int, patience_s: float = _PATIENCE_S) -> None:
         """The market has stopped after so many events: wait until all are in tables and judged, within reason."""
         self.expected, self.followed = events, self.events
         since = time.monotonic()
-        if self._process is not None and self._process.stdin is not None and not self.is_over:
-            with suppress(ConnectionError):
-                self._process.stdin.write(f"finish {events}\n".encode())
-                await self._process.stdin.drain()
+        await self._order(f"finish {events}")
         while not self.is_over and time.monotonic() < since + patience_s:
             if self.caught_up_s is None and self.stage is LakeStage.JUDGING:
                 self.caught_up_s = time.monotonic() - since
@@ -155,6 +164,12 @@ class LakeBeside:
                     await self._ended.wait()
         if not self.is_over:
             self._end(LakeStage.LEFT, f"the tables were not complete {patience_s:.0f} s after the market's end")
+
+    async def _order(self, words: str) -> None:
+        if self._process is not None and self._process.stdin is not None and not self.is_over:
+            with suppress(ConnectionError):
+                self._process.stdin.write(f"{words}\n".encode())
+                await self._process.stdin.drain()
 
     def give_up(self, reason: str = "interrupted") -> None:
         """Do not wait any longer."""
@@ -199,9 +214,12 @@ class LakeBeside:
             self._end(stage, said.get("reason", ""))
         else:
             self.stage = stage
+            if stage is not LakeStage.STARTING:
+                self._started.set()
 
     def _end(self, stage: LakeStage, reason: str) -> None:
         self.stage, self.reason = stage, reason
+        self._started.set()
         self._ended.set()
 
 
@@ -216,6 +234,8 @@ def lake_words(lake: LakeBeside, show: Show) -> str:
     match lake.stage:
         case LakeStage.STARTING:
             return f"tables: Spark starts, {time.monotonic() - lake.began:.0f} s"
+        case LakeStage.READY:
+            return "tables: Spark waits for the market"
         case LakeStage.FOLLOWING if not lake.events:
             return "tables: Spark reads its first batch"
         case LakeStage.FOLLOWING:

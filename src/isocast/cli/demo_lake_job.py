@@ -1,8 +1,9 @@
 """The demo's pipeline, a process of its own: `python -m isocast.cli.demo_lake_job MARKET LAKE INTERVAL`.
 
-It follows the journals of a running market into tables. On standard input it hears `finish EVENTS`: the market has
-stopped, and so many events were released. Then it catches up, judges, and says what came of it. An end of the input
-before that ends it at once. On standard output it says one JSON object in a line, each with its `stage`.
+It follows the journals of a running market into tables. On standard input it hears `give way`: from now on there is a
+market, whose timers come first. Then `finish EVENTS`: the market has stopped, and so many events were released. It
+catches up, judges, and says what came of it. An end of the input before that ends it at once. On standard output it
+says one JSON object in a line, each with its `stage`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["NICENESS", "SESSION_NICENESS", "Orders", "lower_priority", "main"]
 
 NICENESS = 10
-"""Of its processes, below the market's: their timers do not wait for a JVM that starts."""
+"""Of its processes, below the market's: their timers do not wait for a JVM."""
 SESSION_NICENESS = 2
 """Where the kernel weighs sessions, niceness counts only within one. With 10 a busy machine never let Spark start."""
 _AUTOGROUP = Path("/proc/self/autogroup")
@@ -49,9 +50,9 @@ _SHARES = (0.5, 0.99)
 
 
 def lower_priority() -> None:
-    """Give way to the market."""
+    """Give way to the market, with all processes of this one's group."""
     with suppress(OSError):
-        os.nice(NICENESS)
+        os.setpriority(os.PRIO_PGRP, 0, NICENESS)
     with suppress(OSError):
         _AUTOGROUP.write_text(f"{SESSION_NICENESS}\n", encoding="ascii")
 
@@ -78,6 +79,8 @@ class Orders:
         """Until the input ends."""
         for line in lines:
             word, _, count = line.strip().partition(" ")
+            if word == "give":
+                lower_priority()
             if word == "finish" and count.isdigit():
                 self.events = int(count)
                 _usual_priority()
@@ -97,7 +100,6 @@ def _leave() -> None:
 
 def main(arguments: list[str]) -> int:
     """Follow, catch up, judge; 1 with a reason if it cannot."""
-    lower_priority()  # Before anything large is imported.
     from isocast.runtime.market_file import load_market
     from isocast.terms.errors import IsocastError
 
@@ -127,9 +129,7 @@ def _session() -> SparkSession:
 
     java = f"{QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir={tempfile.gettempdir()}"
     settings = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": _MEMORY, **_SMALL}
-    spark = spark_session("isocast demo", master="local[2]", settings=settings)
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    return spark_session("isocast demo", master="local[2]", settings=settings)
 
 
 def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders: Orders) -> None:
@@ -137,11 +137,22 @@ def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders
     from isocast.lake.tables import Lake, LakeSettings
 
     lake = Lake.create(root, LakeSettings(intervals=(interval,)))
+    _warm_up(spark, market)
+    _say("ready")
     while not _all_journals(market) and not orders.finish.wait(_LOOK_S):
         pass
     _fill(spark, lake, pipeline.Origin(market.data_directory), orders)
     _say("judging", events=lake.released.snapshot().rows)
     _say("done", **_results(spark, lake, market, interval))
+
+
+def _warm_up(spark: SparkSession, market: Market) -> None:
+    """Workers and writers that the first batch needs, before there is a market that needs the time."""
+    few = spark.range(1).mapInArrow(lambda batches: batches, "id bigint")
+    with tempfile.TemporaryDirectory(prefix="isocast-warm-") as place:
+        few.selectExpr("id", "id AS part").write.partitionBy("part").parquet(f"{place}/table")
+    with suppress(Exception):  # There is nothing to read yet, and nobody minds.
+        spark.readStream.format("isocast").load(str(market.data_directory))
 
 
 def _all_journals(market: Market) -> bool:
@@ -220,15 +231,12 @@ def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
     """Of each message between all receivers that released it in time, against 2ε."""
-    import pyarrow as pa
     from pyspark.sql.functions import col, count, count_if, percentile_approx, when
     from pyspark.sql.functions import max as most
 
-    from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
     from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, release_skew
 
-    columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
-    reader = spark.read.format("isocast").schema(columns).option("receiver", "all")
+    reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
     skew = release_skew(message_releases(reader.load(str(market.data_directory))), market.timing.process_ns)
     fair = when(~col("faulted"), col("skew_ns"))
     found = skew.agg(

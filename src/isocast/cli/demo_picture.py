@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from isocast.cli.demo_lake import LakeBeside
 from isocast.cli.demo_run import COMMANDS
 from isocast.cli.demo_view import frame
 from isocast.cli.live_picture import picture
+from isocast.runtime.market import Market
 from isocast.runtime.showcase.place import own_place
 from isocast.runtime.showcase.show import Show, ShowSettings
 from isocast.runtime.showcase.staging import set_stage
@@ -22,19 +24,27 @@ _SIZE = (100, 40)
 _SECONDS, _SEED, _LOSS = 40.0, 7, 0.02
 _AFTER_S = 1.0
 """After the ring has re-formed without the city that was killed."""
+_SPARK_S = 120.0
+"""Nobody waits in front of it."""
 _SHARE = 0.7
 _LOOK_S = 0.02
 
 
-async def _frame(show: Show) -> str:
-    """The moment when the others go on without the city that was killed."""
+async def _frame(market: Market) -> str:
+    """The moment when the others go on without the city that was killed; the tables follow."""
+    async with LakeBeside(market, _SECONDS) as lake:
+        await lake.head_start(_SPARK_S)
+        return await _frame_of(Show(market, ShowSettings(_SECONDS, _SEED, COMMANDS)), lake)
+
+
+async def _frame_of(show: Show, lake: LakeBeside) -> str:
     playing = asyncio.create_task(show.play())
     try:
-        while not playing.done() and not show.story.reformed_at:  # noqa: ASYNC110
+        while not playing.done() and not (show.story.reformed_at and (lake.events or lake.is_over)):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_AFTER_S)
         await _under_way(show)
-        return picture(frame(show, *_SIZE, time.time_ns()), *_SIZE, "isocast demo")
+        return picture(frame(show, *_SIZE, time.time_ns(), lake), *_SIZE, "isocast demo")
     finally:
         show.hurry()
         show.hurry()
@@ -54,8 +64,7 @@ def main(path: str) -> None:
     """Run a demo and write one frame of it."""
     with TemporaryDirectory(prefix="isocast-demo-") as directory, own_place() as place:
         market = set_stage(Path(directory), place, loss=_LOSS, seed=_SEED)
-        show = Show(market, ShowSettings(_SECONDS, _SEED, COMMANDS))
-        Path(path).write_text(asyncio.run(_frame(show)), encoding="utf-8")
+        Path(path).write_text(asyncio.run(_frame(market)), encoding="utf-8")
 
 
 if __name__ == "__main__":

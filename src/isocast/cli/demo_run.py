@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from isocast.cli.demo_lake import LakeBeside, lake_words
+from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_words
 from isocast.cli.demo_lake_text import lake_lines
 from isocast.cli.demo_summary import next_steps, summary_lines
 from isocast.cli.live_parts import can_draw
@@ -123,7 +123,10 @@ async def _played(show: Show, lake: LakeBeside | None, options: DemoOptions) -> 
 
 
 async def _play(show: Show, lake: LakeBeside | None) -> Summary:
-    """The show, and then what remains to be done for the tables."""
+    """The show, when Spark is there or late, and then what remains to be done for the tables."""
+    if lake is not None:
+        await lake.head_start()
+        show.began_at = time.time_ns()
     summary = await show.play()
     if lake is not None:
         if show.is_abandoned:
@@ -168,7 +171,7 @@ def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
             f" {ledger.total('injected_losses_total'):,} packets lost,"
             f" {ledger.total('repairs_received_total'):,} repaired"
         )
-    if lake is not None and show.opened_at:
+    if lake is not None and (show.opened_at or lake.stage is LakeStage.STARTING):
         yield lake_words(lake, show)
 
 

@@ -21,6 +21,7 @@ for _name, _place in {
     "audit": "lake_audit:audit",
     "fairness": "lake_fairness:fairness",
     "stripes": "lake_stripes:stripes",
+    "prepare": "lake_prepare:prepare",
 }.items():
     # By name: what an audit needs is not what a table needs.
     app.command(f"isocast.cli.{_place}", name=_name)

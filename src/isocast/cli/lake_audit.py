@@ -127,5 +127,7 @@ def _show(found: AuditReport) -> None:
         line(f"… and {len(found.findings) - _SHOWN:,} more: --report FILE.html or --json has them.")
     for code in dict.fromkeys(told.code for told in found.notes):
         notes = [told for told in found.notes if told.code == code]
-        line(f"Note: at {len(notes)} of {len(found.covers)} journals, {notes[0].count:,} {notes[0].text}.")
+        least, most = min(told.count for told in notes), max(told.count for told in notes)
+        count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        line(f"Note: at {len(notes)} of {len(found.covers)} journals, {count} {notes[0].text}.")
     line(found.sentence)

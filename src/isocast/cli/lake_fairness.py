@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -11,6 +11,8 @@ from cyclopts.validators import Number
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from isocast.lake.fairness import FairnessReport, FairnessSettings
     from isocast.runtime.market import Market
 
@@ -24,7 +26,10 @@ _EXAMPLES = """Examples:
 
     isocast lake fairness --journals data --json
 
-Exit code: 0 the report is made, 1 with --strict something is beyond 2ε without a fault, 2 bad input.
+    isocast lake fairness --lake lake --config market.toml
+
+Exit code: 0 the report is made, 1 with --strict something is beyond 2ε without a fault, or nothing could be compared,
+2 bad input.
 """
 
 fairness = App(name="fairness", help_epilogue=_EXAMPLES)
@@ -34,6 +39,7 @@ fairness = App(name="fairness", help_epilogue=_EXAMPLES)
 def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to write
     *,
     journals: Path | None = None,
+    lake: Path | None = None,
     config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     fraction: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.999,
     worst: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 10,
@@ -49,6 +55,9 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     ----------
     journals
         A market's data directory: journals, and beside them what nodes measured.
+    lake
+        Tables that `isocast lake run` made, instead of journals. They keep one receiver of each stripe: entry fairness,
+        and how late that receiver was; skew between receivers needs their journals.
     config
         The market's file: its data directory, places, P, and the present times to hold the recommended ones against.
     fraction
@@ -60,40 +69,68 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     report
         Write the report to this file, .html or .md; its pictures are drawn beside it.
     strict
-        Exit with 1 if a message without a fault is beyond 2ε.
+        Exit with 1 if a message without a fault is beyond 2ε, or if no message was released by two receivers.
     json
         Print one JSON object instead of tables.
     master
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
     from isocast.cli.lake_parts import insist_on_spark
-    from isocast.terms.errors import ConfigurationError
 
     market = None
     if config is not None:
         from isocast.runtime.market_file import load_market
 
         market = load_market(config)
-    where = journals or (None if market is None else market.data_directory)
-    if where is None:
-        raise ConfigurationError("command line", "--journals", "is missing: a data directory, or --config FILE")
-    if not where.is_dir():
-        raise ConfigurationError(str(where), "--journals", "no such folder")
     insist_on_spark()
+    where = _place(journals, lake, market)
     drawing = pictures or (None if report is None else report.parent)
-    found = _found(where, _settings(market, fraction, worst, curves=drawing is not None), master, quiet=json)
+    settings = _settings(market, fraction, worst, curves=drawing is not None)
+    found = _found(where, settings, master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)
     if report is not None:
         from isocast.lake.report import write_page
         from isocast.lake.report_fairness import fairness_page
 
-        write_page(fairness_page(found, f"Fairness of {where}", drawn), report)
+        write_page(fairness_page(found, f"Fairness of {where.released}", drawn), report)
         note(f"Written: {report}")
     if json:
         show_json(found.as_json())
     else:
         _show(found)
-    return 1 if strict and found.exceeding else 0
+    return 1 if strict and (found.exceeding or not found.messages) else 0
+
+
+class _Where(NamedTuple):
+    """Where releases and measurements are read."""
+
+    released: Path
+    is_lake: bool
+    measured: Path | None
+
+
+def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _Where:
+    """What was asked for, looked at before Spark takes its seconds to start."""
+    from isocast.lake.source_catalog import find_journals
+    from isocast.terms.errors import ConfigurationError
+
+    own = None if market is None else market.data_directory
+    if journals is not None and lake is not None:
+        raise ConfigurationError("command line", "--journals", "give either --journals DIR or --lake DIR")
+    if lake is not None:
+        from isocast.lake.tables import Lake
+
+        if not Lake.open(lake).released.snapshot().files:
+            raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+        return _Where(lake, is_lake=True, measured=own if own is not None and own.is_dir() else None)
+    where = journals or own
+    if where is None:
+        rule = "is missing: a data directory, or --lake DIR, or --config FILE"
+        raise ConfigurationError("command line", "--journals", rule)
+    if not where.is_dir():
+        raise ConfigurationError(str(where), "--journals", "no such folder")
+    find_journals(str(where))
+    return _Where(where, is_lake=False, measured=where)
 
 
 def _settings(market: Market | None, fraction: float, worst: int, *, curves: bool) -> FairnessSettings:
@@ -106,7 +143,8 @@ def _settings(market: Market | None, fraction: float, worst: int, *, curves: boo
         late_after_ns=market.timing.process_ns,
         within_ns=market.timing.token_period_ns,
         worst=worst,
-        names={plan.node: plan.name for plan in market.receivers},
+        # A site has the same number in every stripe, and its releases of all stripes are told together.
+        names={plan.node: plan.origin for plan in market.receivers},
         places={
             plan.number: plan.place.name for plan in market.nodes if plan.role.is_source and plan.place is not None
         },
@@ -115,24 +153,39 @@ def _settings(market: Market | None, fraction: float, worst: int, *, curves: boo
     )
 
 
-def _found(where: Path, settings: FairnessSettings, master: str | None, *, quiet: bool) -> FairnessReport:
+def _found(where: _Where, settings: FairnessSettings, master: str | None, *, quiet: bool) -> FairnessReport:
     from isocast.cli.lake_parts import lake_session
 
-    with lake_session("isocast fairness", master) as spark, working("Reading journals", quiet=quiet):
-        import pyarrow as pa
-
+    with lake_session("isocast fairness", master) as spark, working("Reading releases", quiet=quiet):
         from isocast.lake.fairness import fairness as fairness_of
         from isocast.lake.measurement_lines import measurement_files, read_measurements
-        from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
-        from isocast.lake.transforms.skew import MESSAGE_COLUMNS
 
-        columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
-        released = spark.read.format("isocast").schema(columns).option("receiver", "all").load(str(where))
-        if not measurement_files(where):
+        released = _released(spark, where)
+        if where.measured is None or not measurement_files(where.measured):
             note("isocast: no measurements are here: losses and delays are left out (measurements.keep_bytes)")
             return fairness_of(released, None, settings)
-        lines, unread = read_measurements(spark, where)
+        lines, unread = read_measurements(spark, where.measured)
         return fairness_of(released, lines, settings, unread)
+
+
+def _released(spark: SparkSession, where: _Where) -> DataFrame:
+    """Of all receivers whose journals are there; of a lake what its bronze table has."""
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS
+
+    if not where.is_lake:
+        import pyarrow as pa
+
+        from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
+
+        columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
+        return spark.read.format("isocast").schema(columns).option("receiver", "all").load(str(where.released))
+    from isocast.lake.tables import Lake
+    from isocast.terms.errors import ConfigurationError
+
+    released = Lake.open(where.released).released.read(spark)
+    if released is None:
+        raise ConfigurationError(str(where.released), "--lake", "nothing was released into it yet: isocast lake run")
+    return released.select(*MESSAGE_COLUMNS)
 
 
 def _draw(found: FairnessReport, directory: Path) -> dict[str, Path]:

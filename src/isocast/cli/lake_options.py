@@ -42,6 +42,9 @@ class OriginOptions:
         for key, path in (("--journals", self.journals), ("--market", self.market)):
             if path is not None and not path.exists():
                 raise ConfigurationError("command line", key, f"there is no {path}")
+        if self.receiver is not None and self.receiver.strip() == "all":
+            rule = "a lake has every event once: `isocast lake fairness --journals` and `audit` compare receivers"
+            raise ConfigurationError("command line", "--receiver", rule)
         if self.max_rows < 1:
             raise ConfigurationError("command line", "--max-rows", "at least one event")
 

@@ -38,8 +38,6 @@ def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
 
     running = SparkSession.getActiveSession()
     spark = running or spark_session(app, master=master)
-    if running is None:
-        spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark
     except PySparkException as error:

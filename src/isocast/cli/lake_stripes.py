@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,6 +15,9 @@ from isocast.cli.render import line, note, show_json, show_table, working
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from isocast.cli.stripe_options import StripeOptions
+    from isocast.cli.stripe_plan import StripeRun
+
 __all__ = ["stripes"]
 
 _EXAMPLES = """Examples:
@@ -21,6 +26,10 @@ _EXAMPLES = """Examples:
 
     isocast plan stripes history.csv --rate 56k --out stripes.toml
 
+Both in one, with the picture of the plan:
+
+    isocast lake stripes --lake lake --rate 56k --plan stripes.toml --png stripes.png
+
     isocast lake stripes --lake lake --token-period 720ms --sectors sectors.csv --out history.parquet
 
 The history is exact for the token period that it was made with: give `isocast plan stripes` the same.
@@ -28,7 +37,7 @@ The history is exact for the token period that it was made with: give `isocast p
 
 stripes = App(name="stripes", help_epilogue=_EXAMPLES)
 
-_COLUMNS = {"stripe": "INT", "kind": "TINYINT", "symbol": "STRING", "flags": "INT", "event_ns": "BIGINT"}
+_COLUMNS = ("stripe", "kind", "symbol", "flags", "event_ns")
 
 
 @stripes.default
@@ -40,6 +49,9 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
     token_period: str = "1s",  # noqa: S107 - a time, not a secret
     sectors: Path | None = None,
     out: Path | None = None,
+    plan: Path | None = None,
+    svg: Path | None = None,
+    png: Path | None = None,
     rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 20,
     json: Annotated[bool, Parameter(negative="")] = False,
     master: str | None = None,
@@ -60,6 +72,12 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
         A table of text with the columns symbol and sector.
     out
         Write the history to this file, .csv or .parquet; `isocast plan stripes` reads it.
+    plan
+        Also make the plan, as `isocast plan stripes` does without further options, and write it to this file.
+    svg
+        Draw the plan into this file.
+    png
+        Draw the plan into this file.
     rows
         Rows of a table at most.
     json
@@ -69,25 +87,79 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
     """
     from isocast.cli.lake_parts import lake_session
     from isocast.cli.stripe_history import load_sectors
+    from isocast.cli.stripe_options import StripeOptions
     from isocast.terms.errors import ConfigurationError
 
     if (journals is None) == (lake is None):
         raise ConfigurationError("command line", "--journals", "give either --journals DIR or --lake DIR")
     period_ns, bits = _period(token_period), _rate(rate)
     known = load_sectors(sectors)
-    with lake_session("isocast stripes", master) as spark, working("Adding up", quiet=json):
-        from isocast.lake.stripe_history import symbol_slices, write_history
+    wanted = StripeOptions(
+        rate=rate, sectors=sectors, token_period=token_period, out=plan, svg=svg, png=png, rows=rows, json=json
+    )
+    _check(journals, lake, out, wanted)
+    with ExitStack() as stack:
+        with lake_session("isocast stripes", master) as spark, working("Adding up", quiet=json):
+            from isocast.lake.stripe_history import symbol_slices, write_history
 
-        slices = symbol_slices(_events(spark, journals, lake), period_ns).cache()
-        found = _found(slices, period_ns, bits, known, rows)
-        if out is not None:
-            write_history(slices, out)
-            note(f"Written: {out}")
+            slices = symbol_slices(_events(spark, journals, lake), period_ns).cache()
+            found = _found(slices, period_ns, bits, known, rows)
+            history = out
+            if history is None and _planned(wanted):
+                history = Path(stack.enter_context(TemporaryDirectory())) / "history.parquet"
+            if history is not None:
+                write_history(slices, history)
+            if out is not None:
+                note(f"Written: {out}")
+        run = _plan(history, wanted) if history is not None and _planned(wanted) else None
     if json:
-        show_json(found)
-    else:
-        _show(found, rate, token_period, out)
+        from isocast.cli.stripe_plan import stripes_as_json
+
+        show_json({**found, "plan": None if run is None else stripes_as_json(run)})
+        return 0
+    _show(found, rate, token_period, out if run is None else None)
+    if run is not None:
+        from isocast.cli.stripe_plan import show_stripes
+
+        line()
+        show_stripes(run, wanted)
     return 0
+
+
+def _planned(options: StripeOptions) -> bool:
+    return any(path is not None for path in (options.out, options.svg, options.png))
+
+
+def _check(journals: Path | None, lake: Path | None, out: Path | None, options: StripeOptions) -> None:
+    """Before Spark starts, which takes a while: there is something to read, and what is to be written can be."""
+    from isocast.cli.lake_parts import insist_on_spark
+    from isocast.cli.stripe_plan import check_outputs
+    from isocast.terms.errors import ConfigurationError
+
+    check_outputs(options, "--plan")
+    if out is not None and not out.parent.is_dir():
+        raise ConfigurationError("command line", "--out", f"there is no directory {out.parent}")
+    insist_on_spark()
+    from isocast.lake.source_catalog import find_journals
+    from isocast.lake.stripe_history import check_history_name
+    from isocast.lake.tables import Lake
+
+    if out is not None:
+        check_history_name(out)
+    if journals is not None:
+        find_journals(str(journals))
+    if lake is not None:
+        Lake.open(lake)
+
+
+def _plan(history: Path, options: StripeOptions) -> StripeRun:
+    from isocast.cli.stripe_plan import run_stripes, write_pictures, write_plan
+
+    run = run_stripes([history], options)
+    write_plan(run, options)
+    with working("Drawing", quiet=options.json):
+        write_pictures(run, options)
+    return run
 
 
 def _period(text: str) -> int:
@@ -123,11 +195,7 @@ def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> Da
     from isocast.terms.errors import ConfigurationError
 
     if journals is not None:
-        events = (
-            spark.read.format("isocast")
-            .schema(", ".join(f"{name} {kind} NOT NULL" for name, kind in _COLUMNS.items()))
-            .load(str(journals))
-        )
+        events = spark.read.format("isocast").option("columns", ",".join(_COLUMNS)).load(str(journals))
         return without_copies(events, min(journal.stripe for journal in find_journals(str(journals))))
     from isocast.lake.tables import Lake
 

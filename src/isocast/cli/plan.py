@@ -139,10 +139,12 @@ def stripes(*history: Path, options: StripeOptions = _STRIPE_DEFAULTS) -> int:
         Days to plan from: feeds of any format that `isocast feed show` reads, directories of journals, or tables of
         text with the columns symbol, time and count.
     """
-    from isocast.cli.stripe_plan import run_stripes, show_stripes, write_plan
+    from isocast.cli.stripe_plan import run_stripes, show_stripes, write_pictures, write_plan
 
     run = run_stripes(history, options)
     write_plan(run, options)
+    with working("Drawing", quiet=options.json):
+        write_pictures(run, options)
     show_stripes(run, options)
     return 0 if run.holds else 1
 

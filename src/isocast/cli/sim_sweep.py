@@ -108,16 +108,14 @@ def sweep(scenario: Path, /, *, options: SweepOptions = _DEFAULTS) -> int:
 
 
 def _check_outputs(options: SweepOptions) -> None:
+    from isocast.cli.sheet import check_pictures
     from isocast.studies.sweeps.running import FIGURES
     from isocast.studies.sweeps.tables import check_table
     from isocast.terms.suggestion import suggestion
 
     if options.out is not None:
         check_table(options.out)
-    if options.svg is not None or options.png is not None:
-        from isocast.cli.world_picture import need_matplotlib
-
-        need_matplotlib()
+    check_pictures(options.svg, options.png)
     for name in options.figure:
         if name not in FIGURES and not name.startswith("first_wins "):
             rule = f'unknown figure "{name}"{suggestion(name, FIGURES)}; there are {", ".join(FIGURES)}'

@@ -38,6 +38,12 @@ class StripeOptions:
     """The columns of tables: a mapping that is built in, or a TOML file."""
     day: str | None = None
     """The day of feeds whose names do not say."""
+    svg: Path | None = None
+    """Draw peaks, kinship and what listeners join into this file (the extra `spark` has what it takes)."""
+    png: Path | None = None
+    """Draw the same into this file."""
+    width: int = 1800
+    """Of the picture, in pixels, 600 to 8,000."""
     rows: int = 40
     """Rows of a table at most."""
     json: Annotated[bool, Parameter(negative="")] = False

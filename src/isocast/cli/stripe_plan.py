@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from isocast.cli.render import Progress, figure, line, note, show_json, show_table
+from isocast.cli.render import Progress, figure, line, note, show_json, show_table, working
+from isocast.cli.sheet import check_pictures
+from isocast.cli.stripe_against import against_json, show_against
 from isocast.cli.stripe_history import load_history, load_sectors
 from isocast.cli.stripe_options import StripeOptions
+from isocast.striping.comparing import Comparison, compare_with_hash
 from isocast.striping.history import History
 from isocast.striping.judging import Judgement, StripeLoad, judge
 from isocast.striping.making import MadePlan, MakingSettings, make_plan
@@ -22,9 +25,18 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import duration_text, parse_duration
 
-__all__ = ["StripeRun", "run_stripes", "show_stripes", "write_plan"]
+__all__ = [
+    "StripeRun",
+    "check_outputs",
+    "run_stripes",
+    "show_stripes",
+    "stripes_as_json",
+    "write_pictures",
+    "write_plan",
+]
 
 _PATIENCE_MAX = 1_000
+_NARROWEST, _WIDEST = 600, 8_000
 _LINES = (56_000, 1_500_000, 45_000_000)
 """The paper's customers: a modem, a primary rate line, a broker."""
 _HEADERS = ("stripe", "name", "core", "symbols", "mean", "peak", "rate", "head-room", "wait", "")
@@ -39,6 +51,9 @@ class StripeRun:
     own: Judgement | None
     """On the history that it was made from."""
     checks: tuple[tuple[str, Judgement], ...]
+    against: Comparison | None = None
+    """Beside a hash, on that history."""
+    history: History | None = None
 
     @property
     def holds(self) -> bool:
@@ -49,6 +64,9 @@ class StripeRun:
 def run_stripes(paths: Sequence[Path], options: StripeOptions) -> StripeRun:
     """Read, plan or adjust, and judge."""
     settings = _settings(options)
+    check_outputs(options)
+    if not paths and (options.svg is not None or options.png is not None):
+        raise ConfigurationError("command line", "HISTORY", "is missing: a picture shows a plan on its history")
     before = None if options.from_ is None else _load_plan(options.from_)
     if not paths and before is None:
         rule = "is missing: name feeds, journals or tables of counts; isocast feed generate day.parquet makes a day"
@@ -56,9 +74,9 @@ def run_stripes(paths: Sequence[Path], options: StripeOptions) -> StripeRun:
     if not paths and not options.check:
         raise ConfigurationError("command line", "--check", "is missing: --from alone needs a day to judge the plan by")
     period_ns = _period(options) if before is None else before.token_period_ns
-    own = None
+    own, against, history = None, None, None
+    sectors = load_sectors(options.sectors)
     if paths:
-        sectors = load_sectors(options.sectors)
         history = _history(paths, period_ns, options)
         with Progress("symbols placed", len(history.names), quiet=options.json) as progress:
             made = (
@@ -67,6 +85,8 @@ def run_stripes(paths: Sequence[Path], options: StripeOptions) -> StripeRun:
                 else adjust_plan(before, history, settings, sectors, progress.reach)
             )
         own = judge(made.plan, history, options.patience)
+        with working("Comparing with a hash", quiet=options.json):
+            against = compare_with_hash(made.plan, own, history, sectors, patience=settings.patience)
     elif before is not None:
         made = MadePlan(before)
     else:
@@ -74,7 +94,17 @@ def run_stripes(paths: Sequence[Path], options: StripeOptions) -> StripeRun:
     checks = tuple(
         (str(path), judge(made.plan, _history([path], period_ns, options), options.patience)) for path in options.check
     )
-    return StripeRun(made, before, own, checks)
+    return StripeRun(made, before, own, checks, against, history)
+
+
+def check_outputs(options: StripeOptions, out: str = "--out") -> None:
+    """Before anything is computed: what is to be written can be."""
+    check_pictures(options.svg, options.png)
+    if not _NARROWEST <= options.width <= _WIDEST:
+        rule = f"must be from {_NARROWEST:,} to {_WIDEST:,}, not {options.width:,}"
+        raise ConfigurationError("command line", "--width", rule)
+    if options.out is not None and not options.out.parent.is_dir():
+        raise ConfigurationError("command line", out, f"there is no directory {options.out.parent}")
 
 
 def _history(paths: Sequence[Path], period_ns: int, options: StripeOptions) -> History:
@@ -128,14 +158,27 @@ def write_plan(run: StripeRun, options: StripeOptions) -> None:
         note(f"Written: {out}")
 
 
+def write_pictures(run: StripeRun, options: StripeOptions) -> None:
+    """The plan on its history, where a picture was asked for."""
+    for path, kind in ((options.svg, "svg"), (options.png, "png")):
+        if path is None or run.own is None or run.against is None or run.history is None:
+            continue
+        from isocast.cli.stripe_picture import stripe_picture
+
+        path.write_bytes(stripe_picture(run.made.plan, run.own, run.against, run.history, kind, options.width))
+        note(f"Written: {path}")
+
+
 def show_stripes(run: StripeRun, options: StripeOptions) -> None:
     """Tables for people, or one JSON object."""
     if options.json:
-        show_json(_json(run))
+        show_json(stripes_as_json(run))
         return
     plan = run.made.plan
     if run.own is not None:
         _show_loads("Stripes on the history", run.own, options.rows)
+    if run.against is not None:
+        show_against(run.against, options.rows)
     for name, judgement in run.checks:
         _show_loads(f"Stripes on {name}", judgement, options.rows)
     if run.before is not None and run.own is not None:
@@ -198,7 +241,8 @@ def _show_moves(run: StripeRun, rows: int) -> None:
     line(f"{figure(len(moves) - strangers)} symbols move, {figure(strangers)} are new.")
 
 
-def _json(run: StripeRun) -> dict[str, object]:
+def stripes_as_json(run: StripeRun) -> dict[str, object]:
+    """All of it as one object."""
     plan = run.made.plan
     value: dict[str, object] = {
         "digest": plan.digest.hex(),
@@ -209,6 +253,7 @@ def _json(run: StripeRun) -> dict[str, object]:
             {"day": name, "holds": judgement.holds, "stripes": [_load_json(load) for load in judgement.loads]}
             for name, judgement in run.checks
         ],
+        "against_hash": None if run.against is None else against_json(run.against),
         "plan": plan_as_json(plan),
     }
     if run.before is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.cli.render import Progress, line, note, show_json, show_table, working
+from isocast.cli.sheet import check_pictures
 from isocast.cli.world_options import WorldOptions
 from isocast.studies.planet.page_figures import page_figures
 from isocast.studies.planet.report import Beside, PlanetReport, report
@@ -36,10 +37,7 @@ class WorldRun:
 def run_world(file: Path | None, options: WorldOptions) -> WorldRun:
     """Read, run and judge."""
     path, how = options.file(file), options.spreading
-    if options.svg is not None or options.png is not None:
-        from isocast.cli.world_picture import need_matplotlib
-
-        need_matplotlib()
+    check_pictures(options.svg, options.png)
     world = with_counts(
         load_planet(path),
         receivers=options.receivers,
@@ -116,7 +114,7 @@ def _show_rows(title: str, rows: Sequence[Beside]) -> None:
             row.figure,
             row.formula,
             "–" if row.expected is None else f"{row.expected:.4g}",
-            f"{row.got:.4g}",
+            "–" if row.got is None else f"{row.got:.4g}",
             "" if row.agrees is None else ("yes" if row.agrees else "NO"),
         )
         for row in rows

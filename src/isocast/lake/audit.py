@@ -5,8 +5,8 @@ These are S1 to S5, S11 and S12 of the protocol's properties, as far as journals
     report = audit(Path("data"), run_on(spark))
     report.verdict, report.findings
 
-Segments are read by tasks that know nothing of each other. The driver sees digests of blocks of messages and compares
-them; only blocks in which receivers differ are read a second time, message by message.
+Segments, and parts of long ones, are read by tasks that know nothing of each other. The driver sees digests of blocks
+of messages and compares them; only blocks in which receivers differ are read a second time, message by message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from isocast.lake.audit_compare import Comparison, judge_contents, judge_delays, judge_ends
-from isocast.lake.audit_journals import HeldJournal, SegmentTask, find_journals, plan_tasks
+from isocast.lake.audit_journals import PART_BYTES, HeldJournal, SegmentTask, find_journals, plan_tasks
 from isocast.lake.audit_judge import Journal, judge
 from isocast.lake.audit_terms import AuditReport
 from isocast.lake.audit_walk import SegmentRecord, read_segment
@@ -54,6 +54,7 @@ def audit(
     run: Run = run_here,
     *,
     block_messages: int = BLOCK_MESSAGES,
+    part_bytes: int = PART_BYTES,
     release_delay_ns: int | None = None,
     live: bool = False,
 ) -> AuditReport:
@@ -64,7 +65,7 @@ def audit(
     if block_messages < 1:
         raise ConfigurationError("command line", "--block", f"must be at least 1, not {block_messages}")
     folders = find_journals(where)
-    tasks = plan_tasks(folders, block_messages)
+    tasks = plan_tasks(folders, block_messages, part_bytes)
     records = [SegmentRecord.from_json(cell) for cell in run("segment", [task.to_json() for task in tasks])]
     journals = _assembled(folders, records)
     report = AuditReport(str(where), block_messages)
@@ -86,5 +87,7 @@ def audit(
 
 
 def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord]) -> list[Journal]:
-    by_path = {record.path: record for record in records}
-    return [Journal(folder, [by_path[path] for path in folder.paths]) for folder in folders]
+    by_path: dict[str, list[SegmentRecord]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.offset):
+        by_path[record.path].append(record)
+    return [Journal(folder, [record for path in folder.paths for record in by_path[path]]) for folder in folders]

@@ -126,6 +126,10 @@ def _stranger(first: Finding, count: int) -> Finding:
     )
 
 
+def _messages(count: int) -> str:
+    return f"{count:,} message{'s' * (count != 1)}"
+
+
 # Ends -------------------------------------------------------------------------------------------------
 
 
@@ -140,13 +144,13 @@ def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> N
             continue
         if cover.last_sequence < max(ends) and not live:
             first, last = cover.last_sequence + 1, max(ends)
-            text = f"the journal ends {last - first + 1:,} messages before others do"
+            text = f"the journal ends {_messages(last - first + 1)} before others do"
             report.add(
                 Finding(FindingKind.BEHIND, cover.stripe, cover.receiver, text, cover.directory, None, first, last)
             )
         if cover.first_sequence is not None and cover.first_sequence > min(begins):
             count = cover.first_sequence - min(begins)
-            text = f"the journal begins {count:,} messages after others do: older segments are gone"
+            text = f"the journal begins {_messages(count)} after others do: older segments are gone"
             report.notes.append(Note("begins-later", cover.stripe, cover.receiver, count, text))
 
 
@@ -172,15 +176,19 @@ def judge_delays(journals: Sequence[Journal], report: AuditReport, release_delay
         receiver = journal.folder.receiver
         if not is_site(receiver):
             continue  # A follower's instant is at most that of the arrival, by a clock of its own.
+        least_of: dict[str, Sequence[int]] = {}
         for record in journal.records:
-            if record.least_delay is None or record.least_delay[0] >= delay_ns:
+            found = record.least_delay
+            if found is not None and (record.path not in least_of or found[0] < least_of[record.path][0]):
+                least_of[record.path] = found
+        for path, (least, sequence, offset) in least_of.items():
+            if least >= delay_ns:
                 continue
-            least, sequence, offset = record.least_delay
             if release_delay_ns is None and any(least in delays[other] for other in delays if other != receiver):
                 continue
             text = f"due {least:,} ns after T_t, {delay_ns - least:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
             stripe = journal.folder.stripe
-            report.add(Finding(FindingKind.EARLY, stripe, receiver, text, record.path, offset, sequence, field="due"))
+            report.add(Finding(FindingKind.EARLY, stripe, receiver, text, path, offset, sequence, field="due"))
 
 
 def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:

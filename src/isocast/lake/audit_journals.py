@@ -1,4 +1,8 @@
-"""Which journals lie in a folder, whose they are, and the tasks that read them: one for each segment."""
+"""Which journals lie in a folder, whose they are, and the tasks that read them: one for each segment, or part of one.
+
+A long segment is cut into parts between two of its blocks, which the driver finds by skipping from header to header.
+One in which that is not possible, since a header is damaged or sequences are not contiguous, is read by one task.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from isocast.runtime.journal_segments import SegmentFile
-from isocast.terms.errors import ConfigurationError
+from isocast.lake.source_catalog import market_of
+from isocast.runtime.journal_segments import Segment, SegmentFile
+from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe
-from isocast.wire.journal import SEGMENT_SUFFIX, segment_of_name
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, SEGMENT_SUFFIX, segment_of_name
 
-__all__ = ["HeldJournal", "SegmentTask", "find_journals", "plan_tasks"]
+__all__ = ["PART_BYTES", "HeldJournal", "SegmentTask", "Start", "find_journals", "plan_tasks"]
 
-_IDENTITY = Path("log") / "identity.json"
-"""Beside a node's journal: what `runtime.store_marker` writes."""
+PART_BYTES = 16 << 20
+"""Of a segment: what a task reads in about a second."""
+_PARTS_ENOUGH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +44,28 @@ class HeldJournal:
         return tuple(str(file.path) for file in self.files)
 
 
+class Start(NamedTuple):
+    """Where a part of a journal begins."""
+
+    path: str
+    offset: int
+    """Of its first block."""
+    first_sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """One segment to read, and where to read on until its last block of messages is whole."""
+    """A segment to read, or a part of it, and where to read on until its last block of messages is whole."""
 
     stripe: int
     receiver: int
-    paths: tuple[str, ...]
-    """The segment, then those behind it that may hold the rest of a block that begins in it."""
-    first_sequence: int
-    next_segment: int | None
-    """Where the next segment begins; None for the newest."""
+    start: Start
+    stop: int | None
+    """Where the next part of the same segment begins; None: it is read to its end."""
+    following: tuple[Start, ...]
+    """Parts behind it that may hold the rest of a block of messages that begins in it."""
+    next_sequence: int | None
+    """Where what follows begins; None for the newest."""
     is_oldest: bool
     block_messages: int
 
@@ -60,7 +77,8 @@ class SegmentTask:
     def from_json(cls, text: str) -> SegmentTask:
         """Back from a cell."""
         fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "paths": tuple(fields["paths"])})
+        following = tuple(Start(*each) for each in fields["following"])
+        return cls(**{**fields, "start": Start(*fields["start"]), "following": following})
 
 
 def find_journals(where: Path) -> list[HeldJournal]:
@@ -104,22 +122,12 @@ def _insist_on_one_market(where: Path, owners: Sequence[tuple[int, int, str]]) -
             raise ConfigurationError(str(where), "--journals", rule)
     markets: dict[str, str] = {}
     for _, _, directory in owners:
-        market = _market_of(Path(directory))
+        market = market_of(Path(directory))
         if market is not None:
             markets.setdefault(market, directory)
     if len(markets) > 1:
         listed = ", ".join(f'"{market}" ({directory})' for market, directory in sorted(markets.items()))
         raise ConfigurationError(str(where), "--journals", f"journals of two markets are mixed here: {listed}")
-
-
-def _market_of(directory: Path) -> str | None:
-    """What the node's own identity says; None where there is none to read."""
-    try:
-        found = json.loads((directory.parent / _IDENTITY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    market = found.get("market") if isinstance(found, dict) else None
-    return market if isinstance(market, str) else None
 
 
 def _name(where: Path, site: int, directory: str) -> str:
@@ -128,20 +136,25 @@ def _name(where: Path, site: int, directory: str) -> str:
     return describe(site) if folder == where else folder.name
 
 
-def plan_tasks(journals: Sequence[HeldJournal], block_messages: int) -> list[SegmentTask]:
-    """A task for each segment. A block of messages belongs to the segment in which it begins."""
+def plan_tasks(journals: Sequence[HeldJournal], block_messages: int, part_bytes: int = PART_BYTES) -> list[SegmentTask]:
+    """A task for each segment, or part of one. A block of messages belongs to the part in which it begins."""
+    total = sum(_size(file.path) for journal in journals for file in journal.files)
+    # Parts are for balance: where there are many segments anyway, none has to be looked through for places to cut.
+    part_bytes = max(part_bytes, total // _PARTS_ENOUGH)
     tasks = []
     for journal in journals:
-        files = journal.files
-        for place, file in enumerate(files):
-            following = files[place + 1].first_sequence if place + 1 < len(files) else None
+        starts = [start for file in journal.files for start in _starts(file, part_bytes)]
+        for place, start in enumerate(starts):
+            following = starts[place + 1 :]
+            in_segment = bool(following) and following[0].path == start.path
             tasks.append(
                 SegmentTask(
                     journal.stripe,
                     journal.receiver,
-                    (str(file.path), *_reached(files[place + 1 :], block_messages)),
-                    file.first_sequence,
-                    following,
+                    start,
+                    following[0].offset if in_segment else None,
+                    tuple(_reached(following, block_messages)),
+                    following[0].first_sequence if following else None,
                     place == 0,
                     block_messages,
                 )
@@ -149,9 +162,37 @@ def plan_tasks(journals: Sequence[HeldJournal], block_messages: int) -> list[Seg
     return tasks
 
 
-def _reached(following: Sequence[SegmentFile], block_messages: int) -> list[str]:
-    """Segments that may hold the rest of the block in which the first of them begins."""
+def _starts(file: SegmentFile, part_bytes: int) -> list[Start]:
+    """Where the parts of a segment begin: one, unless it is long and its blocks follow one another."""
+    starts = [Start(str(file.path), SEGMENT_HEADER_BYTES, file.first_sequence)]
+    if _size(file.path) < 2 * part_bytes:
+        return starts
+    expected, begin = file.first_sequence, SEGMENT_HEADER_BYTES
+    cuts: list[Start] = []
+    try:
+        with Segment(file) as segment:
+            for offset, header in segment.headers():
+                if header.first_sequence != expected:
+                    return starts
+                expected = header.next_sequence
+                if offset - begin >= part_bytes:
+                    cuts.append(Start(str(file.path), offset, header.first_sequence))
+                    begin = offset
+    except JournalError:
+        return starts  # The task that reads it says what is wrong.
+    return starts + cuts
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _reached(following: Sequence[Start], block_messages: int) -> list[Start]:
+    """Parts that may hold the rest of the block in which the first of them begins."""
     if not following:
         return []
     end = -(-following[0].first_sequence // block_messages) * block_messages
-    return [str(file.path) for file in following if file.first_sequence < end]
+    return [start for start in following if start.first_sequence < end]

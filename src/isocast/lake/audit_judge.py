@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from isocast.lake.audit_journals import HeldJournal
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
@@ -25,8 +25,12 @@ _KINDS = {
 }
 
 
+_Span: TypeAlias = tuple[int, int]
+"""First and last sequence."""
+
+
 class Journal(NamedTuple):
-    """A journal and what was read of it, segment by segment."""
+    """A journal and what was read of it, part by part."""
 
     folder: HeldJournal
     records: Sequence[SegmentRecord]
@@ -39,11 +43,13 @@ def judge(journal: Journal, report: AuditReport, *, live: bool) -> None:
 
 @dataclass(slots=True)
 class _Reached:
-    """Where the walk over the segments stands."""
+    """Where the walk over the parts stands."""
 
     header: BlockHeader | None = None
-    sources: dict[str, int] | None = None
-    """The last number of each source; None where that is not known."""
+    sources: dict[str, int] = field(default_factory=dict)
+    """The last number of each source, where that is known."""
+    damaged: list[_Span] = field(default_factory=list)
+    """Blocks behind the header that are there and damaged."""
 
 
 class _Judge:
@@ -104,45 +110,45 @@ class _Judge:
             )
             self._add(FindingKind.UNREAD, text, record, record.reached, first, None)
 
-    # Segment after segment ----------------------------------------------------------------------
+    # Part after part ----------------------------------------------------------------------------
 
     def _follow(self, reached: _Reached, record: SegmentRecord) -> _Reached:
-        """The rules that `verify` has inside a segment, from the last block before it to its first."""
+        """The rules that `verify` has inside a segment, from the last block before a part to its first."""
         first, last, before = record.first, record.last, reached.header
+        damaged = reached.damaged + _damaged(record)
         if first is None or last is None:
-            return reached
-        sources = reached.sources
+            return _Reached(before, reached.sources, damaged)
+        known = dict(reached.sources)
         if before is not None:
-            if first.first_sequence > before.next_sequence:
-                missing, end = before.next_sequence, first.first_sequence - 1
-                self._add(FindingKind.GAP, f"sequences {missing} to {end} are missing", record, 64, missing, end)
-                sources = None
-            elif first.first_sequence < before.next_sequence:
+            missing, end = before.next_sequence, first.first_sequence - 1
+            if missing <= end and not _is_within(missing, end, damaged):
+                text = f"sequences {missing} to {end} are missing"
+                self._add(FindingKind.GAP, text, record, record.offset, missing, end)
+            elif end < missing - 1:
                 text = f"sequence {first.first_sequence} follows {before.next_sequence - 1}"
-                self._add(FindingKind.DUPLICATE, text, record, 64, first.first_sequence, before.next_sequence - 1)
-                sources = None
+                self._add(
+                    FindingKind.DUPLICATE, text, record, record.offset, first.first_sequence, before.next_sequence - 1
+                )
+            if first.first_sequence != before.next_sequence:
+                known = {}
             for text in order_faults(before, first):
-                self._add(FindingKind.ORDER, text, record, 64, first.first_sequence, None)
-        known = {} if sources is None else dict(sources)
-        for source, (number, newest, sequence, offset) in record.sources.items():
+                self._add(FindingKind.ORDER, text, record, record.offset, first.first_sequence, None)
+        for source, (number, sequence, offset) in record.first_numbers.items():
             if source in known and number != known[source] + 1:
                 text = source_fault(int(source), number, known[source])
                 kind = FindingKind.DUPLICATE if number <= known[source] else FindingKind.SOURCE
                 self._add(kind, text, record, offset, sequence, sequence)
-            known[source] = newest
-        # Inside a segment with a gap, `verify` forgets the sources; so does this walk.
-        forgets = {FaultKind.GAP.value, FaultKind.OVERLAP.value} & set(record.fault_counts)
-        return _Reached(last, None if forgets else known)
+        kept = {} if record.forgot else known
+        behind = [span for span in _damaged(record) if span[0] >= last.next_sequence]
+        return _Reached(last, {**kept, **record.last_numbers}, behind)
 
     def _faults(self, record: SegmentRecord) -> None:
-        damaged = [
-            (first, last) for kind, _, _, first, last in record.faults if kind == FaultKind.DAMAGE and last is not None
-        ]
+        damaged = _damaged(record)
         told: dict[str, int] = {}
-        for kind, offset, text, first, last in record.faults:
+        for kind, offset, text, first, last in sorted(record.faults, key=lambda fault: (fault[1], fault[3] or 0)):
             told[kind] = told.get(kind, 0) + 1
-            if kind == FaultKind.GAP and (first, last) in damaged:
-                continue  # The block is there, and damaged: that is said already.
+            if kind == FaultKind.GAP and first is not None and last is not None and _is_within(first, last, damaged):
+                continue  # The blocks are there, and damaged: that is said already.
             repeated = kind == FaultKind.SOURCE and text.endswith("repeated")
             found = FindingKind.DUPLICATE if repeated else _KINDS[FaultKind(kind)]
             self._add(found, text, record, offset, first, last)
@@ -166,7 +172,7 @@ class _Judge:
             receiver=folder.receiver,
             name=folder.name,
             directory=folder.directory,
-            segments=len(records),
+            segments=len(folder.files),
             bytes=sum(file.path.stat().st_size for file in folder.files if file.path.exists()),
             unread_bytes=sum(_unread(record) for record in records),
             blocks=sum(record.blocks for record in records),
@@ -191,6 +197,23 @@ class _Judge:
         for code, count, text in told:
             if count:
                 self._report.notes.append(Note(code, folder.stripe, folder.receiver, count, text))
+
+
+def _damaged(record: SegmentRecord) -> list[_Span]:
+    """Sequences of blocks that are there and damaged, as far as their headers can be read."""
+    return [
+        (first, last)
+        for kind, _, _, first, last in record.faults
+        if kind == FaultKind.DAMAGE and first is not None and last is not None
+    ]
+
+
+def _is_within(first: int, last: int, spans: Iterable[_Span]) -> bool:
+    """Whether a range is all covered."""
+    for begin, end in sorted(spans):
+        if begin <= first <= end:
+            first = end + 1
+    return first > last
 
 
 def _unread(record: SegmentRecord) -> int:

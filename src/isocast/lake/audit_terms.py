@@ -175,7 +175,8 @@ class AuditReport:
         receivers = len({cover.receiver for cover in self.covers})
         stripes = len({cover.stripe for cover in self.covers})
         held = f"{receivers} journal keepers, {stripes} stripe{'s' * (stripes != 1)}"
-        compared = f"{self.messages_compared:,} messages compared in {self.blocks_compared:,} blocks"
+        compared = f"{self.messages_compared:,} messages compared in {self.blocks_compared:,} "
+        compared += "block" if self.blocks_compared == 1 else "blocks"
         alone = f", {self.messages_alone:,} held by one alone" if self.messages_alone else ""
         match self.verdict:
             case Verdict.CLEAN:

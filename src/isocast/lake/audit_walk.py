@@ -1,7 +1,7 @@
-"""Reading one segment for an audit: what a worker does, wherever it runs.
+"""Reading one segment, or a part of one, for an audit: what a worker does, wherever it runs.
 
 Every byte is checked by `runtime.journal_verify`, whose rules are the journal's own. The same pass makes the digests of
-the blocks of messages that begin in the segment, and holds each payload against the digest that the ring ordered.
+the blocks of messages that begin in the part, and holds each payload against the digest that the ring ordered.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ import numpy as np
 
 from isocast.lake.audit_digests import BlockDigest, StretchDigest
 from isocast.lake.audit_journals import SegmentTask
-from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.journal_segments import Segment, segment_files
 from isocast.runtime.journal_verify import Fault, FaultKind, VerifyReport, verify
 from isocast.terms.errors import JournalError, RemoteProtocolError
-from isocast.wire.journal import BLOCK_HEADER_BYTES, BlockHeader, pack_block_header, read_block_header
+from isocast.wire.journal import (
+    BLOCK_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    BlockHeader,
+    pack_block_header,
+    read_block_header,
+)
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.packets import payload_digest
 
@@ -33,11 +39,13 @@ _SEALED_AFTER = 256
 
 @dataclass(slots=True)
 class SegmentRecord:
-    """What is known of one segment; everything in it is JSON."""
+    """What is known of one segment, or of a part of it; everything in it is JSON."""
 
     stripe: int
     receiver: int
     path: str
+    offset: int
+    """Where its first block begins."""
     bytes: int = 0
     blocks: int = 0
     messages: int = 0
@@ -56,8 +64,12 @@ class SegmentRecord:
     faults: list[tuple[str, int, str, int | None, int | None]] = field(default_factory=list)
     """Kind, offset, text, first and last sequence."""
     fault_counts: dict[str, int] = field(default_factory=dict)
-    sources: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
-    """For each source its first and last number, and sequence and offset of the first."""
+    first_numbers: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """For each source its first number, with sequence and offset; only of sources met before `forgot`."""
+    last_numbers: dict[str, int] = field(default_factory=dict)
+    """For each source its last number, since `forgot`."""
+    forgot: bool = False
+    """Sequences are missing inside, or messages whose sources are not told: numbers need not follow over that."""
     digests: list[BlockDigest] = field(default_factory=list)
     delays: dict[str, int] = field(default_factory=dict)
     """due - T_t of the first block of each token, by how often."""
@@ -91,23 +103,26 @@ class SegmentRecord:
 
 
 def read_segment(task: SegmentTask) -> SegmentRecord:
-    """Check a segment, digest what begins in it, and read on where its last block of messages ends elsewhere."""
-    record = SegmentRecord(task.stripe, task.receiver, task.paths[0])
+    """Check a part, digest what begins in it, and read on where its last block of messages ends elsewhere."""
+    start = task.start
+    record = SegmentRecord(task.stripe, task.receiver, start.path, start.offset)
     walk = _Walk(task, record)
     try:
-        report = verify(Path(task.paths[0]), visit=walk.visit)
+        report = verify(Path(start.path), visit=walk.visit, start=start.offset, stop=task.stop)
     except (JournalError, OSError) as reason:
         record.refused = str(reason)
         return record
-    _keep(record, report)
+    _keep(record, report, task)
     walk.end()
     walk.read_on()
     walk.finish()
     return record
 
 
-def _keep(record: SegmentRecord, report: VerifyReport) -> None:
-    record.bytes, record.blocks, record.messages = report.bytes, report.blocks, report.messages
+def _keep(record: SegmentRecord, report: VerifyReport, task: SegmentTask) -> None:
+    end = report.bytes if task.stop is None else task.stop
+    record.bytes = end - (task.start.offset if task.start.offset > SEGMENT_HEADER_BYTES else 0)
+    record.blocks, record.messages = report.blocks, report.messages
     record.events, record.fetched, record.unfinished = report.events, report.fetched_messages, report.unfinished_bytes
     record.reached = report.bytes - report.unfinished_bytes
     record.fault_counts = {kind.value: count for kind, count in report.counts.items()}
@@ -135,17 +150,25 @@ def _span(fault: Fault) -> tuple[int | None, int | None]:
     return header.first_sequence, header.next_sequence - 1
 
 
+def _is_sound(block: BlockView) -> bool:
+    try:
+        block.check()
+    except RemoteProtocolError:
+        return False
+    return True
+
+
 class _Walk:
     """One pass over the sound blocks."""
 
     def __init__(self, task: SegmentTask, record: SegmentRecord) -> None:
         self._task = task
         self._record = record
-        size = task.block_messages
-        self._first_block = task.first_sequence // size if task.is_oldest else -(-task.first_sequence // size)
-        following = task.next_segment
+        size, first = task.block_messages, task.start.first_sequence
+        self._first_block = first // size if task.is_oldest else -(-first // size)
+        following = task.next_sequence
         self._end_block = None if following is None else -(-following // size)
-        """Blocks from here on begin in a later segment."""
+        """Blocks from here on begin in a later part."""
         self._open: StretchDigest | None = None
         self._last: BlockView | None = None
         self._delays: Counter[int] = Counter()
@@ -153,8 +176,10 @@ class _Walk:
         self._tried = 0
 
     def visit(self, offset: int, block: BlockView) -> None:
-        """Take one sound block of the segment itself."""
+        """Take one sound block of the part itself."""
         record, header = self._record, block.header
+        if self._last is not None and header.first_sequence != self._last.header.next_sequence:
+            self._forget()
         self._last = block
         if not record.first_header:
             record.first_header = pack_block_header(header).hex()
@@ -169,16 +194,23 @@ class _Walk:
         self._digest(block)
 
     def _sources(self, offset: int, block: BlockView) -> None:
-        rows, found = block.directory, self._record.sources
+        """The numbers between which what follows, or went before, must fit; by the rules of `verify`."""
+        rows, record = block.directory, self._record
+        if block.header.fetched and not rows["source"].all():
+            self._forget()
+            return
         newest = dict(zip(rows["source"].tolist(), rows["number"].tolist(), strict=True))
         for source, number in newest.items():
-            known = found.get(str(source))
-            if known is not None:
-                found[str(source)] = (known[0], number, *known[2:])
-            elif source:
+            if not source:
+                continue
+            if not record.forgot and str(source) not in record.first_numbers:
                 at = int(np.argmax(rows["source"] == source))
-                first = int(rows["number"][at])
-                found[str(source)] = (first, number, block.header.first_sequence + at, offset)
+                record.first_numbers[str(source)] = int(rows["number"][at]), block.header.first_sequence + at, offset
+            record.last_numbers[str(source)] = number
+
+    def _forget(self) -> None:
+        self._record.forgot = True
+        self._record.last_numbers.clear()
 
     def _delay(self, offset: int, header: BlockHeader) -> None:
         delay = header.due - header.instant
@@ -220,22 +252,27 @@ class _Walk:
         self._open.add(block, start, stop)
 
     def end(self) -> None:
-        """The segment itself is over."""
+        """The part itself is over."""
         if self._last is not None:
             self._record.last_header = pack_block_header(self._last.header).hex()
 
     def read_on(self) -> None:
-        """The rest of the last block of messages, from later segments; their own tasks say what is wrong with them."""
+        """The rest of the last block of messages, from later parts; their own tasks say what is wrong with them."""
         size, last = self._task.block_messages, self._end_block
         if last is None or last <= self._first_block:
             return
         end = last * size
-        for path in self._task.paths[1:]:
+        for place, part in enumerate(self._task.following):
+            rest = self._task.following[place + 1 :]
+            stop = rest[0].offset if rest and rest[0].path == part.path else None
             try:
-                for block in read_blocks(Path(path), last_sequence=end - 1):
-                    stop = min(block.header.messages, end - block.header.first_sequence)
-                    if stop > 0:
-                        self._take(last - 1, block, 0, stop)
+                with Segment(segment_files(Path(part.path))[0]) as segment:
+                    for offset, block in segment.blocks(part.offset):
+                        if (stop is not None and offset >= stop) or block.header.first_sequence >= end:
+                            break
+                        if _is_sound(block):
+                            stop_at = min(block.header.messages, end - block.header.first_sequence)
+                            self._take(last - 1, block, 0, stop_at)
             except JournalError:
                 return
 

@@ -27,6 +27,9 @@ __all__ = ["FairnessReport", "FairnessSettings", "Row", "fairness"]
 
 Row: TypeAlias = dict[str, Any]
 
+_PRIMARY = "primary-receiver"
+"""As measurements call the receivers whose δ_N it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class FairnessSettings:
@@ -53,6 +56,8 @@ class FairnessSettings:
 class FairnessReport:
     """Plain rows, each table with the columns of its step."""
 
+    basis: Row
+    """What was there: receivers, stripes, messages, first and last instant, and what figures are held to."""
     messages: int
     """That at least two receivers released."""
     exceeding: int
@@ -76,7 +81,11 @@ class FairnessReport:
     def sentence(self) -> str:
         """In one line."""
         if not self.messages:
-            return "No message was released by two receivers: there is no skew to judge."
+            here = ", ".join(self.basis["receivers"]) or "nobody"
+            return (
+                f"No message was released by two receivers ({here} alone): there is no skew to judge, nor what a site"
+                " owed to an earlier ring. For these, read the journals of all receivers."
+            )
         within = self.messages - self.exceeding - self.faulted
         skew = f"{within:,} of {self.messages:,} messages were released within 2ε of each other everywhere"
         over = f"{self.exceeding:,} without a fault were further apart" if self.exceeding else "none beyond it"
@@ -87,6 +96,7 @@ class FairnessReport:
         tables = ("sites", "worst", "faults", "worst_faults", "entry", "order", "losses", "correlation", "delays")
         return {
             "sentence": self.sentence,
+            "basis": self.basis,
             "messages": self.messages,
             "exceeding": self.exceeding,
             "faulted": self.faulted,
@@ -104,6 +114,9 @@ def _advice_json(advice: Advice) -> dict[str, Any]:
         "slowest": advice.slowest,
         "token_loss": advice.token_loss,
         "false_suspicion": advice.give_up,
+        "secondary": dict(advice.below_ns),
+        "secondary_allowed": advice.below_allowed_ns,
+        "secondary_too_short": advice.below_short,
         "present": {name: present for _, name, present, _ in advice.rows},
         "wanted": {name: wanted for _, name, _, wanted in advice.rows},
     }
@@ -130,9 +143,10 @@ def fairness(
             F.coalesce(F.sum(F.col("exceeds").cast("bigint")), F.lit(0)).alias("exceeding"),
             F.coalesce(F.sum(F.col("faulted").cast("bigint")), F.lit(0)).alias("faulted"),
         ).collect()[0]
-        lowest = messages.agg(F.min("stripe")).collect()[0][0]
-        regions = keep(messages_by_region(messages, settings.places, lowest))
+        basis = _basis(messages, settings)
+        regions = keep(messages_by_region(messages, settings.places, min(basis["stripes"], default=None)))
         report = FairnessReport(
+            basis,
             totals.messages,
             totals.exceeding,
             totals.faulted,
@@ -152,6 +166,20 @@ def fairness(
     return report
 
 
+def _basis(messages: DataFrame, settings: FairnessSettings) -> Row:
+    found = messages.agg(
+        F.sort_array(F.collect_set("receiver")).alias("receivers"),
+        F.sort_array(F.collect_set("stripe")).alias("stripes"),
+        F.count("*").alias("releases"),
+        F.min("instant_ns").alias("first_instant_ns"),
+        F.max("instant_ns").alias("last_instant_ns"),
+        F.max("clock_bound_ns").alias("clock_bound_ns"),
+    ).collect()[0]
+    row: Row = found.asDict()
+    row["receivers"] = [_name(settings, receiver) for receiver in row["receivers"]]
+    return {**row, "late_after_ns": settings.late_after_ns, "within_ns": settings.within_ns}
+
+
 def _measured(report: FairnessReport, lines: DataFrame, settings: FairnessSettings) -> None:
     """What journals do not say."""
     report.losses = _rows(losses_by_place(lines), settings)
@@ -163,12 +191,15 @@ def _measured(report: FairnessReport, lines: DataFrame, settings: FairnessSettin
             report.delay_curves = {row.node: list(row.curve) for row in delay_curves(delays).collect()}
     finally:
         delays.unpersist()
-    if settings.timing is not None and report.delays:
-        wanted = {row["node"]: row["wanted_ns"] for row in report.delays}
-        tokens = {row["node"]: row["tokens"] for row in report.delays}
-        heard, all_tokens = (sum(row[name] for row in report.losses) for name in ("heard", "tokens"))
+    primary = [row for row in report.delays if row["role"] == _PRIMARY]
+    if settings.timing is not None and primary:
+        wanted = {row["node"]: row["wanted_ns"] for row in primary}
+        tokens = {row["node"]: row["tokens"] for row in primary}
+        below = {row["node"]: row["wanted_ns"] for row in report.delays if row["role"] != _PRIMARY}
+        counted = [row for row in report.losses if row["role"] == _PRIMARY]
+        heard, all_tokens = (sum(row[name] for row in counted) for name in ("heard", "tokens"))
         loss = max(0.0, 1 - heard / all_tokens) if all_tokens else 0.0
-        report.advice = advise(settings.timing, wanted, tokens, settings.fraction, loss)
+        report.advice = advise(settings.timing, wanted, tokens, settings.fraction, loss, below)
 
 
 def _rows(frame: DataFrame, settings: FairnessSettings) -> list[Row]:

@@ -2,52 +2,59 @@
 
     spark.read.format("isocast-feed").option("floor", "XNAS").load("feeds/*.zip")
 
+    spark.readStream.format("isocast-feed").load("arriving")       # files as they come: `feed_stream`
+
 What a file is shows in its bytes and its name; options say what it does not. A task reads a file, in its own order,
-and the columns `path` and `place` keep that order for whoever asks for them in a schema.
+and the columns `path` and `place` keep that order for whoever names them among the `columns`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from glob import glob
+from contextlib import contextmanager
+from glob import glob, has_magic
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from isocast.feeds.days import NEW_YORK, check_zone, read_day
+from isocast.lake.feed_stream import FeedPartition, FeedStreamReader
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source_columns import event_batch, symbol_words
 from isocast.lake.source_faults import Fault, write_faults
-from isocast.lake.source_options import arrow_schema, insist_on_known, number_of, struct_of
+from isocast.lake.source_options import arrow_schema, columns_of, insist_on_known, number_of, struct_of
 from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
-from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.suggestion import suggestion
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["FEED_SCHEMA", "FeedPartition", "IsocastFeedSource"]
+__all__ = ["FEED_SCHEMA", "IsocastFeedSource"]
 
 FEED_SCHEMA = pa.schema(
     [*EVENT_SCHEMA, pa.field("path", pa.string(), nullable=False), pa.field("place", pa.int64(), nullable=False)]
 )
-"""What a schema may name: an event's columns, the file, and the event's place in it from 0."""
+"""What `columns` may name: an event's columns, the file, and the event's place in it from 0."""
 
 _FORM = "format isocast-feed"
-_KNOWN = ("path", "floor", "day", "zone", "ofSymbol", "symbol", "mapping", "kind", "port", "onError", "quarantine")
+_MAX_FILES = "maxFilesPerTrigger"
+_KNOWN = (
+    "path", "columns", "floor", "day", "zone", "ofSymbol", "symbol", "mapping", "kind", "port", "onError", "quarantine",
+    _MAX_FILES,
+)  # fmt: skip
 _ROWS = 1 << 16
+_WORDS = (
+    ("without --strict", "with onError=quarantine"),
+    ("Without --strict", "With onError=quarantine"),
+    ("--format", "option kind"),
+    *((f"--{name}", f"option {name}") for name in ("mapping", "port", "day", "zone", "floor")),
+    ("--symbol", "option ofSymbol"),
+)
+"""How a command asks for what an option says here."""
 _OTHER_FILES = (".md", ".txt", ".json", ".toml")
-
-
-class FeedPartition(InputPartition):
-    """One file."""
-
-    def __init__(self, path: str) -> None:
-        """Where it is."""
-        super().__init__(None)
-        self.path = path
 
 
 class _FeedReader(DataSourceReader):
@@ -68,36 +75,64 @@ class _FeedReader(DataSourceReader):
             raise ConfigurationError(_FORM, "onError", "fail or quarantine")
         if not self._strict and not self._quarantine:
             raise ConfigurationError(_FORM, "quarantine", "onError=quarantine needs a directory for what was left out")
-        self._options()
+        with _words_of_options():
+            self._options()
         self._symbols()
 
     def partitions(self) -> Sequence[InputPartition]:
         return [FeedPartition(str(path)) for path in _files(self._given.get("path", ""))]
 
+    def arrived(self) -> list[str]:
+        """The files that are there now, of a folder or a pattern perhaps none."""
+        where = self._given.get("path", "")
+        may_be_empty = Path(where).is_dir() or has_magic(where)
+        return [str(path) for path in _files(where, may_be_empty=may_be_empty)]
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FeedPartition):
             return
-        feed = FeedFile(Path(partition.path), self._options())
+        found: list[Fault] = []
+        try:
+            with _words_of_options():
+                yield from self._rows(partition.path, found)
+        except FeedError as reason:
+            if self._strict:
+                raise
+            # A file that is no feed at all, or breaks off in a way that nobody can read on from.
+            found.append(Fault(partition.path, "unreadable", reason.rule, 1, offset=reason.offset))
+        if self._quarantine:
+            write_faults(Path(self._quarantine), found)
+
+    def _rows(self, path: str, found: list[Fault]) -> Iterator[pa.RecordBatch]:
+        """The events of a file; what is wrong with it is found when this has ended."""
+        feed = FeedFile(Path(path), self._options())
         place = 0
         wanted = self._symbols()
-        for events in _gathered(feed.blocks()):
+        for events in _gathered(self._blocks(feed, found)):
             places = np.arange(place, place + len(events))
             place += len(events)
             if wanted:
                 keep = np.isin(np.ascontiguousarray(events["symbol"]).view("<u8"), symbol_words(wanted))
                 events, places = events[keep], places[keep]  # noqa: PLW2901 - the same events, fewer
             if len(events):
-                yield self._batch(events, partition.path, places)
-        if self._quarantine:
-            write_faults(Path(self._quarantine), _faults(feed))
+                yield self._batch(events, path, places)
+
+    @staticmethod
+    def _blocks(feed: FeedFile, found: list[Fault]) -> Iterator[EventArray]:
+        try:
+            yield from feed.blocks()
+        finally:
+            found += _faults(feed)
 
     def _batch(
         self, events: EventArray, path: str, places: np.ndarray[tuple[int], np.dtype[np.int64]]
     ) -> pa.RecordBatch:
         own = pa.schema([field for field in self._schema if field.name in EVENT_SCHEMA.names])
         columns = dict(zip(own.names, event_batch(events, own).columns, strict=True))
-        columns["path"] = pa.repeat(pa.scalar(path), len(events))
-        columns["place"] = pa.array(places)
+        if "path" in self._schema.names:
+            columns["path"] = pa.repeat(pa.scalar(path), len(events))
+        if "place" in self._schema.names:
+            columns["place"] = pa.array(places)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
     def _symbols(self) -> tuple[str, ...]:
@@ -143,15 +178,40 @@ class IsocastFeedSource(DataSource):
         return "isocast-feed"
 
     def schema(self) -> StructType:
-        """The columns of an event."""
-        return struct_of(EVENT_SCHEMA)
+        """The columns of an event, or those of the option `columns`."""
+        return struct_of(columns_of(self.options, EVENT_SCHEMA, FEED_SCHEMA, _FORM))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch."""
-        return _FeedReader(self.options, arrow_schema(schema, FEED_SCHEMA, _FORM))
+        return _FeedReader(self.options, arrow_schema(schema, FEED_SCHEMA, self.options, _FORM))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Files as they come, each once."""
+        reader = _FeedReader(self.options, arrow_schema(schema, FEED_SCHEMA, self.options, _FORM))
+        reader.arrived()
+        return FeedStreamReader(reader.arrived, reader.read, number_of(self.options, _MAX_FILES, 0, form=_FORM))
 
 
-def _files(where: str) -> list[Path]:
+@contextmanager
+def _words_of_options() -> Iterator[None]:
+    """Errors that name a command's options name those of this format instead."""
+    try:
+        yield
+    except FeedError as reason:
+        raise FeedError(reason.file, _as_options(reason.rule), reason.offset) from None
+    except ConfigurationError as reason:
+        is_ours = reason.file in {"command line", "feed", _FORM}
+        key = _as_options(reason.key).removeprefix("option ")
+        raise ConfigurationError(_FORM if is_ours else reason.file, key, _as_options(reason.rule)) from None
+
+
+def _as_options(text: str) -> str:
+    for command, option in _WORDS:
+        text = text.replace(command, option)
+    return text
+
+
+def _files(where: str, *, may_be_empty: bool = False) -> list[Path]:
     """A file, the files of a folder, or those that a pattern names."""
     if not where:
         raise ConfigurationError(_FORM, "path", 'name a file, a folder or a pattern: .load("feeds/*.gz")')
@@ -161,7 +221,7 @@ def _files(where: str) -> list[Path]:
         found = [path for path in found if path.suffix.lower() not in _OTHER_FILES]
     else:
         found = [top] if top.is_file() else [Path(name) for name in glob(where)]  # noqa: PTH207 - an absolute pattern
-    if not found:
+    if not found and not may_be_empty:
         raise ConfigurationError(_FORM, "path", f"{where}: there is no such file")
     return sorted(found)
 

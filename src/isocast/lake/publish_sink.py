@@ -29,9 +29,10 @@ from isocast.lake.source_options import insist_on_known
 from isocast.runtime.arrow import from_arrow
 from isocast.runtime.market_file import load_market
 from isocast.runtime.publisher import Publisher
-from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.suggestion import suggestion
-from isocast.wire.events import EventArray
+from isocast.wire.event_checks import are_events
+from isocast.wire.events import EventArray, events_view
 
 __all__ = ["BatchPublisher", "Records", "StreamPublisher"]
 
@@ -40,6 +41,7 @@ _KNOWN = ("market", "source", "order", "batch", "progress", "checkpointLocation"
 _NEEDED = ("kind", "floor")
 _BITS = ("id", "event_ns")
 """Numbers without a sign whose bits a BIGINT carries."""
+_WHOLE = frozenset({"long", "integer", "short", "byte"})
 _PATIENCE_S = "60"
 
 
@@ -97,7 +99,7 @@ class _Writer:
     async def _publish(self, log: PublishLog, state: Published, batch: int, events: EventArray) -> None:
         plan = self._plan
         async with Publisher(plan.market, plan.source, patience_s=plan.patience_s) as door:
-            chosen = log.begin(state, batch, events, door.events_per_message)
+            chosen = log.begin(state, batch, events, door)
             await log.publish(state, door, chosen)
             log.end(state, chosen)
 
@@ -130,10 +132,10 @@ class BatchPublisher(DataSourceArrowWriter):
         if not name:
             rule = "name the batch, such as 2026-01-05: whoever writes it again publishes nothing twice"
             raise ConfigurationError(_FORM, "batch", rule)
+        _insist_on_place(given)
         progress = given.get("progress", "").strip()
         if not progress:
-            market = load_market(Path(given.get("market", "")))
-            progress = str(market.data_directory / ".lake")
+            progress = str(load_market(Path(given["market"])).data_directory / ".lake")
         digest = blake2b(f"{given.get('source', '')} {name}".encode(), digest_size=16).hexdigest()
         self._writer = _Writer(_plan(given, schema, str(Path(progress) / f"publish-{digest}")))
 
@@ -180,9 +182,7 @@ def _query(checkpoint: str) -> str:
 def _plan(given: Mapping[str, str], schema: StructType, progress: str) -> _Plan:
     insist_on_known(given, _KNOWN)
     names = schema.fieldNames()
-    for option in ("market", "source"):
-        if not given.get(option, "").strip():
-            raise ConfigurationError(_FORM, option, "is missing: the market's file, and the source that publishes")
+    _insist_on_place(given)
     for name in names:
         if name not in RELEASED_SCHEMA.names:
             there = ", ".join(EVENT_SCHEMA.names)
@@ -191,12 +191,32 @@ def _plan(given: Mapping[str, str], schema: StructType, progress: str) -> _Plan:
     for name in _NEEDED:
         if name not in names:
             raise ConfigurationError(_FORM, "columns", f"{name} is missing: every event has one")
+    _insist_on_types(schema)
     patience = given.get("patience", _PATIENCE_S)
     if not patience.isdecimal():
         raise ConfigurationError(_FORM, "patience", f"{patience!r} is not a number of seconds")
     columns = tuple(name for name in names if name in EVENT_SCHEMA.names)
     order = _order(given, schema)
     return _Plan(given["market"], given["source"], columns, order, progress, _checkpoint(given), float(patience))
+
+
+def _insist_on_place(given: Mapping[str, str]) -> None:
+    for option in ("market", "source"):
+        if not given.get(option, "").strip():
+            raise ConfigurationError(_FORM, option, "is missing: the market's file, and the source that publishes")
+
+
+def _insist_on_types(schema: StructType) -> None:
+    """Text and whole numbers: a price of 72.0 would else be published as 72 ticks."""
+    for field in EVENT_SCHEMA:
+        if field.name not in schema.fieldNames():
+            continue
+        wanted = {"string"} if pa.types.is_string(field.type) else _WHOLE
+        found = schema[field.name].dataType
+        if found.typeName() not in wanted:
+            rule = f"{field.name} is {found.simpleString()}, and has to be {'text' if 'string' in wanted else 'whole'}"
+            rule += ": ticks of 10^-4, cast(round(price * 10000) as bigint)" if field.name == "price" else ""
+            raise ConfigurationError(_FORM, "columns", rule)
 
 
 def _order(given: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
@@ -207,7 +227,7 @@ def _order(given: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
         known = tuple(name for name in ("stripe", "sequence", "index") if name in names)
         wanted = known if {"sequence", "index"} <= set(known) else ("event_ns",)
     for name in wanted:
-        if name not in names or schema[name].dataType.typeName() not in {"long", "integer", "short", "byte"}:
+        if name not in names or schema[name].dataType.typeName() not in _WHOLE:
             rule = f"{name!r} is no column of whole numbers of this frame{suggestion(name, names)}"
             raise ConfigurationError(_FORM, "order", rule)
     return wanted
@@ -222,9 +242,24 @@ def _events(batch: pa.RecordBatch) -> EventArray:
             column = pa.array(np.asarray(column).astype(np.int64).view(np.uint64))
         columns["time" if name == "event_ns" else name] = column
     try:
-        return from_arrow(pa.RecordBatch.from_pydict(columns))
+        events = from_arrow(pa.RecordBatch.from_pydict(columns))
     except LocalProtocolError as reason:
-        raise ConfigurationError(_FORM, "rows", f"cannot be published: {reason}") from reason
+        said = str(reason).replace("column time", "column event_ns")
+        raise ConfigurationError(_FORM, "rows", f"cannot be published: {said}") from reason
+    if not are_events(events.tobytes()):
+        raise ConfigurationError(_FORM, "rows", f"cannot be published: {_what_is_no_event(events)}")
+    return events
+
+
+def _what_is_no_event(events: EventArray) -> str:
+    """The first row that no reader would take for an event, and why: the network itself would carry it as bytes."""
+    for row in events:
+        try:
+            events_view(row.tobytes())
+        except RemoteProtocolError as reason:
+            floor, symbol = (row[name].decode("latin-1") for name in ("floor", "symbol"))
+            return f"{reason} (kind {row['kind']}, side {row['side']}, flags {row['flags']}, {floor!r}, {symbol!r})"
+    return "a row is no event"
 
 
 def _numbers(column: pa.Array, name: str) -> npt.NDArray[np.int64]:

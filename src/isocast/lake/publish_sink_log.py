@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["PublishLog", "Published", "ordered"]
+__all__ = ["PublishLog", "Published", "StripeMessage", "ordered", "stripe_messages"]
 
 _MARK = "isocast-publish"
 _STATE = "published.json"
@@ -88,29 +88,41 @@ class PublishLog:
         finally:
             os.close(lock)
 
-    def begin(self, state: Published, batch: int, events: EventArray, per_message: int) -> EventArray:
-        """The events of a batch: those that were written down for it before, or these, written down now."""
+    def begin(self, state: Published, batch: int, events: EventArray, door: Publisher) -> EventArray:
+        """The events of a batch: those that were written down for it before, or these, written down now.
+
+        ConfigurationError for a symbol of a stripe in which the source is not: what is written down must be possible.
+        """
         file = self._file(batch)
         if state.under_way == batch and file.exists():
             return np.frombuffer(file.read_bytes(), EVENT_DTYPE)
+        if state.under_way not in {_NONE, batch}:
+            rule = (
+                f"batch {state.under_way} was begun here and never finished, and the query goes on with {batch}: give"
+                " it the checkpoint that it was begun with"
+            )
+            raise ConfigurationError(str(self._directory), "progress", rule)
+        _insist_on_stripes(events, door)
+        self._sweep()
         _write(file, events.tobytes())
-        state.under_way, state.messages, state.per_message = batch, 0, per_message
+        state.under_way, state.messages, state.per_message = batch, 0, door.events_per_message
         self.save(state)
         return events
 
     async def publish(self, state: Published, door: Publisher, events: EventArray) -> None:
         """Every message of the batch under way that is not certainly in the outbox."""
         prefix = bytes.fromhex(state.identity) + state.under_way.to_bytes(8)
-        cut = [part for _, part in cut_messages([events], state.per_message)]
+        cut = stripe_messages(events, door, state.per_message)
         saved = state.messages
         while state.messages < len(cut):
-            first = state.messages
-            parts = cut[first : first + _AT_ONCE]
+            some = cut[state.messages : state.messages + _AT_ONCE]
+            parts: dict[int, list[tuple[bytes, bytes]]] = {}
+            for message in some:
+                key = prefix + message.place.to_bytes(8)
+                parts.setdefault(message.stripe, []).append((key, message.events.tobytes()))
             before = door.repeated
-            await door.publish_messages(
-                [(prefix + place.to_bytes(8), part.tobytes()) for place, part in enumerate(parts, first)]
-            )
-            state.messages += len(parts)
+            await door.publish_parts(parts)
+            state.messages += len(some)
             state.repeated += door.repeated - before
             if state.messages - saved >= _SAVE_EVERY:
                 self.save(state)
@@ -145,8 +157,49 @@ class PublishLog:
             rule = f"cannot be read ({reason}); mend it: without it what was published may be published again"
             raise ConfigurationError(str(file), "progress", rule) from reason
 
+    def _sweep(self) -> None:
+        """Batches that were finished by somebody who died before he removed them."""
+        for file in self._directory.glob("batch-*.events"):
+            file.unlink(missing_ok=True)
+
     def _file(self, batch: int) -> Path:
         return self._directory / f"batch-{batch:020}.events"
+
+
+class StripeMessage(NamedTuple):
+    """Events that are published together."""
+
+    due: int
+    """Time of the last of them."""
+    stripe: int
+    place: int
+    """Among the messages of the batch in its stripe, from 0."""
+    events: EventArray
+
+
+def stripe_messages(events: EventArray, door: Publisher, per_message: int) -> list[StripeMessage]:
+    """A batch as messages, each stripe's cut on its own, in the order of time: always the same for the same events."""
+    found = [
+        StripeMessage(due, stripe, place, part)
+        for stripe, own in _parts(events, door).items()
+        for place, (due, part) in enumerate(cut_messages([own], per_message))
+    ]
+    return sorted(found, key=lambda message: message[:3])
+
+
+def _parts(events: EventArray, door: Publisher) -> dict[int, EventArray]:
+    """The events of each stripe; a market of one stripe has them as they are."""
+    if len(door.routes.stripes) == 1:
+        return dict.fromkeys(door.lanes, events)
+    return door.routes.split(events, door.lanes)
+
+
+def _insist_on_stripes(events: EventArray, door: Publisher) -> None:
+    for stripe, part in _parts(events, door).items():
+        if stripe not in door.lanes:
+            symbol = part["symbol"][0].decode("ascii", "replace")
+            rule = f"{symbol} travels in stripe {stripe}, where {door.name} does not publish"
+            raise ConfigurationError("format isocast", "source", rule)
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -158,6 +211,11 @@ def _write(file: Path, content: bytes) -> None:
             target.flush()
             os.fsync(target.fileno())
         part.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as reason:
         raise ConfigurationError(str(file), "progress", f"cannot be written: {reason.strerror}") from reason
 

@@ -19,7 +19,7 @@ from isocast.striping.sizes import ITCH_SIZES, PacketSizes
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 
-__all__ = ["co_movement", "sector_loads", "symbol_peaks", "symbol_slices", "write_history"]
+__all__ = ["check_history_name", "co_movement", "sector_loads", "symbol_peaks", "symbol_slices", "write_history"]
 
 _NANOSECONDS_FROM = 10**14
 """What a reader takes for nanoseconds; smaller whole numbers are seconds."""
@@ -126,16 +126,20 @@ def sector_loads(slices: DataFrame, sectors: Mapping[str, str], token_period_ns:
     return loads.join(counts, "sector").orderBy(F.desc("peak_bytes"), "sector")
 
 
+def check_history_name(path: Path) -> None:
+    """ConfigurationError for a file that `write_history` does not write."""
+    if path.suffix.lower() not in {".csv", ".parquet"}:
+        raise ConfigurationError("command line", "--out", f"must end in .csv or .parquet, not {path.name}")
+
+
 def write_history(slices: DataFrame, path: Path) -> None:
     """One file, CSV or Parquet by its name, in order of symbol and time: `isocast plan stripes` reads both."""
-    suffix = path.suffix.lower()
-    if suffix not in {".csv", ".parquet"}:
-        raise ConfigurationError("command line", "--out", f"must end in .csv or .parquet, not {path.name}")
+    check_history_name(path)
     columns = ("symbol", "time", "count", "prices", "everything")
     ordered = slices.select(*columns).orderBy("symbol", "time").coalesce(1)
     place = Path(tempfile.mkdtemp(prefix=".history-", dir=path.parent))
     try:
-        if suffix == ".csv":
+        if path.suffix.lower() == ".csv":
             seconds = F.format_string("%d.%09d", F.floor(F.col("time") / SECOND), F.col("time") % SECOND)
             time = F.when(F.col("time") >= _NANOSECONDS_FROM, F.col("time").cast("string")).otherwise(seconds)
             table = ordered.withColumn("time", time)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from isocast.terms.timing import Timing
 
@@ -26,6 +26,18 @@ class Advice:
     """Whether every receiver heard so many tokens that the fraction can be told at all."""
     token_loss: float
     """Share of tokens that had to be asked for: no δ_N helps against these."""
+    below_ns: Mapping[str, int] = field(default_factory=dict)
+    """The same delay of each secondary receiver, which may wait for δ_N+δ_S."""
+
+    @property
+    def below_allowed_ns(self) -> int:
+        """What the recommended times give a secondary receiver before it asks."""
+        return self.wanted.late_ns + self.wanted.secondary_detect_ns
+
+    @property
+    def below_short(self) -> list[str]:
+        """Secondary receivers for which that is too little: δ_S should be larger."""
+        return sorted(node for node, delay in self.below_ns.items() if delay > self.below_allowed_ns)
 
     @property
     def rows(self) -> list[tuple[str, str, int, int]]:
@@ -45,12 +57,20 @@ class Advice:
 
 
 def advise(
-    present: Timing, wanted_ns: Mapping[str, int], tokens: Mapping[str, int], fraction: float, token_loss: float
+    present: Timing,
+    wanted_ns: Mapping[str, int],
+    tokens: Mapping[str, int],
+    fraction: float,
+    token_loss: float,
+    below_ns: Mapping[str, int] | None = None,
 ) -> Advice:
-    """From each receiver's delay at the fraction: δ_N is the largest of them, rounded up; the rest follows (§5.1)."""
+    """From each primary receiver's delay at the fraction: δ_N is the largest, rounded up; the rest follows (§5.1).
+
+    Secondary receivers (`below_ns`) do not decide: they wait δ_S longer before they ask.
+    """
     slowest = max(wanted_ns, key=lambda node: (wanted_ns[node], node))
     detect_ns = _rounded_up(max(wanted_ns[slowest], 2 * present.clock_error_ns, 1))
-    # What was derived is derived again; what an operator chose above it stays, as far as it still suffices.
+    # All that follows from δ_N is derived again, also where an operator had chosen more.
     wanted = replace(present, detect_ns=detect_ns, retry_ns=0, token_period_ns=0, release_delay_ns=0)
     least = 1 / (1 - fraction) if fraction < 1 else float("inf")
     return Advice(
@@ -61,6 +81,7 @@ def advise(
         slowest,
         min(tokens.values()) >= least,
         token_loss,
+        below_ns or {},
     )
 
 

@@ -94,9 +94,19 @@ class VerifyReport:
         return not self.counts
 
 
-def verify(where: Path, progress: Callable[[int, int], None] | None = None, visit: Visit | None = None) -> VerifyReport:
-    """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all."""
-    return _Verifier(segment_files(where), progress, visit).run()
+def verify(
+    where: Path,
+    progress: Callable[[int, int], None] | None = None,
+    visit: Visit | None = None,
+    *,
+    start: int = SEGMENT_HEADER_BYTES,
+    stop: int | None = None,
+) -> VerifyReport:
+    """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all.
+
+    Of one segment, `start` and `stop` choose the blocks that begin at or behind the one, and before the other.
+    """
+    return _Verifier(segment_files(where), progress, visit, start, stop).run()
 
 
 def order_faults(before: BlockHeader, header: BlockHeader) -> Iterator[str]:
@@ -126,10 +136,17 @@ class _Verifier:
     """One walk over all blocks."""
 
     def __init__(
-        self, files: list[SegmentFile], progress: Callable[[int, int], None] | None, visit: Visit | None
+        self,
+        files: list[SegmentFile],
+        progress: Callable[[int, int], None] | None,
+        visit: Visit | None,
+        start: int,
+        stop: int | None,
     ) -> None:
         self.report = VerifyReport()
         self._files = files
+        self._start = start
+        self._stop = stop
         self._progress = progress
         self._visit = visit
         self._before: BlockHeader | None = None
@@ -162,11 +179,13 @@ class _Verifier:
 
     def _read(self, segment: Segment, done: int, total: int) -> None:
         """All blocks of a segment, those behind damage too."""
-        start: int | None = SEGMENT_HEADER_BYTES
+        start: int | None = self._start
         told = 0
         while start is not None:
             try:
                 for offset, block in segment.blocks(start):
+                    if self._stop is not None and offset >= self._stop:
+                        return
                     self._offset = offset
                     self._block(block)
                     if self._progress is not None and offset - told >= _PROGRESS_BYTES:
@@ -175,6 +194,8 @@ class _Verifier:
                 start = None
             except JournalError as damage:
                 place = damage.offset or 0
+                if self._stop is not None and place >= self._stop:
+                    return
                 self._fault(FaultKind.DAMAGE, damage.rule, place)
                 start = segment.next_header(place)
                 if start is None:

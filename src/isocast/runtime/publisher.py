@@ -121,7 +121,7 @@ class Publisher:
         elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
             raise LocalProtocolError(f"a key of {len(key)} bytes: 1 to {_CALLERS_KEY_BYTES} are possible")
         step = self.events_per_message * EVENT_DTYPE.itemsize
-        return await self._publish(
+        return await self.publish_parts(
             {
                 stripe: [
                     (key + place.to_bytes(_PLACE_BYTES), part[at : at + step])
@@ -140,7 +140,7 @@ class Publisher:
         for key, whole in messages:
             for stripe, part in self._split(whole).items():
                 parts.setdefault(stripe, []).append((key, part))
-        return await self._publish(parts)
+        return await self.publish_parts(parts)
 
     def _split(self, whole: bytes) -> dict[int, bytes]:
         """The records of each stripe; LocalProtocolError for a symbol of a stripe in which the source is not."""
@@ -155,7 +155,8 @@ class Publisher:
                 raise LocalProtocolError(f"{symbol} travels in stripe {stripe}, and {self.name} publishes not there")
         return {stripe: part.tobytes() for stripe, part in parts.items()}
 
-    async def _publish(self, parts: Mapping[int, Sequence[tuple[bytes, bytes]]]) -> tuple[Label, ...]:
+    async def publish_parts(self, parts: Mapping[int, Sequence[tuple[bytes, bytes]]]) -> tuple[Label, ...]:
+        """The same for messages that the caller has split by stripe, with `routes`: {stripe: [(key, records)]}."""
         done = await _all([self.lanes[stripe].publish_messages(some) for stripe, some in sorted(parts.items())])
         return tuple([label for labels in done for label in labels])
 

@@ -42,3 +42,10 @@ class Kinship:
         middle = self._activity[symbols].mean(axis=0)
         scores: npt.NDArray[np.float32] = self._activity[others] @ middle
         return scores
+
+    def along(self, symbols: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The same as a correlation, however much the symbols differ among themselves: what many do together counts."""
+        middle = self._activity[symbols].mean(axis=0)
+        middle /= max(float(np.sqrt(middle @ middle)), 1e-9)
+        scores: npt.NDArray[np.float32] = self._activity[others] @ middle
+        return scores

@@ -1,9 +1,10 @@
 """A stripe plan from a history of rates: related stocks together, each stripe under its rate at its peak, few stripes.
 
 Within a sector the busiest symbol that is left begins a stripe; those that move with it most join it, as long as no
-token period of the history, with head-room, exceeds the rate. In the end whole stripes are put together where that
-fits, so that there are few. A symbol that alone exceeds the rate has a stripe of its own, which is conflated at its
-peaks; one that alone needs the head-room shares its stripe with those that do not make its peak higher.
+token period of the history, with head-room, exceeds the rate. Then whole stripes are put together where that fits, so
+that there are few, and symbols settle where their kin is (`settling`). A symbol that alone exceeds the rate has a
+stripe of its own, which is conflated at its peaks; one that alone needs the head-room shares its stripe with those that
+do not make its peak higher.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from isocast.striping.kinship import Kinship
 from isocast.striping.loads import Limits, Load, limits_for
 from isocast.striping.plan import NAME_MAX, EdgeStripe, StripePlan
 from isocast.striping.rates import MODEM
+from isocast.striping.settling import settle
 from isocast.striping.sizes import ITCH_SIZES, PacketSizes
 from isocast.terms.errors import ConfigurationError
 
@@ -136,7 +138,9 @@ def draw_stripes(
                 of_core.append(stripe)
                 done += len(stripe.symbols)
                 tell(done)
-        drawn += _merged(history, load, of_core, limits)
+        merged = _merged(history, load, of_core, limits)
+        settle(load, merged, sector_of, limits, kinship)
+        drawn += merged
     return drawn
 
 

@@ -168,8 +168,6 @@ def _collected(
     running = SparkSession.getActiveSession()
     spark = running or spark_session("isocast study", master=master)
     context = spark.sparkContext
-    if running is None:
-        context.setLogLevel("OFF")  # What goes wrong is said in one line, not in pages of Java.
     partitions = min(how.partitions or 4 * context.defaultParallelism, len(parts))
     job = context.broadcast((work, shared))
 

@@ -94,7 +94,9 @@ def test_what_agrees(row: Beside, agrees: bool | None) -> None:  # noqa: FBT001
 def test_the_figures_of_the_page_in_short() -> None:
     rows = page_figures(1, HERE, 600)
     assert [row.figure for row in rows if not row.agrees] == []
-    assert len(rows) == 11
+    assert len(rows) == 14
+    first = [row.got for row in rows if row.figure == "London before Sydney"]
+    assert first == [pytest.approx(share, abs=0.004) for share in (0.993, 0.600, 0.503)]
 
 
 @pytest.mark.long

@@ -17,12 +17,20 @@ from isocast.studies.planet.settings import PAPER_TIMES, CoreSettings
 from isocast.studies.spreading import Spreading, spread
 from isocast.terms.instants import MILLISECOND, to_seconds
 from isocast.terms.timing import Timing
+from isocast.terms.topology import city, delay_ns
 
 __all__ = ["count_tokens", "page_figures", "ring_of"]
 
 _DELAY_NS = 50e6
 _LAND_SQUARE_MILES = 57e6
 _TOKENS_OF_PART = 500
+_PAIRS = 200_000
+"""Of traders who bid at the same instant: a standard deviation of .001."""
+_RING = (
+    "New York", "Chicago", "London", "Frankfurt", "Tokyo", "Hong Kong", "Singapore", "Sydney", "São Paulo", "Mumbai",
+)  # fmt: skip
+_JITTER_MS = 20.0
+_PERIOD_MS = 3_000.0
 _RARE_TOKENS = 4_000
 """Of one part, where only who gives up is counted."""
 
@@ -48,7 +56,7 @@ def count_tokens(
 def page_figures(run: int, how: Spreading, tokens: int = 20_000) -> list[Beside]:
     """Every row of the page that arrays can answer; the tolerance is the page's own."""
     rows = [*_times(), *_recovery(run, how, tokens), *_control(run, how, tokens // 2), *_skew(run, how, tokens // 10)]
-    return [*rows, *_reformation(run, how, max(tokens // 10, 1)), *_grid()]
+    return [*rows, *_reformation(run, how, max(tokens // 10, 1)), *_grid(), *_who_is_first(run)]
 
 
 def _margin(expected: float, tokens: int) -> float:
@@ -136,3 +144,34 @@ def _grid() -> list[Beside]:
         Beside("nearest receiver, miles", "10,000 on 57·10⁶ square miles", 46.8, grid.radius_km(1) / KM_PER_MILE, 0.05),
         Beside("two receivers, miles", "the same", 81.1, grid.radius_km(2) / KM_PER_MILE, 0.05),
     ]
+
+
+def _who_is_first(run: int) -> list[Beside]:
+    """London and Sydney bid at the same instant: at one exchange, and before a ring of ten cities."""
+    random = generator(run, Purpose.TOKEN, 0)
+    waits = np.array([[_delay_ms(trader, owner) for owner in _RING] for trader in ("London", "Sydney")])
+    at_exchange = waits[:, [_RING.index("London")]] + random.exponential(_JITTER_MS, (2, _PAIRS))
+    exchange = float((at_exchange[0] < at_exchange[1]).mean())
+    # Each bid is in the first token whose owner has it when that is due; the next owner is the next on the ring.
+    owner, left = random.integers(0, len(_RING), _PAIRS), random.uniform(0, _PERIOD_MS, _PAIRS)
+    late = waits[:, owner] > left
+    london_alone, sydney_alone = late[1] & ~late[0], late[0] & ~late[1]
+    together = np.where(late[0] & late[1], (owner + 1) % len(_RING), owner)
+    nearer = np.where(waits[0, together] < waits[1, together], 1.0, 0.0)
+    shares = [
+        float(np.where(london_alone, 1.0, np.where(sydney_alone, 0.0, inside)).mean())
+        for inside in (nearer, random.integers(0, 2, _PAIRS))
+    ]
+    name = "London before Sydney"
+    return [
+        Beside(name, "one exchange in London, jitter 20 ms", 0.993, exchange, 0.005),
+        Beside(name, "ring of ten cities, 3 s, by arrival", 0.600, shares[0], 0.005),
+        Beside(name, "the same, shuffled", 0.503, shares[1], 0.005),
+    ]
+
+
+def _delay_ms(one: str, other: str) -> float:
+    first, second = city(one), city(other)
+    assert first is not None  # noqa: S101 (the page's own cities)
+    assert second is not None  # noqa: S101
+    return delay_ns(first, second) / MILLISECOND

@@ -31,7 +31,8 @@ class Beside:
     formula: str
     expected: float | None
     """None where there is no formula."""
-    got: float
+    got: float | None
+    """None where the formula alone answers, and nothing was drawn."""
     margin: float | None = None
     """Four standard deviations of what was drawn, where the formula says the mean."""
     bound: bool = False
@@ -40,7 +41,7 @@ class Beside:
     @property
     def agrees(self) -> bool | None:
         """Whether the figure is within its margin, or its bound; None where nothing is claimed."""
-        if self.expected is None:
+        if self.expected is None or self.got is None:
             return None
         if self.bound:
             return self.got <= self.expected * (1 + 1e-9)
@@ -160,7 +161,7 @@ def _lower(run: PlanetRun) -> Iterator[Beside]:
     core, tally = run.world.core, run.core
     receivers, ring_size, tokens = len(run.ground.points), len(run.ground.ring), run.core.tokens
     flat = (receivers - 1) * closed_forms.nacks_of_one(core.batch, core.loss, core.timing.retries_max)
-    yield Beside("NACKs per token, were all on one ring", "(n-1)·E[attempts]", flat, flat)
+    yield Beside("NACKs per token, were all on one ring", "(n-1)·E[attempts]", flat, None)
     below = receivers - ring_size
     if below:
         losses = _message_losses(run, on_ring=False)
@@ -170,9 +171,7 @@ def _lower(run: PlanetRun) -> Iterator[Beside]:
                      tally.lower_repairs / tokens, 4 * sqrt(repairs * together / tokens))  # fmt: skip
         yield Beside("NACKs to one primary receiver per token", "", None, tally.lower_nacks / tokens / ring_size)
         passes = passes_to_certify((ring_size, -(-receivers // ring_size)))
-        yield Beside(
-            "passes until all are certified", f"{passes.symbols} = {passes.numbers}", passes.value, passes.value
-        )
+        yield Beside("passes until all are certified", f"{passes.symbols} = {passes.numbers}", passes.value, None)
 
 
 def _skew(run: PlanetRun) -> Iterator[Beside]:

@@ -39,10 +39,10 @@ class Bins:
         return middles
 
 
-DELAYS = Bins(low=-20e6, step=0.1e6, count=8_200)
+DELAYS = Bins(low=-400e6, step=0.1e6, count=12_000)
 """Delivery after the common instant: tenths of a millisecond up to 0.8 s."""
-OFFSETS = Bins(low=-20e6, step=0.05e6, count=800)
-"""A receiver's release against the common instant: within 20 ms."""
+OFFSETS = Bins(low=-400e6, step=0.05e6, count=16_000)
+"""A receiver's release against the common instant: any clock error that δ_N = .375 allows."""
 DISTANCES = Bins(low=0.0, step=1.0, count=4_000)
 """In km."""
 
