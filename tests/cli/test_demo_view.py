@@ -240,6 +240,11 @@ def test_the_picture_asks_no_other_server(market: Market) -> None:
         assert "url(h" not in text
 
 
+def test_the_picture_of_the_pages_has_the_tables() -> None:
+    text = (ROOT / "docs" / "assets" / "demo.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    assert re.search(r"tables: [0-9,]+ events, [0-9.]+ s behind", text)
+
+
 def test_the_readme_shows_the_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "](docs/assets/demo.svg)" in text

@@ -140,5 +140,16 @@ def test_a_follower_does_what_is_due_and_tells_what_failed() -> None:
     with pytest.raises(KeyError, match="no"), Follower(fail) as follower:
         follower.wake()
     assert not follower.is_well
-    with pytest.raises(ValueError, match="invalid literal"), Follower(fail) as follower:
-        int(str(follower.wake()))
+
+
+def test_an_error_of_the_job_itself_comes_first() -> None:
+    def fail() -> None:
+        raise KeyError("no")
+
+    def job() -> None:
+        with Follower(fail) as follower:
+            follower.wake()
+            raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        job()

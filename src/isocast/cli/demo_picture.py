@@ -21,7 +21,7 @@ from isocast.terms.instants import SECOND
 __all__ = ["main"]
 
 _SIZE = (100, 40)
-_SECONDS, _SEED, _LOSS = 40.0, 7, 0.02
+_SECONDS, _SEED, _LOSS = 60.0, 7, 0.02
 _AFTER_S = 1.0
 """After the ring has re-formed without the city that was killed."""
 _SPARK_S = 120.0

@@ -63,8 +63,9 @@ def _heading(sheet: Figure, plan: StripePlan, history: History, *, narrow: bool)
     first = datetime.fromtimestamp(int(history.start_times[0]) / SECOND, UTC)
     height = float(sheet.get_figheight())
     sheet.text(0.02, 1 - 0.42 / height, f"Stripe plan {plan.version}", fontsize=16, fontweight="bold")
+    count = f"{stripes:,} stripe{'' if stripes == 1 else 's'}"
     told = (
-        f"{plan.symbols:,} symbols on {stripes:,} stripes of {rate_text(plan.stripes[0].rate)}",
+        f"{plan.symbols:,} symbols on {count} of {rate_text(plan.stripes[0].rate)}",
         f"token period {duration_text(plan.token_period_ns)}, history from {first:%Y-%m-%d %H:%M} UTC",
         f"digest {plan.digest.hex()[:8]}",
     )
@@ -134,7 +135,7 @@ def _kin(axes: Axes, plan: StripePlan, history: History) -> None:
     high = float(np.nanquantile(matrix, 0.99)) if len(symbols) > 1 else 1.0
     plot_frame(axes, f"Who moves with whom: {len(symbols):,} symbols, by stripe", "", "")
     axes.grid(visible=False)
-    picture = axes.imshow(matrix, cmap=heat(), vmin=0.0, vmax=max(high, 0.01), interpolation="nearest", aspect="auto")
+    picture = axes.imshow(matrix, cmap=heat(), vmin=0.0, vmax=max(high, 0.1), interpolation="nearest", aspect="auto")
     cuts = np.flatnonzero(np.diff(numbers.astype(np.int64))) + 1
     begins, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(symbols)]))
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
@@ -154,6 +155,8 @@ def _kin(axes: Axes, plan: StripePlan, history: History) -> None:
 
 def _listeners(axes: Axes, against: Comparison) -> None:
     """What somebody joins, with this plan and by a hash."""
+    from matplotlib.ticker import MaxNLocator
+
     rows: list[tuple[str, float, float]] = [
         (f"all of {row.sector}", row.stripes, row.hashed_stripes)
         for row in sorted(against.sectors, key=lambda row: (-row.symbols, row.sector))[:12]
@@ -180,6 +183,7 @@ def _listeners(axes: Axes, against: Comparison) -> None:
     axes.set_yticks(at, [row[0] for row in rows])
     axes.set_xlim(right=1.12 * max(*planned, *hashed))
     axes.set_ylim(-0.6, len(rows) + 0.2)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_color(GRID)
     axes.legend(frameon=False, labelcolor=TEXT, loc="upper right", ncols=2)

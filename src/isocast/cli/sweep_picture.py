@@ -19,6 +19,10 @@ __all__ = ["sweep_picture"]
 
 _COLUMNS = 3
 _PANEL = (4.6, 3.3)
+_ASIDE = 0.008
+"""Of the width of a panel."""
+_MARKERS = "osD^vP"
+_UNITS = {"s", "ns"}
 _SERIES_MAX = 12
 """More lines than that cannot be told apart; the table has them all."""
 
@@ -45,7 +49,7 @@ def sweep_picture(sweep: Sweep, points: Sequence[PointSummary], figures: Sequenc
 
 
 def _panel(axes: Axes, sweep: Sweep, points: Sequence[PointSummary], name: str) -> None:
-    axes.set_title(name.replace("_", " "), loc="left")
+    axes.set_title(_title(name), loc="left")
     axes.grid(color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
@@ -59,20 +63,45 @@ def _panel(axes: Axes, sweep: Sweep, points: Sequence[PointSummary], name: str) 
     values = sweep.vary[keys[0]] if keys else ("",)
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     for number, (rest, members) in enumerate(list(series.items())[:_SERIES_MAX]):
-        x = [_place(point.point[0] if keys else "", values, numeric=numeric) for point in members]
+        places = [_place(point.point[0] if keys else "", values, numeric=numeric) for point in members]
+        # A little beside each other, so that intervals of the same value do not hide one another.
+        aside = _ASIDE * (number - (min(len(series), _SERIES_MAX) - 1) / 2) * _span(values, numeric=numeric)
+        x = [place + aside for place in places]
         found = [point.figures[name] for point in members]
         mean = np.array([part.mean for part in found])
         half = np.array([part.high - part.mean for part in found])
         told = [(key, value) for key, value in zip(keys[1:], rest, strict=True) if len(sweep.vary[key]) > 1]
         label = ", ".join([f"{key} = {value}" for key, value in told])
         colour = tuple(part / 255 for part in of_address(number))
-        axes.errorbar(x, mean, yerr=half, color=colour, marker="o", ms=4, lw=1.6, capsize=3, label=label or None)
+        axes.errorbar(
+            x,
+            mean,
+            yerr=half,
+            color=colour,
+            marker=_MARKERS[number % len(_MARKERS)],
+            ms=4,
+            lw=1.6,
+            capsize=3,
+            label=label or None,
+        )
     if not numeric:
         axes.set_xticks(range(len(values)), [str(value) for value in values])
     if series and not any(point.figures[name].high for members in series.values() for point in members):
         axes.set_ylim(-0.05, 1)
     if not series:
         axes.text(0.5, 0.5, "no run has it", ha="center", transform=axes.transAxes)
+
+
+def _title(name: str) -> str:
+    """The figure with its unit at the end: release skew max, ns."""
+    words = name.split("_")
+    units = [word for word in words if word in _UNITS]
+    return " ".join([word for word in words if word not in _UNITS]) + "".join([f", {unit}" for unit in units])
+
+
+def _span(values: Sequence[Value], *, numeric: bool) -> float:
+    places = [_place(value, values, numeric=numeric) for value in values]
+    return max(places) - min(places)
 
 
 def _place(value: Value, values: Sequence[Value], *, numeric: bool) -> float:

@@ -143,7 +143,7 @@ def _placed(made: DataFrame, interval: str) -> DataFrame:
         "*",
         F.timestamp_micros(F.call_function("div", F.col("start_ns"), F.lit(1_000))).alias("start"),
         F.lit(interval).alias("interval"),
-        date_of(F.col("start_ns")).cast("string").alias("date"),
+        date_of(F.col("start_ns")).alias("date"),
         hour.alias("hour"),
     )
 

@@ -88,7 +88,7 @@ def _take(
         symbol, before = int(symbols[place]), shared[int(at[place])]
         if len(before.symbols) == 1:
             continue
-        if [load.add(symbol)]:
+        if load.add_if_fits(symbol, own):
             before.symbols.remove(symbol)
             stripe.symbols.append(symbol)
             at[place] = number

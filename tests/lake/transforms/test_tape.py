@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -64,12 +66,16 @@ def test_last_sales_and_volumes_are_those_of_the_ticker(spark: SparkSession, eve
     }
 
 
+def _kept(tape: DataFrame | None) -> DataFrame | None:
+    return tape
+
+
 def test_a_tape_made_in_steps_is_the_same(spark: SparkSession, events: EventArray) -> None:
     table = released(events)
     whole = consolidated_tape(spark.createDataFrame(table))
     memory, before = TapeMemory(), None
     for start in range(0, len(table), 7 * 400):
-        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 400)), lambda tape=before: tape, memory)
+        step = next_tape(spark.createDataFrame(table.slice(start, 7 * 400)), partial(_kept, before), memory)
         if before is not None:
             before = amended(before, step.amendments)
         new = step.trades.select(*TAPE_COLUMNS)
