@@ -87,7 +87,7 @@ $(VENV)/.installed-%: requirements/%.txt pyproject.toml $(VENV)/.made
 	@tools/venv install $(VENV) $<
 	@touch $@
 
-# Spark starts in half the time from then on. It is no failure if it cannot be: it only starts later.
+# Spark starts in 60 % of the time from then on. It is no failure if it cannot be: it only starts later.
 $(VENV)/.prepared: requirements/run.txt
 	@echo 'Preparing Spark, once ...'
 	@$(BIN)/isocast lake prepare || true

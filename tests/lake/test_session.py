@@ -12,6 +12,7 @@ from isocast.lake.session import cores_of, settings_for, spark_session
 from isocast.lake.session_archive import archive_file, archive_options, made_options, store
 from isocast.lake.session_java import bundled_home, java_home, system_home, version_of
 from isocast.lake.session_jvm import ARROW, jvm_options
+from isocast.lake.worker_daemon import worker_python
 from isocast.terms.errors import ConfigurationError
 
 
@@ -174,6 +175,7 @@ def test_options_reach_the_jvm(spark: SparkSession) -> None:
 
 
 QUIET = """
+import pyspark.sql.datasource as source
 from isocast.lake.session import QUICK_START, spark_session
 
 spark = spark_session("q", master="local[2]", settings={"spark.driver.extraJavaOptions": QUICK_START})
@@ -185,6 +187,26 @@ def many(batches):
             yield pa.RecordBatch.from_pydict({"x": list(range(first, first + 10_000))})
 
 print(len(spark.range(2).mapInArrow(many, "x bigint").limit(5).collect()))
+
+class Ticks(source.DataSource):
+    name = classmethod(lambda cls: "ticks")
+    schema = lambda self: "x int"
+    streamReader = lambda self, schema: TicksReader()
+
+class TicksReader(source.DataSourceStreamReader):
+    offset = 0
+    initialOffset = lambda self: {"at": 0}
+    partitions = lambda self, start, end: [source.InputPartition(end["at"])]
+    read = lambda self, partition: iter([(partition.value,)])
+    def latestOffset(self):
+        self.offset += 1
+        return {"at": self.offset}
+
+spark.dataSource.register(Ticks)
+query = spark.readStream.format("ticks").load().writeStream.format("noop").start()
+while query.lastProgress is None:
+    query.awaitTermination(0.2)
+query.stop()
 
 def bad(batches):
     raise ValueError("planted")
@@ -204,6 +226,17 @@ def test_only_errors_that_nobody_else_tells_reach_the_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True, timeout=280)
     assert done.stdout == "5\nTrue\n"
     assert [line.split(" ", 1)[1] for line in done.stderr.splitlines()] == ["Spark ERROR Some: something is broken"]
+
+
+@pytest.mark.parametrize(
+    "module, said", [("pyspark.sql.streaming.python_streaming_source_runner", ""), ("pyspark.no", "ImportError")]
+)
+def test_a_worker_that_comes_too_late_says_nothing(tmp_path: Path, module: str, said: str) -> None:
+    place = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_PATH": str(tmp_path / "gone")}
+    done = subprocess.run(
+        [worker_python(), "-m", module], capture_output=True, text=True, check=False, env={**os.environ, **place}
+    )
+    assert (done.returncode, said in done.stderr, bool(done.stderr)) == (1, True, bool(said))
 
 
 SHARING = """

@@ -15,7 +15,7 @@ __all__ = ["prepare"]
 
 
 def prepare() -> int:
-    """Keep what Java learns while Spark starts, once after an installation; later starts take half the CPU time.
+    """Keep what Java learns while Spark starts, once after an installation; later starts take 60 % of the time.
 
     It costs a minute of a processor and some 190 MB in the user's cache, which may be removed at any time.
 

@@ -1,8 +1,8 @@
-"""Starts Spark's Python workers, as `pyspark.daemon` does, but without a traceback of those whose reader has left.
+"""Starts Spark's Python workers, but without a traceback of those whose reader has left.
 
-When a query has enough rows, or its session ends, Spark closes the connection to workers that still have something to
-say. That is how it stops them; the worker's last words, a BrokenPipeError with its traceback, would be on the terminal.
-On a cluster they are in files.
+When a query has enough rows, or ends, Spark closes the connection to workers that still have something to say. That is
+how it stops them; their last words, a BrokenPipeError with its traceback, would be on the terminal. On a cluster they
+are in files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from runpy import run_module
 from socket import socket
+from types import TracebackType
 
 from isocast.lake.session_scripts import placed_script
 
@@ -20,13 +22,14 @@ __all__ = ["main", "worker_python"]
 Worker = Callable[[socket, bool], int]
 
 _SCRIPT = """#!/bin/sh
-# Runs Python; in place of pyspark.daemon, which Spark starts by this name alone, the one that does not fill terminals.
-if [ "$1 $2" = "-m pyspark.daemon" ]; then
-  shift 2
-  set -- -m isocast.lake.worker_daemon "$@"
-fi
+# Runs Python; modules of Spark, which it starts by their names alone, by the one that keeps them from the terminal.
+case "$1 $2" in
+  "-m pyspark."*) shift; set -- -m isocast.lake.worker_daemon "$@" ;;
+esac
 exec {python} "$@"
 """
+_LEFT = (BrokenPipeError, ConnectionResetError)
+_NO_READER = "[CANNOT_OPEN_SOCKET]"
 
 
 def worker_python() -> str:
@@ -38,18 +41,29 @@ def worker_python() -> str:
 
 
 def main() -> None:
-    """Run the daemon until Spark closes its input."""
+    """Run the module of Spark that the first argument names, as Python itself would."""
+    module = sys.argv.pop(1)
+    sys.excepthook = _told_unless_left
+    if module != "pyspark.daemon":
+        run_module(module, run_name="__main__", alter_sys=True)
+        return
     from pyspark import daemon  # noqa: PLC0415 - whoever wants the script alone does not need it
 
     daemon.worker = _silent(daemon.worker)  # type: ignore[assignment]
     daemon.manager()
 
 
+def _told_unless_left(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    # A worker that finds no reader when it starts: Spark itself says so, unless it has ended.
+    if not issubclass(kind, _LEFT) and _NO_READER not in str(error):
+        sys.__excepthook__(kind, error, trace)
+
+
 def _silent(worker: Worker) -> Worker:
     def run(connection: socket, authenticated: bool) -> int:  # noqa: FBT001 - as the daemon calls it
         try:
             return worker(connection, authenticated)
-        except (BrokenPipeError, ConnectionResetError):
+        except _LEFT:
             os._exit(1)  # As the daemon would, after the traceback.
 
     return run
