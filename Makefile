@@ -31,7 +31,7 @@ help: ## List the targets
 
 setup: $(VENV)/.installed-dev ## Make .venv with everything that demo, test and check need
 
-demo: $(VENV)/.installed-run $(VENV)/.prepared ## Run a whole market as processes of this machine, live in the terminal
+demo: $(VENV)/.installed-run ## Run a whole market as processes of this machine, live in the terminal
 	@$(BIN)/isocast demo $(ARGS)
 
 test: $(VENV)/.installed-dev $(VENV)/.prepared ## Run the tests (at most 15 minutes on 2 cores)
