@@ -71,9 +71,9 @@ def tree() -> dict[int, tuple[float, float, int]]:
 
 
 class Memory:
-    """The most that Java, Spark's Python workers and this process took, in MB, looked at four times a second.
+    """The most that Java, Spark's Python workers and this process took, in MB, looked at twice a second.
 
-    Pages that workers share since they were forked are counted for each of them.
+    Of a page that several share, as workers do since they were forked, each has its part.
     """
 
     def __init__(self) -> None:
@@ -85,15 +85,14 @@ class Memory:
         self._thread.start()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.25):
+        while not self._over.wait(0.5):
             self._look()
 
     def _look(self) -> None:
         seen = dict.fromkeys(OWNERS, 0)
-        page = os.sysconf("SC_PAGE_SIZE")
-        for number, name, fields in _processes():
+        for number, name, _ in _processes():
             owner = "driver" if number == os.getpid() else "jvm" if name == "java" else "workers"
-            seen[owner] += int(fields[21]) * page >> 20
+            seen[owner] += _part_of_memory(number) >> 10
         self._now = {owner: max(most, seen[owner]) for owner, most in self._now.items()}
 
     def lap(self) -> dict[str, int]:
@@ -113,6 +112,15 @@ class Memory:
         """Looks no more."""
         self._over.set()
         self._thread.join()
+
+
+def _part_of_memory(process: int) -> int:
+    """Its proportional share of what is resident, in kB; 0 if it has ended."""
+    try:
+        rolled = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in rolled.splitlines() if line.startswith("Pss:")), 0)
 
 
 def _used(before: dict[int, tuple[float, float, int]], after: dict[int, tuple[float, float, int]]) -> float:
