@@ -21,6 +21,7 @@ from isocast.lake import pipeline
 from isocast.lake.pipeline import Origin, run, stream
 from isocast.lake.pipeline_follow import Follower
 from isocast.lake.tables import Lake, LakeSettings
+from isocast.lake.transforms.bars import bar_parts, grown_bars, whole_bars
 from isocast.lake.transforms.calendars import read_calendar, read_interval
 from isocast.runtime.journal import Journal
 from isocast.terms.ids import source_id
@@ -29,6 +30,9 @@ from isocast.wire.journal_blocks import Message
 from isocast.wire.packets import payload_digest
 
 SETTINGS = LakeSettings(intervals=("1m", "1d"), zone="America/New_York", session="09:30-16:00", window="90m")
+DAY_NS = 86_400 * 10**9
+UNTIL_NS = 16 * 3_600 * 10**9
+"""11:00 in New York, in the middle of the session."""
 _PER_MESSAGE = 9
 _PER_TOKEN = 4
 
@@ -50,12 +54,13 @@ def write_stripe(place: Path, stripe: int, events: EventArray) -> None:
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Floors by turns in two stripes: every symbol is in both."""
+    """Floors by turns in two stripes: every symbol is in both. The first stripe ends within the session."""
     events = synthetic_day(trades=700, symbols=6, corrections=0.05)
     floors = sorted(set(events["floor"].tolist()))
     place = tmp_path_factory.mktemp("journals")
-    for stripe in (0, 1):
-        write_stripe(place, stripe, events[np.isin(events["floor"], floors[stripe::2])])
+    until = int(events["time"].max()) // DAY_NS * DAY_NS + UNTIL_NS
+    for stripe, whose in ((0, events["time"] < until), (1, events["time"] > 0)):
+        write_stripe(place, stripe, events[np.isin(events["floor"], floors[stripe::2]) & whose])
     return place
 
 
@@ -89,6 +94,7 @@ def test_gold_made_in_steps_is_gold_made_at_once(
 def test_a_stripe_that_comes_later_opens_bars_that_others_have_begun(
     spark: SparkSession, journals: Path, at_once: Lake, tmp_path: Path
 ) -> None:
+    """It changes windows of later hours too, in which it has no trade."""
     early = tmp_path / "early"
     shutil.copytree(journals / "tokyo-1", early / "tokyo-1")
     lake = Lake.create(tmp_path / "lake", SETTINGS)
@@ -97,6 +103,18 @@ def test_a_stripe_that_comes_later_opens_bars_that_others_have_begun(
     assert run(spark, lake, Origin(early)).events
     assert amendments(lake) == 0, "corrections are in the stripe of their trades"
     assert rows(lake) == rows(at_once)
+
+
+def test_what_comes_in_the_same_instant_of_a_stripe_closes_a_bar_and_does_not_open_it(spark: SparkSession) -> None:
+    """A token in two blocks, which two batches bring."""
+    names = "stripe INT, sequence BIGINT, index INT, symbol STRING, price BIGINT, quantity BIGINT, state INT"
+    rows = [(0, 1, 0, "A", 300, 1, 0, 5, 9), (0, 2, 0, "A", 100, 1, 0, 5, 9)]
+    tape = spark.createDataFrame(rows, f"{names}, event_ns BIGINT, due_ns BIGINT")
+    first, second = (bar_parts(tape.where(F.col("sequence") == at), read_interval("1s")) for at in (1, 2))
+    made = grown_bars(whole_bars(first), second).collect()
+    assert [(row["open"], row["high"], row["low"], row["close"], row["trades"]) for row in made] == [
+        (300, 300, 100, 100, 2)
+    ]
 
 
 @pytest.mark.parametrize("zone, session", [("UTC", None), ("America/New_York", "09:30-16:00"), ("Asia/Kolkata", None)])
