@@ -173,12 +173,8 @@ def _released(spark: SparkSession, where: _Where) -> DataFrame:
     from isocast.lake.transforms.skew import MESSAGE_COLUMNS
 
     if not where.is_lake:
-        import pyarrow as pa
-
-        from isocast.lake.schemas import RELEASED_SCHEMA, ddl_of
-
-        columns = ddl_of(pa.schema([RELEASED_SCHEMA.field(name) for name in MESSAGE_COLUMNS]))
-        return spark.read.format("isocast").schema(columns).option("receiver", "all").load(str(where.released))
+        reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
+        return reader.load(str(where.released))
     from isocast.lake.tables import Lake
     from isocast.terms.errors import ConfigurationError
 

@@ -7,14 +7,14 @@ from pyspark.sql import SparkSession
 from isocast.lake.tables import DataFile, Lake, Table
 from isocast.lake.transforms.slices import SLICE_ROWS, in_slices
 
-__all__ = ["MOST_SMALL", "compact", "compact_lake"]
+__all__ = ["compact", "compact_lake"]
 
 _SMALL_ROWS = SLICE_ROWS // 4
-MOST_SMALL = 8
+_MOST_SMALL = 8
 """Small files that a partition may keep."""
 
 
-def compact_lake(spark: SparkSession, lake: Lake, most: int = MOST_SMALL) -> dict[str, int]:
+def compact_lake(spark: SparkSession, lake: Lake, most: int = _MOST_SMALL) -> dict[str, int]:
     """Bronze and silver, as far as all other tables know them; rows that were moved, by table."""
     tape, quotes = lake.tape.snapshot().notes, lake.quotes.snapshot().notes
     known = {
@@ -27,7 +27,7 @@ def compact_lake(spark: SparkSession, lake: Lake, most: int = MOST_SMALL) -> dic
     return {name: rows for name, rows in moved.items() if rows}
 
 
-def compact(spark: SparkSession, table: Table, known: int, most: int = MOST_SMALL) -> int:
+def compact(spark: SparkSession, table: Table, known: int, most: int = _MOST_SMALL) -> int:
     """Put small files of a partition together, in the order of the sequence; how many rows were moved.
 
     Only files of commits up to `known`: whoever goes on behind this table reads the others.

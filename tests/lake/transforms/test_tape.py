@@ -66,6 +66,15 @@ def test_last_sales_and_volumes_are_those_of_the_ticker(spark: SparkSession, eve
     }
 
 
+def test_parts_of_a_frame_without_trades_change_nothing(spark: SparkSession, events: EventArray) -> None:
+    """No trade and no correction in some, or nothing at all in any."""
+    frame = spark.createDataFrame(released(events)).coalesce(1)
+    whole, order = consolidated_tape(frame), ("sequence", "index")
+    apart = frame.where("kind = 2").unionByName(frame.where("kind != 2")).unionByName(frame.where("kind < 0"))
+    assert consolidated_tape(apart).orderBy(*order).toArrow().equals(whole.orderBy(*order).toArrow())
+    assert consolidated_tape(frame.where("kind < 0")).count() == 0
+
+
 def _kept(tape: DataFrame | None) -> DataFrame | None:
     return tape
 

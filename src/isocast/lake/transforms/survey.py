@@ -28,17 +28,29 @@ from isocast.lake.transforms.slices import (
 from isocast.lake.transforms.standing import code_pairs
 from isocast.terms.market import EventKind
 
-__all__ = ["DAY_MARK", "REFERENCES", "TRADES", "Survey", "survey_files", "survey_frame"]
+__all__ = ["TRADES", "Survey", "survey_files", "survey_frame"]
 
 TRADES = (int(EventKind.TRADE), int(EventKind.EXECUTION))
-REFERENCES = (int(EventKind.CORRECTION), int(EventKind.TRADE_CANCEL))
-DAY_MARK = ord("O")
+_REFERENCES = (int(EventKind.CORRECTION), int(EventKind.TRADE_CANCEL))
+_DAY_MARK = ord("O")
 
-_KINDS = (*TRADES, *REFERENCES, int(EventKind.MARK))
-_NOTICE_COLUMNS = (
-    "stripe", "symbol", "floor", "id", "sequence", "index", "kind", "flags", "price", "quantity", "event_ns",
-)  # fmt: skip
-_COLUMNS = (*_NOTICE_COLUMNS, "reference", "side")
+_KINDS = (*TRADES, *_REFERENCES, int(EventKind.MARK))
+_NOTICE_SCHEMA = pa.schema(
+    [
+        pa.field("stripe", pa.int32()),
+        pa.field("symbol", pa.string()),
+        pa.field("floor", pa.string()),
+        pa.field("id", pa.int64()),
+        pa.field("sequence", pa.int64()),
+        pa.field("index", pa.int32()),
+        pa.field("kind", pa.int8()),
+        pa.field("flags", pa.int32()),
+        pa.field("price", pa.int64()),
+        pa.field("quantity", pa.int64()),
+        pa.field("event_ns", pa.int64()),
+    ]
+)
+_COLUMNS = (*_NOTICE_SCHEMA.names, "reference", "side")
 _ID_SCHEMA = pa.schema(
     [
         pa.field("stripe", pa.int32()),
@@ -65,7 +77,8 @@ class Survey:
     @classmethod
     def of(cls, rows: Sequence[Sequence[bytes]]) -> Survey:
         """From what the partitions said."""
-        return cls(*(_together([row[place] for row in rows]) for place in (0, 1)))
+        ids, notices = ([row[place] for row in rows] for place in (0, 1))
+        return cls(_together(ids, _ID_SCHEMA), _together(notices, _NOTICE_SCHEMA))
 
 
 def survey_frame(released: DataFrame) -> Survey:
@@ -80,7 +93,7 @@ def survey_files(
     """Of Parquet files, as `sliced_files` takes them; and their slices."""
     source = file_slices(spark, files, schema)
     rows = source.apply(_survey_all, _COLUMNS, _FOUND_DDL, whole=True).collect()
-    carry = QuoteCarry(_together([row["ends"] for row in rows]), earlier)
+    carry = QuoteCarry(_together([row["ends"] for row in rows], QuoteCarry.nothing().schema), earlier)
     insist_on_order(carry)
     return Sliced(source, carry), Survey.of(rows)
 
@@ -101,7 +114,8 @@ def _survey_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for table in ordered_blocks(batches):
         ids.take(table)
         notices.take(table)
-        ends.take(table.filter(pa.array(is_of_market(table["kind"].to_numpy()))))
+        wanted = is_of_market(table["kind"].to_numpy())
+        ends.take(table if wanted.all() else table.filter(pa.array(wanted)))
     yield _said(ids.table(), notices.table(), ends.table())
 
 
@@ -115,8 +129,8 @@ def _said(*tables: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(values, ["ids", "notices", "ends"])
 
 
-def _together(streams: Sequence[bytes]) -> pa.Table:
-    return pa.concat_tables([pa.ipc.open_stream(stream).read_all() for stream in streams])
+def _together(streams: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *(pa.ipc.open_stream(stream).read_all() for stream in streams)])
 
 
 class _Notices:
@@ -127,20 +141,15 @@ class _Notices:
 
     def take(self, table: pa.Table) -> None:
         kind = table["kind"].to_numpy()
-        is_start = (kind == EventKind.MARK) & (table["reference"].to_numpy() == DAY_MARK)
-        is_reference = np.isin(kind, REFERENCES) & (table["id"].to_numpy() != 0)
-        if (is_start | is_reference).any() or not self._found:
-            chosen = table.filter(pa.array(is_start | is_reference)).select(list(_NOTICE_COLUMNS))
-            self._found.append(pa.table({name: _as_text(chosen[name]) for name in chosen.column_names}))
+        is_start = (kind == EventKind.MARK) & (table["reference"].to_numpy() == _DAY_MARK)
+        is_reference = np.isin(kind, _REFERENCES) & (table["id"].to_numpy() != 0)
+        chosen = is_start | is_reference
+        if chosen.any():
+            found = table.select(_NOTICE_SCHEMA.names).filter(pa.array(chosen))
+            self._found.append(found.cast(_NOTICE_SCHEMA))
 
     def table(self) -> pa.Table:
-        if not self._found:
-            return pa.table({name: pa.nulls(0, pa.int64()) for name in _NOTICE_COLUMNS})
-        return pa.concat_tables(self._found)
-
-
-def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        return pa.concat_tables([_NOTICE_SCHEMA.empty_table(), *self._found])
 
 
 class _IdSpans:
