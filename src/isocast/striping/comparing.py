@@ -19,6 +19,7 @@ from isocast.striping.judging import Judgement, judge
 from isocast.striping.kinship import Kinship
 from isocast.striping.loads import Load, limits_for
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.routing import symbol_hash
 from isocast.striping.sizes import ITCH_SIZES, PacketSizes
 
 __all__ = ["Comparison", "PlanWorth", "SectorWorth", "compare_with_hash", "hash_plan"]
@@ -26,7 +27,6 @@ __all__ = ["Comparison", "PlanWorth", "SectorWorth", "compare_with_hash", "hash_
 _PORTFOLIO = 10
 _PORTFOLIOS_MAX = 200
 """Of each kind: enough for a mean, and little work beside that of planning."""
-_HASH_BYTES = 8
 
 Integers = npt.NDArray[np.int64]
 
@@ -82,21 +82,17 @@ class Comparison:
 
 
 def hash_plan(plan: StripePlan) -> StripePlan:
-    """The symbols of a plan on as many stripes, by BLAKE2b of 8 bytes over the name, modulo their number."""
+    """The symbols of a plan on as many stripes, as floors route them where there is no plan."""
     shared = [stripe for stripe in plan.stripes if not stripe.spare and not stripe.conflated]
     names = [symbol for stripe in shared for symbol in stripe.symbols]
     parts: list[list[str]] = [[] for _ in shared]
     for name in names:
-        parts[_hashed(name.encode("ascii")) % len(shared)].append(name)
+        parts[symbol_hash(name.encode("ascii")) % len(shared)].append(name)
     divided = {
         stripe.number: replace(stripe, name=f"hash-{place}", symbols=tuple(part))
         for place, (stripe, part) in enumerate(zip(shared, parts, strict=True))
     }
     return replace(plan, stripes=tuple([divided.get(stripe.number, stripe) for stripe in plan.stripes]))
-
-
-def _hashed(name: bytes) -> int:
-    return int.from_bytes(blake2b(name, digest_size=_HASH_BYTES).digest(), "big")
 
 
 def compare_with_hash(
@@ -210,7 +206,7 @@ def _needed(plan: StripePlan, history: History, patience: int, sizes: PacketSize
     alone = {symbol for stripe in plan.stripes if stripe.conflated for symbol in stripe.symbols}
     names = [name for name in history.names.tolist() if name.decode("ascii") not in alone]
     place_of = {name: place for place, name in enumerate(history.names.tolist())}
-    hashes = np.array([_hashed(name) for name in names], np.uint64)
+    hashes = np.array([symbol_hash(name) for name in names], np.uint64)
     places = np.array([place_of[name] for name in names], np.int64)
     load = Load(history)
 

@@ -23,12 +23,17 @@ from isocast.terms.market import SYMBOL_BYTES, EventFlag
 from isocast.wire.event_checks import are_events
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["CoreRoutes", "heard_once"]
+__all__ = ["CoreRoutes", "heard_once", "symbol_hash"]
 
 _COPIED = int(EventFlag.COPIED)
 _HASH_BYTES = 8
 _REMEMBERED = 1 << 20
 """Bounds: symbols whose hash is remembered."""
+
+
+def symbol_hash(name: bytes) -> int:
+    """A number below 2^64; modulo the number of stripes it is the place of a symbol that no plan names."""
+    return int.from_bytes(blake2b(name, digest_size=_HASH_BYTES).digest())
 
 
 class CoreRoutes:
@@ -62,8 +67,7 @@ class CoreRoutes:
     def _hashed(self, name: bytes) -> int:
         known = self._known.get(name)
         if known is None:
-            place = int.from_bytes(blake2b(name, digest_size=_HASH_BYTES).digest()) % len(self.stripes)
-            known = self.stripes[place]
+            known = self.stripes[symbol_hash(name) % len(self.stripes)]
             if len(self._known) < _REMEMBERED:
                 self._known[name] = known
         return known
