@@ -32,6 +32,13 @@ class Certificates:
         self.receipts[site] = held
         return True
 
+    def receive_from_all(self, sites: tuple[NodeId, ...], held: int) -> None:
+        """Note what each of some sites is known to hold, whoever told."""
+        receipts = self.receipts
+        for site in sites:
+            if receipts.get(site, -1) < held:
+                receipts[site] = held
+
     def level(self, universe: tuple[NodeId, ...]) -> int:
         """The newest token that a majority of this universe holds."""
         need = majority(universe)

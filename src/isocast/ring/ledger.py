@@ -177,9 +177,8 @@ class Ledger:
         if number >= expected + self.window:
             self.dropped += 1
             return Stored.OUTSIDE_WINDOW
-        label = (source, number)
-        if label not in self.waiting:
-            self.waiting[label] = message
+        if message.label not in self.waiting:
+            self.waiting[message.label] = message
         elif message.base <= expected:
             return Stored.DUPLICATE
         return Stored.BEHIND if message.base > expected else Stored.KEPT
@@ -187,26 +186,20 @@ class Ledger:
     def missing(self, token: Token) -> list[tuple[NodeId, int]]:
         """Which messages of a token have not arrived."""
         waiting = self.waiting
-        return [
-            (run.source, number)
-            for run in token.runs
-            for number in range(run.first, run.first + run.count)
-            if (run.source, number) not in waiting
-        ]
+        return [label for labels in token.labels for label in labels if label not in waiting]
 
     def gather(self, token: Token) -> LogEntry | None:
         """The next token with its messages in sequence order, if all of them are here and are the right ones."""
         waiting = self.waiting
-        for run in token.runs:
-            numbers = range(run.first, run.first + run.count)
+        for run, labels in zip(token.runs, token.labels, strict=True):
             try:
-                messages = [waiting[run.source, number] for number in numbers]
+                messages = [waiting[label] for label in labels]
             except KeyError:
                 return None
             if run_digest(messages) != run.digest:
                 # Somebody's copy differs from the owner's: drop ours, and ask for all of the run again.
-                for number in numbers:
-                    del waiting[run.source, number]
+                for label in labels:
+                    del waiting[label]
                 return None
         return self.entry(token, waiting, self._head.reveal)
 
@@ -237,7 +230,7 @@ class Ledger:
             raise LocalProtocolError(f"token {entry.token.token_number} does not follow {self.held}")
         waiting = self.waiting
         for message in entry.messages:
-            waiting.pop((message.sender, message.number), None)
+            waiting.pop(message.label, None)
         self.entries[entry.token.token_number] = entry
         self._advance(entry)
 
@@ -255,13 +248,13 @@ class Ledger:
         self.next_number = self._head.next_number
         for entry in cut:
             for message in entry.messages:
-                self.waiting[message.sender, message.number] = message
+                self.waiting[message.label] = message
 
     def replace(self, checkpoint: Checkpoint) -> None:
         """Begin anew behind another site's checkpoint; messages that it does not acknowledge wait again."""
         for entry in self.entries.values():
             for message in entry.messages:
-                self.waiting.setdefault((message.sender, message.number), message)
+                self.waiting.setdefault(message.label, message)
         self.entries.clear()
         self._floor, self._head = checkpoint.copy(), checkpoint.copy()
         self._changes, self._forced = {}, 0

@@ -50,7 +50,7 @@ class Membership:
 
     def complaints(self, receiver: Ordering, schedule: Schedule, token_number: int) -> list[RingSuspected]:
         """Who shall be off the ring and is on it; or that this site may come in."""
-        universe = self.universe(receiver)
+        universe = frozenset(self.universe(receiver))
         gone = [site for site in schedule.ring if site not in universe]
         if self._site not in schedule.ring:
             outside = self._site in receiver.ledger.universe and not self.leaving

@@ -133,9 +133,10 @@ class Ordering:
         source, number = message.sender, message.number
         expected = ledger.next_number.get(source, 1)
         if expected <= number < expected + ledger.window and message.base <= expected:
-            label = (source, number)
-            if label not in ledger.waiting:
-                ledger.waiting[label] = message
+            label = message.label
+            waiting = ledger.waiting
+            if label not in waiting:
+                waiting[label] = message
                 if self._missing and label in self._missing:
                     self._missing.discard(label)
                     if not self._missing:
@@ -331,8 +332,7 @@ class Ordering:
         if not self.settings.sends_receipts and self.schedule is not None:
             # No receipts: what this token proves that every member holds, every member has as good as receipted.
             floor = possession_floor(self.held, self.schedule)
-            for site in self.schedule.ring:
-                certificates.receive(site, floor)
+            certificates.receive_from_all(self.schedule.ring, floor)
         if ring is not None and ring.uncertified:
             certificates.certify(ring.ring, self.held)
             return

@@ -113,6 +113,8 @@ class Source:
         self._held = {number: _Held(payload, -NEVER) for number, (_, payload) in sorted(state.messages.items())}
         self._unacknowledged = len(self._held)
         self._freed = min(self._held, default=self._next_number)
+        self._acknowledged = self._freed
+        """Every number below is in the sequence, as far as this source knows."""
         self._deadline = 0 if self._held else NEVER
         self._out: list[Effect] = []
 
@@ -185,9 +187,7 @@ class Source:
     def _resend_due(self, now: int) -> None:
         """Every τ_s, whatever became of the tokens."""
         self._deadline = NEVER
-        for number, held in self._held.items():
-            if held.token_number:
-                continue
+        for number, held in self._unacknowledged_messages():
             # A clock that was set back must not make a message wait for the difference.
             held.sent_at = min(held.sent_at, now)
             if now >= held.sent_at + self._resend_ns:
@@ -242,17 +242,23 @@ class Source:
 
     def _acknowledge(self, below: int, token_number: int) -> None:
         """Every number below is in the sequence, at or before this token."""
-        for number in range(self._freed, min(below, self._next_number)):
+        first, self._acknowledged = self._acknowledged, max(self._acknowledged, min(below, self._next_number))
+        for number in range(first, self._acknowledged):
             held = self._held.get(number)
-            if held is not None and not held.token_number:
+            if held is not None:
                 held.token_number = max(token_number, 1)
                 self._unacknowledged -= 1
+
+    def _unacknowledged_messages(self) -> list[tuple[int, _Held]]:
+        """What no token has named yet, in order."""
+        numbers = range(self._acknowledged, self._next_number)
+        return [(number, self._held[number]) for number in numbers if number in self._held]
 
     def _resend_omitted(self, token: Token, now: int) -> None:
         """A token scheduled δ_N after a message was sent should have named it."""
         limit = token.instant - self._timing.detect_ns
-        for number, held in self._held.items():
-            if not held.token_number and held.sent_at <= limit:
+        for number, held in self._unacknowledged_messages():
+            if held.sent_at <= limit:
                 self._send(number, now)
 
     def free(self, token: Token) -> None:
@@ -278,9 +284,8 @@ class Source:
         self._epoch = self._ring = ring.ballot
         self._newest = 0
         self._roll_back({entry.source: (entry.number, ring.cut_token) for entry in ring.next_numbers})
-        for number, held in self._held.items():
-            if not held.token_number:
-                self._send(number, now)
+        for number, _ in self._unacknowledged_messages():
+            self._send(number, now)
         if self._unacknowledged:
             self._deadline = min(self._deadline, now + self._resend_ns)
 
@@ -288,6 +293,7 @@ class Source:
         for held in self._held.values():
             held.token_number = 0
         self._unacknowledged = len(self._held)
+        self._acknowledged = self._freed
         if self.source in next_numbers:
             self._acknowledge(*next_numbers[self.source])
         if self._unacknowledged:

@@ -121,15 +121,16 @@ def label_order(token: Token, rule: OrderRule, key: bytes) -> list[tuple[NodeId,
     """(source, number) of every message of a token, in sequence order."""
     if rule is OrderRule.SHUFFLE:
         return _shuffled(token.runs, key)
+    runs = token.labels
     if not token.interleave:
-        return [(run.source, number) for run in token.runs for number in range(run.first, run.first + run.count)]
-    labels: list[tuple[NodeId, int]] = []
-    following = [run.first for run in token.runs]
+        return [label for labels in runs for label in labels]
+    ordered: list[tuple[NodeId, int]] = []
+    following = [0] * len(runs)
     for place, count in token.interleave:
-        source, first = token.runs[place].source, following[place]
-        labels.extend([(source, number) for number in range(first, first + count)])
+        first = following[place]
         following[place] = first + count
-    return labels
+        ordered.extend(runs[place][first : first + count])
+    return ordered
 
 
 def _shuffled(runs: Sequence[Run], key: bytes) -> list[tuple[NodeId, int]]:

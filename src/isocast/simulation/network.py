@@ -42,8 +42,9 @@ class _Link:
         self.to = ends[1]
         self.delay_ns = delay_ns
         self.losses = LossProcess(model.loss, stream(seed, *ends, "loss"))
-        self.jitter = stream(seed, *ends, "jitter")
-        self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate"))
+        # Most worlds have neither, and a ring of a hundred has ten thousand links.
+        self.jitter = stream(seed, *ends, "jitter") if model.jitter_ns else None
+        self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate")) if model.duplicate else None
 
 
 class Network:
@@ -175,12 +176,12 @@ class Network:
             return
         arrival = departure + link.delay_ns
         model = self.model
-        if model.jitter_ns:
+        if link.jitter is not None:
             arrival += round(link.jitter.expovariate(1 / model.jitter_ns))
         self.deliveries += len(passed)
         deliver = self._deliver[link.to]
         self._agenda.put(arrival, deliver, passed)
-        if model.duplicate and link.duplicates.lost():
+        if link.duplicates is not None and link.duplicates.lost():
             self._agenda.put(arrival + link.delay_ns + 1, deliver, passed)
 
 

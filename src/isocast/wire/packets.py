@@ -66,10 +66,7 @@ NO_LIMIT = (1 << 64) - 1
 
 def digest_of(*parts: bytes) -> bytes:
     """The digest of everything but payloads: BLAKE2b, 16 bytes."""
-    state = blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        state.update(part)
-    return state.digest()
+    return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
 def payload_digest(payload: bytes) -> bytes:
@@ -89,6 +86,12 @@ class Data:
     payload: bytes
     known_digest: bytes | None = field(default=None, compare=False, repr=False)
     """What the reader computed already, to authenticate the packet."""
+    label: tuple[NodeId, int] = field(init=False, compare=False, repr=False)
+    """Sender and number: what stores are keyed by."""
+
+    def __post_init__(self) -> None:
+        """Make the label once: every step from arrival to release looks something up by it."""
+        self.label = (self.sender, self.number)
 
     @property
     def digest(self) -> bytes:
@@ -159,6 +162,22 @@ class Token:
     prev_digest: bytes
     _body: bytes | None = field(default=None, init=False, compare=False, repr=False)
     _digest: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    _labels: tuple[tuple[tuple[NodeId, int], ...], ...] | None = field(
+        default=None, init=False, compare=False, repr=False
+    )
+
+    @property
+    def labels(self) -> tuple[tuple[tuple[NodeId, int], ...], ...]:
+        """(source, number) of every message, run by run; computed once."""
+        known = self._labels
+        if known is None:
+            known = self._labels = tuple(
+                [
+                    tuple([(run.source, number) for number in range(run.first, run.first + run.count)])
+                    for run in self.runs
+                ]
+            )
+        return known
 
     @property
     def count(self) -> int:
