@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from math import exp, sqrt
 from pathlib import Path
@@ -280,42 +279,3 @@ def test_requests_and_repairs_in_full() -> None:
 def test_false_reformations_of_a_small_ring_in_full() -> None:
     report = figure("false-reformation-small")
     assert report.false_reformations_per_token == pytest.approx(0.0353, rel=0.1)
-
-
-# ---- a rare event
-
-CHUNK_TOKENS = 1_000
-EVENTS = 400
-"""A standard deviation of 5 %: the tolerance of 10 % is two of them."""
-
-
-def false_reformations(seed: int) -> tuple[int, int]:
-    """Tokens and false reformations of one chunk of the full scenario."""
-    scenario = load_scenario(SCENARIOS / "false-reformation.toml")
-    report = run_scenario(replace(scenario, messages=scenario.messages_per_token * CHUNK_TOKENS), seed)
-    assert report.violations == []
-    return report.tokens, round(report.false_reformations_per_token * report.tokens)
-
-
-@pytest.mark.soak
-def test_false_reformations_of_a_ring_of_100(capsys: pytest.CaptureFixture[str]) -> None:
-    """7.5e-4 for each token (10 %): seeds side by side until 400 events are seen, the estimate printed as it grows."""
-    expected = closed_forms.false_reformation(100, 100, 0.01, 3)
-    assert expected == pytest.approx(7.5e-4, rel=0.01)
-    workers = os.cpu_count() or 1
-    tokens = events = 0
-    with ProcessPoolExecutor(workers) as pool:
-        waiting = {pool.submit(false_reformations, seed) for seed in range(1, 2 * workers + 1)}
-        following = 2 * workers + 1
-        while events < EVENTS:
-            done = next(as_completed(waiting))
-            waiting.remove(done)
-            more, found = done.result()
-            tokens, events = tokens + more, events + found
-            with capsys.disabled():
-                spread = 100 / sqrt(max(events, 1))
-                print(f"{tokens} tokens, {events} events: {events / tokens:.3e} ± {spread:.0f} %", flush=True)  # noqa: T201
-            waiting.add(pool.submit(false_reformations, following))
-            following += 1
-        pool.shutdown(cancel_futures=True)
-    assert events / tokens == pytest.approx(7.5e-4, rel=0.1)
