@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
-from isocast.cli.render import figure, line, note, show_json, show_table
+from isocast.cli.render import counted, figure, line, note, show_json, show_table
 
 if TYPE_CHECKING:
     from isocast.lake.pipeline import Report
@@ -170,4 +170,5 @@ def _show(report: Report, *, json: bool) -> None:
         (name, figure(of["rows"]), figure(of["files"]), figure(of["version"])) for name, of in report.tables.items()
     ]
     show_table("Tables", ("table", "rows", "files", "version"), rows)
-    line(f"{report.events:,} events came in {report.batches:,} batches, {report.seconds:.1f} s.")
+    came = f"{counted(report.events, 'event')} came in {counted(report.batches, 'batch', 'batches')}"
+    line(f"{came}, {report.seconds:.1f} s.")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import Progress, line, note, show_json
+from isocast.cli.render import Progress, counted, line, note, show_json
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _command(
     try:
         asyncio.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
-        note(f"isocast: {reason}; {_counted(sent.events, 'event')} went out before")
+        note(f"isocast: {reason}; {counted(sent.events, 'event')} went out before")
         return _FAILED
     sent.repeated = door.repeated
     _report(source, sent, monotonic() - began, json=json)
@@ -137,17 +137,13 @@ def _report(source: str, sent: _Sent, seconds: float, *, json: bool) -> None:
         )
         return
     if sent.messages and sent.repeated == sent.messages:
-        held = _counted(sent.messages, "message")
+        held = counted(sent.messages, "message")
         line(f"Nothing new for {source}: it had all {held} already, under the same keys; none was published again.")
         return
     rate = f", {sent.events / seconds:,.0f} a second" if seconds > 1 else ""
-    amount = f"{_counted(sent.events, 'event')} in {_counted(sent.messages, 'message')}"
-    known = f"; {_counted(sent.repeated, 'message')} of them it had already" if sent.repeated else ""
+    amount = f"{counted(sent.events, 'event')} in {counted(sent.messages, 'message')}"
+    known = f"; {counted(sent.repeated, 'message')} of them it had already" if sent.repeated else ""
     line(f"Published {amount} at {source} in {seconds:.2f} s{rate}: all of it is in its outbox{known}.")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _label(label: Label | None) -> dict[str, int] | None:
@@ -336,7 +332,7 @@ async def _stream(door: Publisher, form: _Format, sent: _Sent, *, repeatable: bo
             sent.add(events)
     except RowFault as fault:
         await _send(door, sent, rest=not repeatable)
-        rule = f"{fault.rule}; published: the first {_counted(sent.events, 'event')}, and nothing after"
+        rule = f"{fault.rule}; published: the first {counted(sent.events, 'event')}, and nothing after"
         raise _bad_row(_STDIN, fault.line, fault.column, rule) from fault
     await _send(door, sent, rest=True)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
+from isocast.cli.render import counted
 from isocast.cli.sim_releases import Releases
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.schedule import Schedule
@@ -236,7 +237,7 @@ class Scene:
             self._note(fact.at, Tone.REPAIR, f"{self._tally['repaired']} lost packets repaired{asked}")
         self._tally.clear()
         self.token, self.holder = fact, fact.site
-        text = f"{self.sites[fact.site].name} sends token {fact.token_number}: {_counted(fact.count, 'message')}"
+        text = f"{self.sites[fact.site].name} sends token {fact.token_number}: {counted(fact.count, 'message')}"
         self._note(fact.at, Tone.TOKEN, text)
 
     def _on_installed(self, fact: Installed) -> None:
@@ -323,7 +324,3 @@ def _key(packet: object) -> Key | None:
             return f"part {packet.part}", packet.token_number
         case _:
             return None
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isocast.cli.render import counted
 from isocast.cli.sheet import ACCENT, BACKGROUND, BAD, GREY, GRID, OTHER, STYLE, TEXT, heat, plot_frame, saved
 from isocast.striping.comparing import Comparison
 from isocast.striping.history import SLICES, History
@@ -63,9 +64,8 @@ def _heading(sheet: Figure, plan: StripePlan, history: History, *, narrow: bool)
     first = datetime.fromtimestamp(int(history.start_times[0]) / SECOND, UTC)
     height = float(sheet.get_figheight())
     sheet.text(0.02, 1 - 0.42 / height, f"Stripe plan {plan.version}", fontsize=16, fontweight="bold")
-    count = f"{stripes:,} stripe{'' if stripes == 1 else 's'}"
     told = (
-        f"{plan.symbols:,} symbols on {count} of {rate_text(plan.stripes[0].rate)}",
+        f"{counted(plan.symbols, 'symbol')} on {counted(stripes, 'stripe')} of {rate_text(plan.stripes[0].rate)}",
         f"token period {duration_text(plan.token_period_ns)}, history from {first:%Y-%m-%d %H:%M} UTC",
         f"digest {plan.digest.hex()[:8]}",
     )
@@ -80,7 +80,11 @@ def _shown(judgement: Judgement) -> list[StripeLoad]:
 def _peaks(axes: Axes, own: Judgement, against: Comparison) -> None:
     loads, hashed = _shown(own), _shown(against.hashed_judgement)
     over = sum(load.peak > load.stripe.rate and not load.stripe.conflated for load in loads)
-    title = "Every stripe's busiest token period is under its rate" if not over else f"{over} stripes above their rate"
+    title = (
+        "Every stripe's busiest token period is under its rate"
+        if not over
+        else f"{counted(over, 'stripe')} above the rate"
+    )
     plot_frame(axes, title, "", "kb/s")
     at = np.arange(len(loads))
     axes.bar(at, [load.peak / _KILO for load in loads], width=0.8, color=ACCENT, label="peak, this plan")

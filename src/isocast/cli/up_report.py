@@ -17,6 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
+from isocast.cli.render import counted
+
 if TYPE_CHECKING:
     from isocast.runtime.market import Market
     from isocast.runtime.supervisor import Child
@@ -74,7 +76,7 @@ class UpReport:
 
     def starting(self) -> None:
         """Nodes are about to be started."""
-        self._say(f"{self._market.name}: {_nodes(self._total)} to start", "begins", nodes=self._total)
+        self._say(f"{self._market.name}: {counted(self._total, 'node')} to start", "begins", nodes=self._total)
 
     def told(self, child: Child) -> None:
         """A node's state has changed."""
@@ -109,7 +111,8 @@ class UpReport:
         """The market runs."""
         seconds = monotonic() - self._began
         steps = next_steps(self._market, self._config, self._names)
-        text = f"{self._market.name}: all {_nodes(self._total)} ready after {seconds:.1f} s. In another terminal:\n\n"
+        all_nodes = f"{self._market.name}: all {counted(self._total, 'node')}"
+        text = f"{all_nodes} ready after {seconds:.1f} s. In another terminal:\n\n"
         text += "".join(f"    {step}\n" for step in steps) + "\nCtrl-C stops all of them."
         self._say(text, "all-ready", seconds=round(seconds, 3), next=steps)
 
@@ -144,10 +147,6 @@ def _write(stream: TextIO, text: str) -> None:
         # What could not be written would be tried, and complained of, once more at the end.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def ending(child: Child) -> str:
