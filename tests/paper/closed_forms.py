@@ -2,8 +2,9 @@
 
 Of a message that its token's owner lacks (one in 1/p), the source sends a second copy, and the next token
 acknowledges it. Most receivers then had two chances, but the first owner has missed one for certain, and sometimes
-there is no second copy in time. For p ≤ 0.05 the two sides cancel to less than a hundredth: a receiver lacks each
-item with p.
+there is no second copy in time. For p ≤ 0.05 and m ≤ 10, with a source for each message of a token, the two sides
+cancel to less than a hundredth: a receiver lacks each item with p. Larger rings lack less, by up to p: the first owner
+is then one of many.
 """
 
 from __future__ import annotations

@@ -177,13 +177,12 @@ def test_timed_without_loss_at_other_rates(rate: float, period: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "m, p, k, retries, tokens", [(5, 0.05, 10, 6, 2_500), (20, 0.01, 15, 5, 1_200), (3, 0.05, 5, 6, 4_000)]
+    "m, p, k, retries, tokens",
+    [(5, 0.05, 10, 6, 2_500), (20, 0.01, 15, 5, 1_200), (3, 0.05, 5, 6, 4_000), (10, 0.05, 28, 5, 900)],
 )
 def test_requests_and_repairs_of_other_rings(m: int, p: float, k: int, retries: int, tokens: int) -> None:
-    """(m-1)·E[attempts] and (m-1)·(lacking items)/(1-p), the recursion done exactly."""
-    report = run(
-        receivers=m, loss=p, messages_per_token=k, sources=k, retries_max=retries, messages=k * tokens, servers=1
-    )
+    """(m-1)·E[attempts] and (m-1)·(lacking items)/(1-p), the recursion done exactly; with the usual sources."""
+    report = run(receivers=m, loss=p, messages_per_token=k, retries_max=retries, messages=k * tokens, servers=1)
     assert report.rings == 1
     assert report.nacks_per_token == pytest.approx(closed_forms.attempts(m, k, p, retries), rel=0.06)
     assert report.repairs_per_token == pytest.approx(closed_forms.repairs(m, k, p), rel=0.06)

@@ -15,6 +15,8 @@ from isocast.ring.original.packets import Ack, Nack
 from isocast.ring.original.receiver import Receiver
 from isocast.simulation.original import OriginalParameters, run_original
 from isocast.simulation.original_watch import Watch
+from isocast.simulation.run import run_scenario
+from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND, from_seconds
@@ -176,6 +178,17 @@ def test_cities_may_be_unequally_far() -> None:
     )
     assert result.violations == []
     assert result.messages == 2_000
+
+
+def test_a_scenario_has_the_baseline_on_cities_with_duplicates_and_for_a_time() -> None:
+    keys = {"protocol": "original", "ring": ["London", "Tokyo", "Sydney", "New York"], "arrival_rate": 5.0}
+    more = {"messages": 5_000, "duration": 200.0, "duplicate": 0.05, "loss": 0.01}
+    report = run_scenario(scenario_from_mapping({**keys, **more}), 1)
+    assert report.violations == []
+    assert report.receivers == 4
+    assert 900 < report.messages < 1_100
+    assert report.deliveries > 7 * report.messages
+    assert report.latency_s_mean < 5
 
 
 def test_too_few_attempts_are_counted_as_false_suspicions() -> None:

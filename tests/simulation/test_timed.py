@@ -1,7 +1,8 @@
-"""Runs that end: by their duration, and when nothing can ever be ordered."""
+"""Runs that end: by their duration, after losses that keep a ring from resting, and when nothing can be ordered."""
 
 from __future__ import annotations
 
+from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 
@@ -11,6 +12,21 @@ def test_no_message_is_submitted_after_the_duration() -> None:
     run.run()
     assert 0 < run.recorder.submitted < 100
     assert run.violations() == []
+
+
+def test_an_exchange_takes_no_order_after_the_duration() -> None:
+    keys = {"exchange": "London", "traders": ["London", "Sydney"], "arrival_rate": 10.0}
+    report = run_scenario(scenario_from_mapping({**keys, "duration": 50.0, "messages": 2_000}), 1)
+    assert 400 < report.messages < 600
+
+
+def test_a_loss_that_keeps_a_ring_from_resting_is_no_violation() -> None:
+    """The last messages meet a reformation; once nothing is lost any more, they come out."""
+    keys = {"receivers": 5, "messages": 1_000, "loss": 0.4, "gate": "majority", "sources": 10}
+    run = TimedRun(scenario_from_mapping(keys), 1)
+    run.run()
+    assert run.violations() == []
+    assert run.world.network.model.loss == 0
 
 
 def test_a_world_in_which_no_ring_can_form_ends_and_says_so() -> None:

@@ -42,6 +42,8 @@ def run_exchange(scenario: Scenario, seed: int) -> ExchangeResult:
     now = 0
     for _ in range(scenario.messages // 2):
         now += round(arrivals.expovariate(scenario.arrival_rate / 2 / SECOND))
+        if scenario.duration_ns and now > scenario.duration_ns:
+            break
         best: tuple[int, str] | None = None
         for name, delay, random in ways:
             taken = delay + (round(random.expovariate(1 / scenario.jitter_ns)) if scenario.jitter_ns else 0)

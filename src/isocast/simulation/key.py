@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["MAX_SECONDS", "Key", "Kind"]
+__all__ = ["MAX_RUN_SECONDS", "MAX_SECONDS", "Key", "Kind"]
 
-MAX_SECONDS = 1_000_000_000
-"""Some 31 years. Bounds: a quarter of what an instant of 62 bits can hold."""
+MAX_SECONDS = 10_000_000
+"""For any one time: some four months."""
+MAX_RUN_SECONDS = 1_000_000_000
+"""For a whole run: some 31 years. Bounds: a quarter of what an instant of 62 bits can hold."""
+_MAX_COUNT = 1_000_000_000
 
 
 class Kind(StrEnum):
@@ -43,7 +46,8 @@ class Key:
     choices: tuple[str, ...] = ()
     minimum: int = 0
     """Of a count; for other numbers 0, or 1 for "more than 0"."""
-    maximum: int = MAX_SECONDS
+    maximum: int = _MAX_COUNT
+    """Of a number; of seconds it is `MAX_SECONDS`."""
 
     @property
     def meaning(self) -> str:

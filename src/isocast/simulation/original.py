@@ -72,6 +72,8 @@ class OriginalParameters:
     """Of the multicast tree, each with a stretch of the ring. 0: √m."""
     duplicate: float = 0.0
     """Share of packets that arrive twice."""
+    duration_ns: int = 0
+    """No message arrives later than this; 0: all of them do."""
     delays_ns: tuple[tuple[int, ...], ...] = ()
     """From each receiver's place (row) to each (column), instead of one delay; sources take turns at the places."""
 
@@ -164,7 +166,8 @@ class _World:
         self._audiences = {place: (*self._sites, place) for place in self._places}
         self._pool = _Pool({place: [] for place in self._places})
         self._arrivals: Random = stream(parameters.seed, "arrivals")
-        self._arrived = 0
+        self.arrived = 0
+        self._arriving = True
         self.watch = Watch(self._sites)
         self.network = Network(
             self.agenda,
@@ -182,7 +185,7 @@ class _World:
     def run(self) -> None:
         """All arrivals, until nothing is left to happen; then close, and see that everything is everywhere."""
         self._plan_arrival()
-        while self._arrived < self._parameters.messages:
+        while self._arriving:
             self.agenda.run(self.agenda.next_instant or 0)
         self._settle()
         # "receivers that missed the last source messages or acknowledgements do not detect their loss" (§2.1):
@@ -211,27 +214,29 @@ class _World:
 
     def _plan_arrival(self) -> None:
         wait = round(self._arrivals.expovariate(self._parameters.arrival_rate) * SECOND)
-        self.agenda.put(self.agenda.now + wait, self._arrive, None)
+        at, duration = self.agenda.now + wait, self._parameters.duration_ns
+        self._arriving = self.arrived < self._parameters.messages and not 0 < duration < at
+        if self._arriving:
+            self.agenda.put(at, self._arrive, None)
 
     def _arrive(self, _: object) -> None:
         self._submit()
-        if self._arrived < self._parameters.messages:
-            self._plan_arrival()
+        self.arrived += 1
+        self._plan_arrival()
 
     def _submit(self) -> None:
         host = self._next_source()
-        self._arrived += 1
         self.watch.submitted(host.node, self.agenda.now)
         host.feed(MessageSubmitted(_PAYLOAD))
 
     def _next_source(self) -> Host:
         pool, turns = self._pool, self._parameters.sources
         if turns and len(pool.hosts) == turns:
-            return pool.hosts[source_id(1 + self._arrived % turns)]
-        free = pool.free[self._places[self._arrived % len(self._places)]]
+            return pool.hosts[source_id(1 + self.arrived % turns)]
+        free = pool.free[self._places[self.arrived % len(self._places)]]
         if free:
             return free.pop()
-        node = source_id(1 + self._arrived)
+        node = source_id(1 + self.arrived)
         host = pool.hosts[node] = self._host(node, Source(node, self._timers))
         return host
 
@@ -322,7 +327,7 @@ def run_original(parameters: OriginalParameters) -> OriginalResult:
     """Run one world to its end."""
     world = _World(parameters)
     world.run()
-    watch, messages = world.watch, parameters.messages
+    watch, messages = world.watch, max(world.arrived, 1)
     counts = watch.counts
     return OriginalResult(
         messages=watch.assigned - 1,

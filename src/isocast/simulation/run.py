@@ -129,6 +129,7 @@ def _original(scenario: Scenario, seed: int) -> RunReport:
             sources=scenario.sources,
             tree_branches=scenario.tree_branches,
             duplicate=scenario.duplicate,
+            duration_ns=scenario.duration_ns,
             delays_ns=tuple([tuple([delay_ns(a, b) for b in scenario.ring]) for a in scenario.ring]),
         )
     )
@@ -148,6 +149,7 @@ def _original(scenario: Scenario, seed: int) -> RunReport:
         latency_s_mean=result.latency_s_mean,
         release_skew_ns_max=0,
         fairness_faults=0,
+        deliveries=result.deliveries,
         violations=list(result.violations),
     )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from isocast.simulation.fault_plan import Fault, Roster, read_faults
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_keys import KEYS_BY_NAME
+from isocast.simulation.scenario_rules import check_original, check_span
 from isocast.simulation.scenario_values import Values
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.formulas import Formula, release_delay, retry, seconds, token_period
@@ -29,6 +30,7 @@ __all__ = ["Fault", "Scenario", "load_scenario", "scenario_from_mapping"]
 _RING_MIN = 2
 _TRADERS = 2
 _RATE_MIN = 1e-4
+_FILE_MAX = 1 << 20
 """Three messages in eight hours: slower, a run is all silence."""
 
 
@@ -122,7 +124,11 @@ def load_scenario(path: str | Path) -> Scenario:
     file = str(path)
     text = ""
     try:
-        text = Path(path).read_bytes().decode()
+        with Path(path).open("rb") as stream:
+            content = stream.read(_FILE_MAX + 1)
+        if len(content) > _FILE_MAX:
+            raise ConfigurationError(file, "file", f"is longer than {_FILE_MAX:,} bytes: no scenario is")
+        text = content.decode()
         mapping = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
@@ -153,15 +159,16 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     tree = _layers(values, receivers)
     timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
-    servers = values.count("servers", 2)
-    _check_original(values, faults)
+    servers, messages = values.count("servers", 2), _messages(values, arrivals.rate)
+    check_original(values, faults)
+    check_span(values, messages, arrivals.rate, timing)
     return Scenario(
         file=file,
         title=values.text("title", ""),
         seed=values.count("seed", 1),
         protocol=values.text("protocol", "timed"),
         receivers=receivers,
-        messages=_messages(values, arrivals.rate),
+        messages=messages,
         duration_ns=values.count("duration", 0),
         arrival_rate=arrivals.rate,
         messages_per_token=values.count("messages_per_token", 0),
@@ -268,7 +275,9 @@ def _timing(values: Values, receivers: int, tree: Layers) -> Timing:
     detect, error = values.count("detect", 375 * MILLISECOND), values.count("clock_error", 0)
     if detect < 2 * error:
         rule = f"δ_N must be at least 2·clock_error (2ε) = 2·{seconds(error)} = {seconds(2 * error)} s"
-        raise values.error("detect", f"{rule}, not {seconds(detect)} s")
+        if "detect" in values:
+            raise values.error("detect", f"{rule}, not {seconds(detect)} s")
+        raise values.error("clock_error", f"detect ({rule}) is {seconds(detect)} s unless given: give it too")
     sets = values.count("nack_sets", 1)
     if sets > max(receivers - 1, 1):
         raise values.error("nack_sets", f"k_p must be at most receivers-1 = {receivers - 1}, not {sets}")
@@ -316,7 +325,7 @@ def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> in
     """The given time or 0, which means: derive it; an error that shows the formula for one that is too short."""
     given = values.count(key, 0)
     if given and given < minimum_ns:
-        raise values.error(key, f"{formula.symbol} must be at least {formula} s, not {seconds(given)} s")
+        raise values.error(key, f"{formula.symbol} must be at least {formula} s, not {to_seconds(given):.15g} s")
     return given
 
 
@@ -341,8 +350,9 @@ def _arrivals(values: Values, timing: Timing) -> _Arrivals:
         rate = values.count("messages_per_token", 0) / to_seconds(timing.token_period_ns)
     in_flight = ceil(4 * rate * to_seconds(timing.token_period_ns))
     # Traders in pairs: enough of them that no two orders of one trader meet in a token, whose order it would keep.
-    # Otherwise few enough for short tokens, and enough that one lost message holds few others of its source back.
-    usual = min(max(in_flight, 10), 1000) // 2 * 2 if values.cities("traders") else min(max(in_flight // 16, 10), 64)
+    # Otherwise one for each message of a token, so that no lost one holds others of its source back; or as many as
+    # tokens that are not too long have room for.
+    usual = min(max(in_flight, 10), 1000) // 2 * 2 if values.cities("traders") else min(max(in_flight // 4, 10), 64)
     sources = values.count("sources", 0 if original else usual)
     if sources == 0 and not original:
         raise values.error("sources", "must be at least 1; a source for each message is for the original protocol")
@@ -367,21 +377,3 @@ def _messages(values: Values, rate: float) -> int:
     if traders and messages % 2:
         raise values.error("messages", f"with traders, messages come in pairs: must be even, not {messages}")
     return messages
-
-
-_TIMED_ONLY = ("ring", "traders", "burst", "duplicate", "bandwidth", "clock_error", "wake_lateness", "secondaries")
-"""Keys of worlds that the baseline is not simulated in: it counts packets at one constant delay."""
-
-
-def _check_original(values: Values, faults: object) -> None:
-    """Rules of the event-driven protocol (§2.1)."""
-    ack, resend = values.count("token_ack", SECOND), values.count("token_resend", 1200 * MILLISECOND)
-    if ack >= resend:
-        rule = f"T_a must be less than token_resend (R_t) = {seconds(resend)} s, not {seconds(ack)} s"
-        raise values.error("token_ack", rule)
-    if values.text("protocol", "timed") == "original":
-        for key in _TIMED_ONLY:
-            if key in values:
-                raise values.error(key, "the original protocol is simulated without it: leave it out")
-        if faults:
-            raise values.error("faults", "the original protocol is simulated without faults")

@@ -6,11 +6,11 @@ A file is flat TOML: every key at the top level, times in seconds, and a `[[faul
 
 from __future__ import annotations
 
-from isocast.simulation.key import MAX_SECONDS, Key, Kind
+from isocast.simulation.key import Key, Kind
 from isocast.simulation.layer_keys import LAYER_KEYS
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
-__all__ = ["KEYS", "KEYS_BY_NAME", "MAX_SECONDS", "Key", "Kind"]
+__all__ = ["KEYS", "KEYS_BY_NAME", "Key", "Kind"]
 
 _MAX_MESSAGES = 10**12
 """Bounds: a year at 30,000 a second."""
@@ -38,6 +38,7 @@ _WHAT = (
         "10, or as many as `ring` names",
         "Primary receivers on the ring, at least 2.",
         "§2.1",
+        minimum=1,
         maximum=MAX_RING,
     ),
     Key(
@@ -83,7 +84,7 @@ _ARRIVALS = (
         "sources",
         "n",
         _N,
-        "λ·τ_t/4, from 10 to 64; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
+        "λ·τ_t, from 10 to 64; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
         "How many sources take turns; half of them at each trader's city with `traders`. The fewer, the more messages"
         " a lost one holds back; the more, the longer the token. 0 (original only): each message comes from a source"
         " of its own.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
+from isocast.simulation.key import MAX_SECONDS
 from isocast.simulation.scenario_keys import Key, Kind
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import from_seconds
@@ -128,8 +129,8 @@ class Values:
 
     def _seconds(self, key: Key, value: object) -> int:
         number = self._number(key, value)
-        if abs(number) > key.maximum:
-            raise self.error(key.name, f"must be at most {key.maximum:,} s, not {_shown(value)}")
+        if abs(number) > MAX_SECONDS:
+            raise self.error(key.name, f"must be at most {MAX_SECONDS:,} s, not {_shown(value)}")
         nanoseconds = from_seconds(number)
         if key.kind is Kind.SIGNED_SECONDS:
             return nanoseconds

@@ -96,10 +96,18 @@ class TimedRun:
         while not self._submitted() and not self._stalled():
             self.advance(step)
         self._note_figures()
-        limit = self.world.agenda.now + self._settling_ns()
+        planned = bool(self.scenario.faults)
+        if not self._settles(self._settling_ns(disturbed=planned), step) and not planned:
+            # Losses are faults too: without them everything must come right, whatever they led to.
+            self.world.network.set_loss(0.0)
+            self._settles(self._settling_ns(disturbed=True), step)
+        self.finish()
+
+    def _settles(self, span_ns: int, step: int) -> bool:
+        limit = self.world.agenda.now + span_ns
         while self.world.agenda.now < limit and not self.settled():
             self.advance(step)
-        self.finish()
+        return self.settled()
 
     def advance(self, span_ns: int) -> None:
         """Let the world live for a while."""
@@ -128,13 +136,13 @@ class TimedRun:
                 recorder.submitted, recorder.tokens, recorder.false_reformations, Counter(recorder.sent)
             )
 
-    def _settling_ns(self) -> int:
+    def _settling_ns(self, *, disturbed: bool) -> int:
         """How long everything may take to come right: recoveries, and after faults suspicions and ballots."""
         timing = self.timing
         span = timing.release_delay_ns + 8 * timing.token_period_ns + 2 * timing.retry_ns
         # What windows let in before they closed goes out at K_max a token.
         span += 2 * self.unacknowledged() // self.scenario.batch_max * timing.token_period_ns
-        if self.scenario.faults:
+        if disturbed:
             cycle = (self.scenario.receivers + 2) * timing.token_period_ns
             span += 4 * cycle + 8 * timing.reformation_ns
             span += self._returning_tokens() * timing.token_period_ns
