@@ -3,9 +3,10 @@
     make fuzz                                                    (FUZZ_SECONDS=60)
     python tests/fuzz/fuzz_decoders.py -max_total_time=600       (any option of libFuzzer)
 
-The first byte of an input chooses the decoder; most ways in put a right authentication tag around the rest,
-so that the bodies are reached (`tests/wire/hostile.py`, which the ordinary tests use as well). The corpus
-starts from one accepted input per packet, in a folder that is thrown away.
+The first byte of an input chooses the decoder: of packets, of what is said at doors and about repairs, of
+snapshots and records. Most ways in put a right tag or digest around the rest, so that the bodies are reached
+(`tests/wire/hostile.py`, which the ordinary tests use as well). The corpus starts from one accepted input per kind,
+in a folder that is thrown away.
 """
 
 from __future__ import annotations

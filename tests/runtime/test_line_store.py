@@ -1,5 +1,6 @@
 """What a node keeps of plans of lines comes back, and a damaged file is not believed."""
 
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_a_file_whose_first_write_never_came_is_not_there(tmp_path: Path) -> Non
     store.keep(LineState(HIGH, HELD))
     store.paths[0].touch()
     assert LineStore(tmp_path).read() == LineState(HIGH, HELD)
+
+
+def test_a_rightly_digested_file_that_ends_within_a_length_is_not_believed(tmp_path: Path) -> None:
+    store = LineStore(tmp_path)
+    store.keep(LineState(HIGH, HELD))
+    content = store.paths[1].read_bytes()
+    signed = content[16:24] + (len(content) - 28 + 2).to_bytes(4, "little") + content[28:] + bytes(2)
+    store.paths[1].write_bytes(blake2b(signed, digest_size=16).digest() + signed)
+    with pytest.raises(StoreError):
+        LineStore(tmp_path).read()
 
 
 def test_the_newest_of_many_counts(tmp_path: Path) -> None:

@@ -84,6 +84,9 @@ def test_another_version_is_named() -> None:
         {"names": {"no-price": [[1]]}},
         {"names": {"no-price": [[1, 99, "XNYS", "ISO", 1, 1]]}},
         {"kinds": "none"},
+        {"kinds": [1 << 70]},
+        {"kinds": [-1]},
+        {"kinds": [0] * 500},
         {"sequence": None},
     ],
 )

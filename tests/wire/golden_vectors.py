@@ -2,21 +2,23 @@
 
     python -m tests.wire.golden_vectors        (from the root of the repository)
 
-writes the files again. Do that only together with a new VERSION in `isocast.wire.frame`, a line in the
-changelog and the page docs/reference/wire.md.
+writes the files again. Do that only together with a new VERSION in `isocast.wire.frame`, for what is said at doors
+in `isocast.wire.door`, a line in the changelog and the page docs/reference/wire.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tests.wire.door_samples import DOOR_SAMPLES, tagged_messages
 from tests.wire.samples import EVENT, KEYS, SAMPLES, TOKEN
 
 from isocast.wire.codec import encode
+from isocast.wire.door import DoorKind, encode_message
 from isocast.wire.events import build_events, pack_events
 from isocast.wire.token_body import token_body
 
-__all__ = ["FOLDER", "read_vector", "vectors", "write_vectors"]
+__all__ = ["FOLDER", "door_name", "read_vector", "vectors", "write_vectors"]
 
 FOLDER = Path(__file__).parent / "golden"
 _LINE = 16
@@ -25,7 +27,14 @@ _LINE = 16
 def vectors() -> dict[str, bytes]:
     """What this version writes."""
     frames = {kind.name.lower(): encode(packet, KEYS) for kind, packet in SAMPLES.items()}
-    return {**frames, "token_body": token_body(TOKEN), "event_record": pack_events(build_events([EVENT]))}
+    doors = {door_name(kind): encode_message(message) for kind, message in DOOR_SAMPLES.items()}
+    parts = {"token_body": token_body(TOKEN), "event_record": pack_events(build_events([EVENT]))}
+    return {**frames, **doors, **parts, "door_tagged": b"".join(tagged_messages())}
+
+
+def door_name(kind: DoorKind) -> str:
+    """What the file of a message is called."""
+    return f"door_{kind.name.lower()}"
 
 
 def read_vector(name: str) -> bytes:

@@ -2,6 +2,8 @@
 
 A random body never gets past the authentication tag. So most ways in build the frame around the bytes,
 tag included, as a member of the ring that went mad would.
+
+Journals have ways in of their own (`hostile_journal.py`), and so have feeds (`tests/feeds/hostile_feeds.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 from struct import unpack_from
 
 from tests.wire.golden_vectors import vectors
+from tests.wire.hostile_messages import MESSAGE_WAYS, Way, message_seeds
+from tests.wire.hostile_states import STATE_WAYS, state_seeds
 from tests.wire.mutations import accepts
 from tests.wire.samples import SAMPLES, TOKEN
 
@@ -106,7 +110,7 @@ def _events(data: bytes) -> None:
         assert pack_events(chunk) == data[start * EVENT_BYTES : (start + 20) * EVENT_BYTES]
 
 
-WAYS_IN = (_raw, _sealed, _repair, _token, _parts, _events)
+WAYS_IN: tuple[Way, ...] = (_raw, _sealed, _repair, _token, _parts, _events, *MESSAGE_WAYS, *STATE_WAYS)
 
 
 def seeds() -> list[bytes]:
@@ -121,4 +125,5 @@ def seeds() -> list[bytes]:
     body = token_body(TOKEN)
     found += [b"\3" + body, b"\4\0\50" + body, b"\4\1\50" + body]
     found.append(b"\5" + vectors()["event_record"] * 3)
-    return found
+    others = (*message_seeds(), *state_seeds())
+    return found + [bytes((WAYS_IN.index(way),)) + data for way, data in others]

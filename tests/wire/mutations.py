@@ -1,13 +1,18 @@
 """Bytes that nobody wrote, for every decoder alike: seeds with numbers at their limits put in, and the verdict."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from isocast.terms.errors import RemoteProtocolError
 
-__all__ = ["accepts", "mutated"]
+__all__ = ["accepts", "miscast", "mutated"]
 
 _EDGES = (b"\0", b"\xff", b"\1", b"\x7f", b"\x80", b"\xff\xff", b"\0\1", b"\xff" * 4, b"\0" * 8, b"\xff" * 8)
+_OTHER_KINDS: tuple[object, ...] = (
+    5, -1, 1 << 64, 10**400, 1e999, 0.5, None, True, "x", "", [], [5], ["x"], [[]], [{}], {}, {"x": 5},
+)  # fmt: skip
+"""Whatever JSON has, so that for every value one of another kind is among them."""
 
 
 def accepts(ways: Sequence[Callable[[bytes], object]], data: bytes) -> bool:
@@ -33,3 +38,20 @@ def mutated(seeds: Sequence[bytes], number: int, seed: int) -> Iterator[bytes]:
             edge = random.choice(_EDGES)
             raw[at : at + random.choice((0, len(edge), len(edge), random.randrange(20)))] = edge
         yield bytes(raw)
+
+
+def miscast(text: bytes) -> Iterator[bytes]:
+    """JSON with each of its values, the whole included, in turn replaced by values of other kinds; without its keys."""
+    for other in _replaced(json.loads(text)):
+        yield json.dumps(other).encode()
+
+
+def _replaced(value: object) -> Iterator[object]:
+    yield from _OTHER_KINDS
+    if isinstance(value, dict):
+        for key in value:
+            yield {name: part for name, part in value.items() if name != key}
+            yield from [value | {key: other} for other in _replaced(value[key])]
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from [[*value[:place], other, *value[place + 1 :]] for other in _replaced(part)]

@@ -10,6 +10,8 @@ from isocast.wire.door import (
     MAX_BATCH,
     Accepted,
     Block,
+    CheckpointGiven,
+    CheckpointWanted,
     DoorKind,
     DoorMessage,
     End,
@@ -48,6 +50,8 @@ MESSAGES: st.SearchStrategy[DoorMessage] = st.one_of(
     st.builds(End, U64, U64),
     st.just(SnapshotWanted()),
     st.builds(Snapshot, U64, st.binary(max_size=100)),
+    st.just(CheckpointWanted()),
+    st.builds(CheckpointGiven, st.binary(max_size=100)),
 )
 
 
@@ -68,6 +72,13 @@ def test_hostile_bytes_are_a_remote_protocol_error_or_a_message(kind: int, body:
     except RemoteProtocolError:
         return
     assert type(message) in DoorMessage.__args__
+
+
+@pytest.mark.parametrize("message", [SnapshotWanted(), CheckpointWanted()], ids=lambda message: type(message).__name__)
+@given(more=st.binary(min_size=1, max_size=40))
+def test_a_wish_without_a_body_has_none(message: DoorMessage, more: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="WANTED: bytes where there is nothing to say"):
+        decode_message(encode_message(message) + more)
 
 
 @given(data=st.data())

@@ -2,17 +2,21 @@
 
 import numpy as np
 import pytest
-from tests.wire.golden_vectors import FOLDER, read_vector, vectors
-from tests.wire.samples import EVENT, KEYS, SAMPLES, TOKEN
+from tests.wire.door_samples import DOOR_SAMPLES, NONCES
+from tests.wire.golden_vectors import FOLDER, door_name, read_vector, vectors
+from tests.wire.samples import EVENT, KEY, KEYS, SAMPLES, TOKEN
 
 from isocast.wire.codec import decode
+from isocast.wire.door import DoorKind, Session, decode_message, encode_message
 from isocast.wire.events import build_events, events_view
 from isocast.wire.frame import Kind
+from isocast.wire.limits import TAG_BYTES
 from isocast.wire.token_body import decode_token_body
 
 
 def test_every_kind_has_a_vector_and_nothing_else_lies_there() -> None:
     assert set(SAMPLES) == set(Kind)
+    assert set(DOOR_SAMPLES) == set(DoorKind)
     assert {path.stem for path in FOLDER.glob("*.hex")} == set(vectors())
 
 
@@ -24,6 +28,18 @@ def test_the_bytes_are_those_of_the_file(name: str) -> None:
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_the_file_is_read_as_the_packet(kind: Kind) -> None:
     assert decode(read_vector(kind.name.lower()), KEYS) == SAMPLES[kind]
+
+
+@pytest.mark.parametrize("kind", DoorKind, ids=lambda kind: kind.name)
+def test_the_file_is_read_as_the_message_at_a_door(kind: DoorKind) -> None:
+    assert decode_message(read_vector(door_name(kind))) == DOOR_SAMPLES[kind]
+
+
+def test_the_tags_at_a_door_are_found_right() -> None:
+    raw, door = read_vector("door_tagged"), Session(KEY, b"client", *NONCES)
+    end = len(encode_message(DOOR_SAMPLES[DoorKind.RANGE])) + TAG_BYTES
+    said = [decode_message(door.unsealed(message)) for message in (raw[:end], raw[end:])]
+    assert said == [DOOR_SAMPLES[DoorKind.RANGE], DOOR_SAMPLES[DoorKind.SNAPSHOT_WANTED]]
 
 
 def test_the_token_body_is_read_as_the_token() -> None:

@@ -113,7 +113,9 @@ def _kept(content: bytes) -> tuple[int, LineState]:
 def _frames(body: bytes) -> list[bytes]:
     frames, at = [], 0
     while at < len(body):
-        (length,) = _LENGTH.unpack(body[at : at + _LENGTH.size])
+        if at + _LENGTH.size > len(body):
+            raise ValueError("ends within a length")
+        (length,) = _LENGTH.unpack_from(body, at)
         at += _LENGTH.size
         frames.append(body[at : at + length])
         at += length

@@ -13,8 +13,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge_queue import QueueState
-from isocast.striping.plan import NUMBER_MAX, STRIPES_MAX, PlanNotice
+from isocast.striping.plan import NUMBER_MAX, STRIPES_MAX, SYMBOLS_MAX, VERSION_MAX, PlanNotice
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.event_checks import are_events
 from isocast.wire.limits import EVENT_BYTES, MAX_NUMBER
@@ -25,6 +26,8 @@ __all__ = ["StriperSnapshot", "read_striper_snapshot", "write_striper_snapshot"]
 _MAGIC = b"ICES"
 _BODY_MAX = 256 << 20
 """Bounds: 65,536 stripes with 40 events waiting each."""
+_INSTANT_MAX = (1 << 63) - 1
+"""Follows: instants are signed, and 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +88,18 @@ def read_striper_snapshot(raw: bytes) -> StriperSnapshot:
         if not reader.eof:
             raise RemoteProtocolError("a striper's snapshot that is too long or cut off")
         return _snapshot(json.loads(body))
-    except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as reason:
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as reason:
         raise RemoteProtocolError(f"a striper's snapshot that makes no sense: {reason}") from reason
 
 
 def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
-    notice = value.pop("announced")
-    announced = None if notice is None else PlanNotice(**(notice | {"digest": bytes.fromhex(notice["digest"])}))
+    announced = _notice(value.pop("announced"))
     queues = [_queue(row) for row in value.pop("queues")]
     events, sequences = _waiting(value.pop("step_events"), value.pop("step_sequences"))
     retired = tuple(_pair(row) for row in value.pop("retired"))
     digest = bytes.fromhex(value.pop("plan_digest"))
     settings = bytes.fromhex(value.pop("settings_digest"))
-    introduced = bytes.fromhex(value.pop("introduced", ""))
+    introduced = _directory(value.pop("introduced", ""))
     if (
         {len(digest), len(settings)} != {DIGEST_BYTES}
         or len(queues) > STRIPES_MAX
@@ -105,6 +107,7 @@ def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
     ):
         raise ValueError("figures out of range")
     _insist_on_numbers([number for key, number in value.items() if key != "token_ended"])
+    _insist_on_instants([value["clock"], value["step_due"]])
     return StriperSnapshot(
         **value,
         plan_digest=digest,
@@ -118,10 +121,33 @@ def _snapshot(value: dict[str, Any]) -> StriperSnapshot:
     )
 
 
+def _notice(row: dict[str, Any] | None) -> PlanNotice | None:
+    if row is None:
+        return None
+    notice = PlanNotice(**(row | {"digest": bytes.fromhex(row["digest"])}))
+    _insist_on_numbers([notice.version, notice.stripes, notice.symbols])
+    if (
+        len(notice.digest) != DIGEST_BYTES
+        or not 1 <= notice.version <= VERSION_MAX
+        or not 1 <= notice.stripes <= STRIPES_MAX
+        or notice.symbols > SYMBOLS_MAX
+    ):
+        raise ValueError("a notice whose figures no plan has")
+    return notice
+
+
+def _directory(text: str) -> bytes:
+    raw = bytes.fromhex(text)
+    # Now, not when a striper has taken over half of the rest.
+    StripeDirectory(0).restore(raw, 0)
+    return raw
+
+
 def _queue(row: dict[str, Any]) -> QueueState:
     sent = tuple(_pair(entry) for entry in row.pop("sent"))
     events, sequences = _waiting(row.pop("events"), row.pop("sequences"))
     _insist_on_numbers(list(row.values()))
+    _insist_on_instants([row["clock"], *[instant for instant, _ in sent]])
     if not 1 <= row["stripe"] <= NUMBER_MAX:
         raise ValueError("a stripe's number")
     return QueueState(**row, sent=sent, events=events, sequences=sequences)
@@ -144,3 +170,8 @@ def _pair(row: list[int]) -> tuple[int, int]:
 def _insist_on_numbers(values: list[Any]) -> None:
     if not all(type(value) is int and 0 <= value <= MAX_NUMBER for value in values):
         raise ValueError("a number out of range")
+
+
+def _insist_on_instants(values: list[int]) -> None:
+    if max(values) > _INSTANT_MAX:
+        raise ValueError("an instant that no clock shows")

@@ -24,9 +24,12 @@ from isocast.ticker.quotes import CROSSED
 from isocast.ticker.records import FLOOR_DTYPE, LINE_DTYPE, SYMBOL_DTYPE, TRADE_DTYPE, Records, TradeState
 from isocast.ticker.trades import ORIGINAL_DTYPE
 
-__all__ = ["SNAPSHOT_VERSION", "TapeState", "pack_state", "unpack_state"]
+__all__ = ["KINDS", "SNAPSHOT_VERSION", "TapeState", "pack_state", "unpack_state"]
 
 SNAPSHOT_VERSION = 1
+KINDS = max(EventKind) + 1
+"""Of events, each counted."""
+_COUNT_END = 1 << 63
 _MAGIC = b"ISOTAPE\n"
 _HEADER = Struct("<8sIIQ32s")
 _TABLES = (FLOOR_DTYPE, SYMBOL_DTYPE, LINE_DTYPE, TRADE_DTYPE, ORIGINAL_DTYPE)
@@ -93,8 +96,10 @@ def _read(description: dict[str, object], rest: memoryview) -> TapeState:
     kinds = description["kinds"]
     if not (isinstance(counts, dict) and isinstance(names, dict)):
         raise TypeError
-    if not (isinstance(records, list) and isinstance(kinds, list) and len(kinds) <= TRADE_DTYPE.itemsize):
+    if not (isinstance(records, list) and isinstance(kinds, list) and len(kinds) <= KINDS):
         raise TypeError
+    if not all(isinstance(kind, int) and 0 <= kind < _COUNT_END for kind in kinds):
+        raise ValueError
     faults = FaultBook()
     faults.counts = {TapeFault(name): int(count) for name, count in counts.items()}
     faults.names = {
@@ -113,7 +118,7 @@ def _read(description: dict[str, object], rest: memoryview) -> TapeState:
     if not isinstance(positions, dict):
         raise TypeError
     places = {int(stripe): int(last) for stripe, last in positions.items()}
-    return TapeState(sequence, events, [int(kind) for kind in kinds], faults, tuple(tables), places)
+    return TapeState(sequence, events, kinds, faults, tuple(tables), places)
 
 
 def _fault_name(sequence: int, kind: int, floor: str, symbol: str, number: int, price: int) -> FaultName:

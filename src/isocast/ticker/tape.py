@@ -20,7 +20,7 @@ from isocast.ticker.keys import Indices, Words
 from isocast.ticker.lines import Lines
 from isocast.ticker.pieces import Piece
 from isocast.ticker.quotes import take_quotes
-from isocast.ticker.snapshots import TapeState, pack_state, unpack_state
+from isocast.ticker.snapshots import KINDS, TapeState, pack_state, unpack_state
 from isocast.ticker.trades import Trades
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -32,7 +32,6 @@ PIECE_EVENTS = 16_384
 _DAY_MARK = ord("O")
 _DAY_LEAST_NS = 12 * 3_600 * 1_000_000_000
 _STATUSES = np.array(list(MarketStatus), np.uint32)
-_KINDS = max(EventKind) + 1
 
 _TRADE, _REFERENCE, _QUOTE, _STATUS, _DIRECTORY, _MARK = range(1, 7)
 _PART = np.zeros(256, np.uint8)
@@ -53,7 +52,7 @@ class Tape:
         """Of several stripes: the newest sequence of each that it takes account of."""
         self.events = 0
         """How many events it was given."""
-        self._kinds = np.zeros(_KINDS, np.int64)
+        self._kinds = np.zeros(KINDS, np.int64)
         self._faults = FaultBook()
         self._lines = Lines()
         self._trades = Trades(self._lines, self._faults)
@@ -172,7 +171,7 @@ class Tape:
         lines = self._lines.numbers(symbols, floors)
         piece = Piece(events, sequences, lines, self._settled)
         kinds = events["kind"]
-        self._kinds += np.bincount(kinds, minlength=_KINDS)[:_KINDS]
+        self._kinds += np.bincount(kinds, minlength=KINDS)[:KINDS]
         part = _PART[kinds]
         is_homeless = (lines < 0) & (symbols != 0)
         if is_homeless.any():

@@ -319,13 +319,13 @@ def _read(kind: DoorKind, body: bytes) -> DoorMessage:  # noqa: C901, PLR0912 (o
             return Block(body)
         case DoorKind.END:
             return End(*_TWO.unpack(body))
-        case DoorKind.SNAPSHOT_WANTED:
-            return SnapshotWanted()
+        case DoorKind.SNAPSHOT_WANTED | DoorKind.CHECKPOINT_WANTED:
+            if body:
+                raise RemoteProtocolError(f"{kind.name}: bytes where there is nothing to say")
+            return SnapshotWanted() if kind is DoorKind.SNAPSHOT_WANTED else CheckpointWanted()
         case DoorKind.SNAPSHOT:
             (next_sequence,) = _ONE.unpack_from(body)
             return Snapshot(next_sequence, body[_ONE.size :])
-        case DoorKind.CHECKPOINT_WANTED:
-            return CheckpointWanted()
         case DoorKind.CHECKPOINT:
             return CheckpointGiven(body)
 

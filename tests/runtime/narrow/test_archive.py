@@ -84,6 +84,13 @@ def test_an_answer_has_no_more_than_was_asked_for_or_fits(tmp_path: Path) -> Non
     archive.close()
 
 
+def test_a_record_that_contradicts_its_packet_is_no_answer(tmp_path: Path) -> None:
+    archive = StripeArchive(tmp_path, 7)
+    archive.append(ONE, 1, 9, 0, packet(ONE, 1, 2))
+    assert archive.take(ONE, 5, 3, 1_400) == (0, b"")
+    archive.close()
+
+
 def test_old_days_go(tmp_path: Path) -> None:
     archive = StripeArchive(tmp_path, 2)
     for day in range(1, 8):

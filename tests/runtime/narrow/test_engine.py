@@ -139,6 +139,19 @@ def test_a_damaged_snapshot_is_refused(damage: str) -> None:
         read_engine_state(broken)
 
 
+@pytest.mark.parametrize(
+    "session",
+    ["[3652059, 1, 2]", "[739163, 0, 2]", "[739163, 5, 4]", '["739163", 1, 2]', "[739163.5, 1, 2]", "[" * 9_999],
+    ids=["last day", "no number", "backwards", "text", "half a day", "nested"],
+)
+def test_sessions_that_make_no_sense_are_refused(session: str) -> None:
+    raw = engine().snapshot()
+    striper = raw[8 + int.from_bytes(raw[4:8]) :]
+    head = b'{"delay": 20000000, "sessions": {"1": %s}}' % session.encode()
+    with pytest.raises(RemoteProtocolError, match="make no sense"):
+        read_engine_state(raw[:4] + len(head).to_bytes(4) + head + striper)
+
+
 def test_a_snapshot_of_other_settings_is_refused() -> None:
     frozen = read_engine_state(engine().snapshot())
     with pytest.raises(LocalProtocolError, match="delay of 20000000 ns"):

@@ -156,6 +156,8 @@ class StripeArchive:
             return 0, b""
         places = [*packet.places, len(packet.body)]
         skip = number - packet.sequence
+        if not 0 <= skip < packet.count:
+            return 0, b""
         last = min(skip + most, packet.count)
         while last > skip + 1 and places[last] - places[skip] > room:
             last -= 1

@@ -23,6 +23,7 @@ from isocast.striping.plan import StripePlan
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.wire.limits import MAX_NUMBER
 
 __all__ = ["EngineState", "StripeEngine", "StripePacket", "read_engine_state"]
 
@@ -155,11 +156,20 @@ def read_engine_state(raw: bytes) -> EngineState:
     try:
         head = json.loads(raw[at:end])
         rows, delay_ns = head["sessions"], int(head["delay"])
-        sessions = {int(stripe): (int(day), int(base), int(last)) for stripe, (day, base, last) in rows.items()}
-        for day, _, _ in sessions.values():
-            date.fromordinal(day)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as reason:
+        sessions = {int(stripe): _session(*row) for stripe, row in rows.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as reason:
         raise RemoteProtocolError("sessions of a snapshot of the narrow stripes that make no sense") from reason
     return EngineState(
         striper.core, striper.plan_digest, striper.plan_version, striper.next_sequence, sessions, delay_ns, raw[end:]
     )
+
+
+def _session(day: object, base: object, following: object) -> tuple[int, int, int]:
+    """A day that has a next one, and numbers that a packet can have; an error for others."""
+    if not (isinstance(day, int) and isinstance(base, int) and isinstance(following, int)):
+        raise TypeError("not numbers")
+    if not 1 <= base <= following <= MAX_NUMBER:
+        raise ValueError("numbers out of order")
+    date.fromordinal(day + 1)
+    date.fromordinal(day)
+    return day, base, following

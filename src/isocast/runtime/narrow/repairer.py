@@ -273,7 +273,10 @@ class Repairer:
             found = self.archive.find(wanted.session, number)
             if not found:
                 break
-            packet = parse_packet(found)
+            try:
+                packet = parse_packet(found)
+            except RemoteProtocolError:
+                break
             last = min(packet.sequence + packet.count, wanted.first + wanted.count) - 1
             fresh |= self._want(wanted.session, packet.sequence, number, last)
             number = packet.sequence + packet.count

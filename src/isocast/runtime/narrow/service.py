@@ -221,7 +221,7 @@ class EdgeService:
                 if known.of_core(self._plan.stripe):
                     engine.striper.learn(known)
             engine.restore(state)
-        except (ConfigurationError, LocalProtocolError) as reason:
+        except (ConfigurationError, LocalProtocolError, RemoteProtocolError) as reason:
             self._alarm("edge-state", f"the state of {name}: {reason}", "isocast edge status shows who is well")
             return
         self.engine = engine
