@@ -52,10 +52,10 @@ def sound(judged: Report) -> bool:
 
 def main() -> int:
     """Print the rows."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--receivers", type=int, default=10_000)
-    parser.add_argument("--customers", type=int, default=100_000)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--receivers", type=int, default=10_000, help="on land")
+    parser.add_argument("--customers", type=int, default=100_000, help="on land")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     places = {
         "receivers": {"pattern": "land", "count": options.receivers},

@@ -14,6 +14,7 @@ and meatpy give one Python object for each message. Both are installed by `make 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import io
 import json
@@ -136,23 +137,24 @@ def rates(raw: bytes) -> dict[str, float]:
     return best
 
 
-def load(arguments: list[str]) -> tuple[str, bytes]:
+def load(file: Path | None, messages: int) -> tuple[str, bytes]:
     """The bytes to decode, and where they are from."""
-    messages = 400_000
-    if "--messages" in arguments:
-        at = arguments.index("--messages")
-        messages = int(arguments[at + 1])
-        del arguments[at : at + 2]
-    files = [name for name in arguments if not name.startswith("--")]
-    if files:
-        raw = Path(files[0]).read_bytes()
-        return files[0], gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+    if file is not None:
+        raw = file.read_bytes()
+        return str(file), gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
     return "a made day", ItchWriter(0, FeedLog("bench")).write(order_day(messages))
 
 
 def main() -> None:
     """Print the rates and their ratios."""
-    name, raw = load(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", help="ITCH 5.0, plain or gz; if left out, a day is made")
+    parser.add_argument("--messages", type=int, default=400_000, help="of a made day")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args()
+    if chosen.file is not None and not chosen.file.is_file():
+        parser.error(f"{chosen.file} is no file")
+    name, raw = load(chosen.file, chosen.messages)
     found = rates(raw)
     ratios = {
         f"{mine}_over_{peer}": found[mine] / found[peer]
@@ -160,7 +162,7 @@ def main() -> None:
         for peer in ("itchfeed", "meatpy")
         if peer in found
     }
-    if "--json" in sys.argv:
+    if chosen.json:
         print(json.dumps({"bytes": len(raw), "messages_per_s": found, "ratios": ratios}, indent=2))
         return
     print(f"{name}: {len(raw) / 1e6:.1f} MB of ITCH 5.0")

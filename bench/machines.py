@@ -8,8 +8,8 @@ storing a tuple in a dictionary, measured in the same run.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Callable
 from time import process_time
 
@@ -107,6 +107,9 @@ def token_steps(count: int) -> tuple[float, float, float]:
 
 def main() -> None:
     """Print the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args()
     unit = best(dictionary_step)
     rows: list[tuple[str, float]] = [
         ("DATA, one by one", best(lambda: data_step(1))),
@@ -116,7 +119,7 @@ def main() -> None:
         steps = [token_steps(count) for _ in range(ROUNDS)]
         for place, name in enumerate(("issue", "accept", "release")):
             rows.append((f"{name} a TOKEN of {count}", min(step[place] for step in steps)))
-    if "--json" in sys.argv:
+    if chosen.json:
         print(json.dumps({name: {"us": seconds * 1e6, "ratio": seconds / unit} for name, seconds in rows}))
         return
     print(f"one dictionary step: {unit * 1e6:.3f} µs")

@@ -9,6 +9,7 @@ sender also pays for the kernel's work of delivery.
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import sys
@@ -183,6 +184,9 @@ def impaired(frames: list[bytes], jitter_ns: int) -> Pair:
 
 def main() -> None:
     """Print the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    chosen = parser.parse_args()
     become_punctual(realtime=True)
     report: dict[str, dict[str, float]] = {}
     fits = room()
@@ -208,7 +212,7 @@ def main() -> None:
                 "send_ratio": send / base[0],
                 "receive_ratio": receive / base[1],
             }
-    if "--json" in sys.argv:
+    if chosen.json:
         print(json.dumps(report))
         return
     print(f"{'':<34}{'send':>16}{'receive':>22}")

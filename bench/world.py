@@ -66,11 +66,11 @@ def drawing(customers: int) -> float:
 
 def main() -> int:
     """Print the rows."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--receivers", type=int, default=10_000)
-    parser.add_argument("--customers", type=int, nargs="+", default=[250_000, 1_000_000])
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--receivers", type=int, default=10_000, help="on land")
+    parser.add_argument("--customers", type=int, nargs="+", default=[250_000, 1_000_000], help="a run for each number")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     rows, sound = [], True
     for customers in options.customers:

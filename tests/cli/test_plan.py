@@ -4,8 +4,28 @@ import json
 from typing import Any
 
 import pytest
+from tests.runtime.markets import market_of
 
 from isocast.cli.main import main
+from isocast.cli.timing_plan import TimingOptions, make_plan
+from isocast.simulation.scenario import scenario_from_mapping
+from isocast.terms.instants import to_seconds
+from isocast.terms.timing import Timing
+
+CHOSEN: list[dict[str, Any]] = [
+    {},
+    {"secondary_retry": 0.9},
+    {"retry": 1.0, "token_period": 5.0, "release_delay": 20.0},
+]
+"""Times that are given instead of derived; those of lower layers count only where there are any."""
+GIVEN: dict[str, Any] = {
+    "detect": 0.11,
+    "transmit": 0.002,
+    "process": 0.005,
+    "clock_error": 0.001,
+    "gate": "majority",
+    "nack_sets": 2,
+}
 
 
 def plan(arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:  # noqa: ANN401  # JSON
@@ -48,6 +68,54 @@ def test_a_second_layer_takes_the_first_ones_times_if_none_are_given(capsys: pyt
     assert (given["layers"], given["secondary_detect"], given["secondary_retry"]) == ("7,7", 0.375, 0.8)
 
 
+def test_three_layers_add_their_recovery_twice_and_show_how(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = plan("--layers 10,9,8 --secondary-detect 0.1 --secondary-retry 0.5", capsys)
+    assert planned["given"]["layers"] == "10,9,8"
+    assert planned["derived"]["passes_to_certify"] == 10 + 9 + 8 - 2
+    assert planned["derived"]["secondary_retry_s"] == 0.5
+    assert planned["derived"]["release_delay_s"] == pytest.approx(2.775 + 2 * (0.1 + 3 * 0.5))
+    shown = {entry["key"]: (entry["formula"], entry["numbers"]) for entry in planned["formulas"]}
+    assert shown["release_delay_s"] == (
+        "δ_N+2ε+k_r·τ_r+2·(δ_S+k_r·τ_{r,S})",
+        "0.375+2·0+3·0.8+2·(0.1+3·0.5)",
+    )
+    assert shown["passes_to_certify"] == ("a+b+c-2", "10+9+8-2")
+    assert shown["secondary_retry_s"] == ("2δ_S+X+P", "2·0.1+0+0.05")
+    assert set(shown) == set(planned["derived"])
+
+
+@pytest.mark.parametrize("chosen", CHOSEN, ids=lambda chosen: "+".join(chosen) or "derived")
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_the_times_are_those_of_a_scenario_and_of_a_market(layers: int, chosen: dict[str, Any]) -> None:
+    """One ring of seven, planned, simulated and configured: every time is the same, to the nanosecond."""
+    times = {"secondary_detect": 0.03, **chosen}
+    if layers == 1:
+        times = {key: time for key, time in times.items() if not key.startswith("secondary")}
+    planned = make_plan(TimingOptions(retries=4, receivers=7, layers=str(layers), **GIVEN, **times))
+    tree = {"secondaries": 2, "layers": layers} if layers > 1 else {}
+    scenario = scenario_from_mapping({"retries_max": 4, "receivers": 7, **GIVEN, **tree, **times})
+    assert planned.timing == scenario.timing
+    assert planned.timing == market_timing(layers, times)
+    derived = {entry.key: entry.value for entry in planned.derived}
+    assert derived["release_delay_s"] == to_seconds(scenario.timing.release_delay_ns)
+    assert derived["token_period_s"] == to_seconds(scenario.timing.token_period_ns)
+    assert derived["retry_s"] == to_seconds(scenario.timing.retry_ns)
+
+
+def market_timing(layers: int, times: dict[str, Any]) -> Timing:
+    """Of a market with seven primary receivers, and one below another for each layer more."""
+    nodes: dict[str, object] = {name: {"role": "primary-receiver"} for name in "abcdefg"}
+    nodes["server"] = {"role": "reformation-server"}
+    for layer, (name, parent) in enumerate([("second", "a"), ("third", "second")], start=2):
+        if layer <= layers:
+            nodes[name] = {"role": "secondary-receiver", "parent": parent}
+    own = {key: value for key, value in GIVEN.items() if key != "clock_error"} | times
+    timing = {key: f"{value}s" if isinstance(value, float) else value for key, value in own.items()}
+    return market_of(
+        {"nodes": nodes, "timing": {**timing, "retries_max": 4}, "clock": {"bound": f"{GIVEN['clock_error']}s"}}
+    ).timing
+
+
 def test_a_given_time_counts_and_its_least_is_still_shown(capsys: pytest.CaptureFixture[str]) -> None:
     planned = plan("--token-period 3", capsys)
     assert planned["derived"]["token_period_s"] == 3
@@ -75,15 +143,17 @@ def test_the_table_shows_symbols_and_numbers(capsys: pytest.CaptureFixture[str])
         ("--nack-sets 10", "--nack-sets", "receivers-1 = 9"),
         ("--clock-error 0.2", "--detect", "2·0.2 = 0.4 s"),
         ("--token-period 1", "--token-period", "2.775 s, not 1 s"),
-        ("--layers 3", "--layers", "1 or 2"),
+        ("--layers 0", "--layers", "1 to 3 layers, not 0"),
+        ("--layers 4", "--layers", "1 to 3 layers, not 4"),
         ("--layers ten", "--layers", "such as 10,10"),
         ("--layers 10,1", "--layers", "at least 2"),
-        ("--layers 10,10,10", "--layers", "two ring sizes"),
+        ("--layers 10,10,10,10", "--layers", "at most 3 ring sizes"),
         ("--layers 9,9 --receivers 10", "--receivers", "first ring of --layers, 9"),
         ("--secondary-detect 1", "--secondary-detect", "add --layers 2"),
         ("--layers 2 --secondary-detect 0", "--secondary-detect", "more than 0"),
         ("--layers 2 --secondary-retry 0.1", "--secondary-retry", "2δ_S+X+P = 0.8 s"),
         ("--layers 2 --release-delay 3", "--release-delay", "5.55 s, not 3 s"),
+        ("--layers 3 --release-delay 6", "--release-delay", "2·(0.375+3·0.8) = 8.325 s, not 6 s"),
     ],
 )
 def test_what_the_protocol_does_not_allow_names_option_and_rule(

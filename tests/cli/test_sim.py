@@ -4,6 +4,7 @@ Mostly the simulator itself is replaced: its own tests are elsewhere.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -216,6 +217,32 @@ def test_a_failing_seed_is_shown_with_its_smallest_world(
     _, _, rest = out.partition("fails so")
     text = rest.partition(":\n")[2].partition("What happened")[0]
     assert tomllib.loads(text)["faults"] == [{"kind": "crash", "at": 1, "sites": [2]}]
+
+
+def test_a_failing_world_is_named_with_commands_that_run_it_again(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    simulator.violations = ["S1: sites differ"]
+    assert main(["sim", "swarm", "--seeds", "3"]) == 1
+    out = capsys.readouterr().out
+    assert "\nAgain: isocast sim swarm --first-seed 3 --seeds 1\n" in out
+    command = out.partition("as FILE.toml, `isocast ")[2].partition("`")[0]
+    file = tmp_path / "world.toml"
+    file.write_text(out.partition("runs it:\n")[2].partition("What happened")[0], encoding="utf-8")
+    assert main([str(file) if part == "FILE.toml" else part for part in command.split()]) == 1
+    world, seed = simulator.asked[-1]
+    assert (world.receivers, len(world.faults), seed) == (4, 1, 3)
+
+
+def test_the_command_that_is_named_catches_the_mutant_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing stands in for the simulator here; `sim run` has no mutants, and is not named."""
+    assert main(["sim", "swarm", "--seeds", "20", "--jobs", "1", "--mutant", "collect-one-early"]) == 0
+    out = capsys.readouterr().out
+    assert "sim run" not in out
+    command = out.partition("\nAgain: isocast ")[2].partition("\n")[0]
+    assert re.fullmatch(r"sim swarm --first-seed \d+ --seeds 1 --mutant collect-one-early", command)
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out.partition("Caught by")[2] == out.partition("Caught by")[2]
 
 
 def test_a_mutant_must_be_caught(simulator: Simulator) -> None:

@@ -13,14 +13,21 @@ from isocast.simulation.swarm import run_seed
 SEEDS = 500
 QUICK = 120
 """Seeds that `make test` may spend on one mutant."""
-SLOW = ("greatest-held", "free-at-acknowledgement", "no-roll-back", "truncate-by-number")
-"""Their stories are rare: stale sites ahead of a live epoch or beside it, an owner that dies with the only copy."""
+SLOW = (
+    "greatest-held",
+    "free-at-acknowledgement",
+    "no-roll-back",
+    "truncate-by-number",
+    "orphans-forgotten",
+    "given-up-for-good",
+)
+"""Their stories are rare: stale sites ahead of a live epoch or beside it, an owner that dies with the only copy. For
+the last two a group loses its head and a second fault follows within a few tokens: `tests.simulation.test_lost_heads`
+tells how."""
 
 
 BELOW = tuple([mutant.name for mutant in LAYER_MUTANTS])
 """Mutants of what lies below the ring: only worlds with secondary receivers can tell."""
-TOLD = ("orphans-forgotten", "given-up-for-good")
-"""Two faults must meet within a few tokens: `tests.simulation.test_lost_heads` tells how."""
 
 
 OPERATED = tuple([mutant.name for mutant in CHANGE_MUTANTS])
@@ -42,7 +49,7 @@ def caught(name: str, seeds: int) -> int | None:
     return next((seed for seed in worlds if run_seed(seed, name).violations), None)
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in (*SLOW, *TOLD)])
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in SLOW])
 def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
     """The very seed that catches the mutant must be clean without the mutation: else it proves nothing."""
     seed = caught(name, QUICK)
@@ -64,4 +71,4 @@ def test_the_ten_mistakes_to_expect_are_among_them() -> None:
 
 
 def test_every_slow_mutant_exists_and_every_one_below_the_ring() -> None:
-    assert {*SLOW, *TOLD, *BELOW, *OPERATED} <= set(MUTANTS)
+    assert {*SLOW, *BELOW, *OPERATED} <= set(MUTANTS)

@@ -106,14 +106,16 @@ def test_formulas_show_symbols_numbers_and_value() -> None:
     assert str(formulas.token_period(PAPER)) == "δ_N+2ε+k_r·τ_r = 0.375+2·0+3·0.8 = 2.775"
 
 
+@pytest.mark.parametrize("lower", [1, 2])
 @pytest.mark.parametrize("gate", list(Gate))
-def test_the_numbers_of_a_formula_add_up_to_its_value(gate: Gate) -> None:
+def test_the_numbers_of_a_formula_add_up_to_its_value(gate: Gate, lower: int) -> None:
     timing = replace(
         PAPER, clock_error_ns=5 * MILLISECOND, gate=gate, next_tokens=2, nack_sets=3, secondary_detect_ns=SECOND,
-        secondary_retry_ns=3 * SECOND, retry_ns=0, token_period_ns=0, release_delay_ns=0,
+        secondary_retry_ns=3 * SECOND, secondary_layers=lower, retry_ns=0, token_period_ns=0, release_delay_ns=0,
     )  # fmt: skip
     shown = [
         formulas.retry(timing),
+        formulas.secondary_retry(timing),
         formulas.token_period(timing),
         formulas.release_delay(timing),
         formulas.skew(timing),
@@ -125,6 +127,7 @@ def test_the_numbers_of_a_formula_add_up_to_its_value(gate: Gate) -> None:
         formulas.passes_all_have(10),
         formulas.passes_all_know(10),
         formulas.passes_to_certify((10, 12)),
+        formulas.passes_to_certify((10, 12, 14)),
     ]
     for formula in shown:
         computed = eval(formula.numbers.replace("·", "*"), {})  # noqa: S307  # our own arithmetic

@@ -42,6 +42,10 @@ A local network, release behind a majority:
 Two layers of ten, and who may ask when:
 
     isocast plan timing --layers 10,10 --secondary-detect 0.1 --nack-sets 4 --json
+
+Three layers, each of which adds its recovery to the one release delay:
+
+    isocast plan timing --layers 3 --receivers 5
 """
 
 

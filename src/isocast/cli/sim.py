@@ -183,6 +183,8 @@ def show(
 
     isocast sim swarm --seeds 500 --mutant collect-one-early
 
+    isocast sim swarm --first-seed 2 --seeds 1 --mutant collect-one-early
+
 Exit code: 0 no seed failed, 1 one did. With --mutant the other way round: 0 the mutant was caught, 1 it lives.
 """
 )
@@ -197,7 +199,7 @@ def swarm(
     """Run random worlds with faults, one for each seed, each under the checkers.
 
     In each world faults come first, and every safety property must hold; then they stop, and everything must be
-    delivered. A seed that fails is shrunk to a short transcript.
+    delivered. A seed that fails is shrunk to a short transcript, and the command that runs it again is named.
 
     Parameters
     ----------
@@ -243,8 +245,14 @@ def _show_swarm(report: SwarmReport) -> None:
         line(f"Caught by {report.caught_by} at seed {report.failures[0].seed}.")
     lines = [f"seed {result.seed}: {violation}" for result in report.failures for violation in result.violations]
     _show_some("VIOLATED", lines)
+    rule = f" --mutant {report.mutant}" if report.mutant else ""
+    line(f"Again: isocast sim swarm --first-seed {report.failures[0].seed} --seeds 1{rule}")
     if report.shrunk is not None:
-        line(f"\nThe smallest world found that fails so (sim run --seed {report.shrunk.seed}):\n")
+        # `sim run` knows the full rules only: a mutant's world is found again by its swarm.
+        how = (
+            "" if report.mutant else f"; as FILE.toml, `isocast sim run FILE.toml --seed {report.shrunk.seed}` runs it"
+        )
+        line(f"\nThe smallest world found that fails so{how}:\n")
         line(scenario_text(report.shrunk.scenario))
         line("What happened in it:\n")
         for text in report.shrunk.transcript:

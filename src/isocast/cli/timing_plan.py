@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Literal
 
 from cyclopts import Parameter
 
+from isocast.simulation.layer_keys import LAYERS_MAX
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms import formulas
 from isocast.terms.errors import ConfigurationError
@@ -18,8 +19,8 @@ from isocast.terms.timing import Timing
 __all__ = ["TimingOptions", "TimingPlan", "make_plan"]
 
 _OPTION_OF_KEY = {"retries_max": "--retries", "one_way_delay": "--delay"}
-_LAYERS_MAX = 2
 _RECEIVERS = 10
+_SECONDARY = ("secondary_detect", "secondary_retry")
 
 
 @Parameter(name="*")
@@ -46,11 +47,11 @@ class TimingOptions:
     nack_sets: int = 1
     """k_p: sets of receivers that take turns in asking (§5.2)."""
     layers: str = "1"
-    """1, 2, or the sizes of the chained rings, such as 10,10."""
+    """1, 2, 3, or the sizes of the chained rings, such as 10,10 or 10,10,10."""
     secondary_detect: float | None = None
-    """δ_S: detection in the second layer; δ_N if left out."""
+    """δ_S: detection in each layer below the first; δ_N if left out."""
     secondary_retry: float | None = None
-    """τ_{r,S}: retry interval of the second layer; 2δ_S+X+P if left out."""
+    """τ_{r,S}: retry interval of each layer below the first; 2δ_S+X+P if left out."""
     retry: float | None = None
     """τ_r, if not the shortest allowed."""
     token_period: float | None = None
@@ -174,6 +175,9 @@ def make_plan(options: TimingOptions) -> TimingPlan:
         _Derived("reformation_s", "ballot to first new token at most", "§4.3", formulas.reformation(timing)),
     ]
     if len(rings) > 1:
+        lower = formulas.secondary_retry(timing)
+        label = "between two requests below the ring"
+        derived.insert(1, _Derived("secondary_retry_s", label, "§4.1", lower, given=options.secondary_retry))
         certify = formulas.passes_to_certify(rings)
         derived.append(_Derived("passes_to_certify", "passes to certify every R_T", "§4.1", certify, tokens))
     sets = formulas.nack_sets(size, timing.nack_sets)
@@ -188,14 +192,16 @@ def _rings(options: TimingOptions) -> tuple[int, ...]:
     """The sizes of the rings, the primary one first."""
     parts = options.layers.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise _error("--layers", f'must be 1, 2, or two sizes such as 10,10, not "{options.layers}"')
+        raise _error("--layers", f'must be 1 to {LAYERS_MAX}, or sizes such as 10,10, not "{options.layers}"')
     numbers = tuple(map(int, parts))
     if len(numbers) == 1:
-        if not 1 <= numbers[0] <= _LAYERS_MAX:
-            raise _error("--layers", f"must be 1 or 2 layers, not {numbers[0]}; sizes are written such as 10,10")
+        if not 1 <= numbers[0] <= LAYERS_MAX:
+            rule = f"must be 1 to {LAYERS_MAX} layers, not {numbers[0]}; sizes are written such as 10,10"
+            raise _error("--layers", rule)
         return (_RECEIVERS if options.receivers is None else options.receivers,) * numbers[0]
-    if len(numbers) > _LAYERS_MAX or min(numbers) < 2:  # noqa: PLR2004  # a ring of one is none
-        raise _error("--layers", f'must be two ring sizes of at least 2, such as 10,10, not "{options.layers}"')
+    if len(numbers) > LAYERS_MAX or min(numbers) < 2:  # noqa: PLR2004  # a ring of one is none
+        rule = f"must be at most {LAYERS_MAX} ring sizes, each at least 2, such as 10,10"
+        raise _error("--layers", f'{rule}, not "{options.layers}"')
     if options.receivers not in (None, numbers[0]):
         raise _error("--receivers", f"must be the first ring of --layers, {numbers[0]}, not {options.receivers}")
     return numbers
@@ -218,45 +224,24 @@ def _timing(options: TimingOptions, rings: tuple[int, ...]) -> Timing:
     for key in ("retry", "token_period", "release_delay"):
         if getattr(options, key) is not None:
             mapping[key] = getattr(options, key)
+    mapping |= _lower_layers(options, len(rings))
     try:
-        timing = scenario_from_mapping(mapping).timing
+        return scenario_from_mapping(mapping).timing
     except ConfigurationError as error:
         option = _OPTION_OF_KEY.get(error.key, "--" + error.key.replace("_", "-"))
         raise _error(option, error.rule) from error
-    return _with_second_layer(options, timing) if len(rings) > 1 else _without_second_layer(options, timing)
 
 
-def _without_second_layer(options: TimingOptions, timing: Timing) -> Timing:
-    for option in ("secondary_detect", "secondary_retry"):
-        if getattr(options, option) is not None:
-            raise _error("--" + option.replace("_", "-"), "is of a second layer: add --layers 2")
-    return timing
-
-
-def _with_second_layer(options: TimingOptions, timing: Timing) -> Timing:
-    """One common Δ_A for all R_T: the second layer's recovery is added (§4.1)."""
-    detect_ns = _given_ns("--secondary-detect", options.secondary_detect) or timing.detect_ns
-    least_ns = 2 * detect_ns + timing.transmit_ns + timing.process_ns
-    retry_ns = _given_ns("--secondary-retry", options.secondary_retry) or least_ns
-    if retry_ns < least_ns:
-        rule = f"τ_(r,S) must be at least 2δ_S+X+P = {seconds(least_ns)} s, not {seconds(retry_ns)} s"
-        raise _error("--secondary-retry", rule)
-    layered = replace(timing, secondary_detect_ns=detect_ns, secondary_retry_ns=retry_ns, release_delay_ns=0)
-    if options.release_delay is None:
-        return layered
-    if timing.release_delay_ns < layered.release_delay_ns:
-        rule = f"Δ_A must be at least {formulas.release_delay(layered)} s, not {seconds(timing.release_delay_ns)} s"
-        raise _error("--release-delay", rule)
-    return replace(layered, release_delay_ns=timing.release_delay_ns)
-
-
-def _given_ns(option: str, value: float | None) -> int:
-    """Nanoseconds; 0 for an option that was left out."""
-    if value is None:
-        return 0
-    if not isfinite(value) or from_seconds(value) <= 0:
-        raise _error(option, f"must be a time in seconds, more than 0, not {value}")
-    return from_seconds(value)
+def _lower_layers(options: TimingOptions, layers: int) -> dict[str, object]:
+    """Keys of a scenario with so many layers (§4.1). One child each will do: no time depends on how many there are."""
+    given = {key: getattr(options, key) for key in _SECONDARY if getattr(options, key) is not None}
+    for key, value in given.items():
+        option = "--" + key.replace("_", "-")
+        if layers == 1:
+            raise _error(option, "is of a second layer: add --layers 2")
+        if not isfinite(value) or from_seconds(value) <= 0:
+            raise _error(option, f"must be a time in seconds, more than 0, not {value}")
+    return {"secondaries": 1, "layers": layers, **given} if layers > 1 else {}
 
 
 _SYMBOLS = {
@@ -281,7 +266,7 @@ def _given(options: TimingOptions, timing: Timing, rings: tuple[int, ...]) -> tu
     rows.append(("receivers", "m", rings[0]))
     rows.append(("gate", "", options.gate))
     if len(rings) > 1:
-        rows.append(("layers", "a,b", ",".join(map(str, rings))))
+        rows.append(("layers", ",".join("abc"[: len(rings)]), ",".join(map(str, rings))))
         rows.append(("secondary-detect", "δ_S", to_seconds(timing.secondary_detect_ns)))
         rows.append(("secondary-retry", "τ_{r,S}", to_seconds(timing.secondary_retry_ns)))
     return tuple(rows)

@@ -21,6 +21,7 @@ __all__ = [
     "reformation",
     "release_delay",
     "retry",
+    "secondary_retry",
     "seconds",
     "skew",
     "token_period",
@@ -64,6 +65,13 @@ def retry(timing: Timing) -> Formula:
     return _formula("τ_r", "2δ_N+X+P", numbers, timing.minimum_retry_ns)
 
 
+def secondary_retry(timing: Timing) -> Formula:
+    """τ_{r,S} at least: the same between a secondary receiver and its parent (§4.1)."""
+    lower = timing.secondary_detect_ns
+    numbers = f"2·{seconds(lower)}+{seconds(timing.transmit_ns)}+{seconds(timing.process_ns)}"
+    return _formula("τ_{r,S}", "2δ_S+X+P", numbers, 2 * lower + timing.transmit_ns + timing.process_ns)
+
+
 def _recovery_numbers(timing: Timing) -> str:
     late = f"{seconds(timing.detect_ns)}+2·{seconds(timing.clock_error_ns)}"
     return f"{late}+{timing.retries_max}·{seconds(timing.retry_ns)}"
@@ -75,7 +83,7 @@ def token_period(timing: Timing) -> Formula:
 
 
 def release_delay(timing: Timing) -> Formula:
-    """Δ_A at least: completion, then what NACK sets, the gate and a second layer add (§5.1, §5.2)."""
+    """Δ_A at least: completion, then what NACK sets, the gate and lower layers add (§5.1, §5.2)."""
     period = seconds(timing.token_period_ns)
     symbols, numbers = "δ_N+2ε+k_r·τ_r", _recovery_numbers(timing)
     if timing.nack_sets > 1:
