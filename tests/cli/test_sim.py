@@ -48,6 +48,8 @@ REPORTED = {
     "receipts_per_token",
     "nacks_per_loss_p99",
     "false_reformations_per_token",
+    "false_reformations_weighed_per_token",
+    "last_requests",
     "latency_s_mean",
     "release_skew_ns_max",
     "fairness_faults",

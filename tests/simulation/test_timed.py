@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
@@ -47,3 +49,11 @@ def test_one_clock_far_ahead_does_not_stop_the_others() -> None:
     run.run()
     assert run.violations() == []
     assert run.recorder.rings < 12
+
+
+@pytest.mark.parametrize("keys", [{"nack_sets": 2}, {"faults": [{"kind": "crash", "at": 5.0, "sites": [1]}]}])
+def test_last_requests_are_weighed_only_where_losses_decide_alone(keys: dict[str, object]) -> None:
+    lossy = {"receivers": 4, "messages": 200, "loss": 0.1}
+    assert run_scenario(scenario_from_mapping(lossy), 1).false_reformations_weighed_per_token
+    report = run_scenario(scenario_from_mapping({**lossy, **keys}), 1)
+    assert (report.last_requests, report.false_reformations_weighed_per_token) == (0, None)

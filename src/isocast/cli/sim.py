@@ -50,6 +50,7 @@ _FIGURES = {
     "receipts_per_token": "receipts per token",
     "nacks_per_loss_p99": "NACKs per lost packet, 99th percentile",
     "false_reformations_per_token": "false reformations per token",
+    "false_reformations_weighed_per_token": "the same, by the chances of last requests",
     "latency_s_mean": "mean latency, s",
     "release_skew_ns_max": "largest release skew, ns",
     "fairness_faults": "fairness faults",

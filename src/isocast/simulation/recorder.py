@@ -71,6 +71,8 @@ class Recorder:
         self.losses = LossLedger()
         self.on_sequence: Callable[[Data, int], None] | None = None
         """Called once per message, in sequence order, when its first site releases it."""
+        self.on_request: Callable[[NodeId, Nack], None] | None = None
+        """Called for every request."""
         self._digest = blake2b(digest_size=16)
         self._submitted_at: dict[tuple[NodeId, int], int] = {}
         self._chunks: dict[int, list[int]] = {}
@@ -104,6 +106,8 @@ class Recorder:
         self.sent[kind] += 1
         if kind is Nack:
             self.losses.asked(node, packet)  # type: ignore[arg-type]
+            if self.on_request is not None:
+                self.on_request(node, packet)  # type: ignore[arg-type]
 
     def ring_decided(self, at: int, ring: NewRing) -> None:
         """A server formed a ring."""

@@ -58,6 +58,11 @@ class RunReport:
     """How often somebody whom a secondary receiver asked stayed silent k_r times."""
     stalled: int = 0
     """How often the head of a secondary group gave a member up."""
+    last_requests: int = 0
+    """How often a receiver asked for a token for the k_r-th time."""
+    false_reformations_weighed_per_token: float | None = None
+    """The same as false_reformations_per_token, but from the chance of each last request to fail by independent losses:
+    far steadier where they are rare. None with faults or NACK sets, where losses do not decide alone."""
     divergent: int = 0
     """Sequences at which two sites released two messages, where a ring without a majority of U is allowed."""
     violations: list[str] = field(default_factory=list)
@@ -81,7 +86,7 @@ def _timed(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | N
     run = TimedRun(scenario, seed, transcript=transcript)
     run.run()
     recorder, figures = run.recorder, run.figures
-    tokens = max(figures.tokens, 1)
+    tokens, requests = max(figures.tokens, 1), run.last_requests
     return RunReport(
         seed=seed,
         trace_digest=recorder.trace_digest,
@@ -105,6 +110,8 @@ def _timed(scenario: Scenario, seed: int, transcript: Callable[[Fact], None] | N
         secondaries=len(scenario.tree.secondary_sites),
         unanswered=recorder.unanswered,
         stalled=recorder.stalled,
+        last_requests=requests.count if requests else 0,
+        false_reformations_weighed_per_token=requests.failing / tokens if requests else None,
         divergent=run.suite.divergent,
         violations=run.violations(),
     )

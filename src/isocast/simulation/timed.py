@@ -15,6 +15,7 @@ from isocast.ring.receiver import Mode
 from isocast.simulation.arrivals import Arrivals, PairCounter
 from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.faults import FaultPlan, correct_sites
+from isocast.simulation.last_requests import LastRequests
 from isocast.simulation.recorder import Recorder
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import World
@@ -65,6 +66,11 @@ class TimedRun:
         self.figures = Figures()
         self._seen = (0, 0)
         self._seen_at = 0
+        self.last_requests: LastRequests | None = None
+        """Where losses are all that goes wrong, and every receiver asks for itself."""
+        if not scenario.faults and self.timing.nack_sets == 1:
+            self.last_requests = LastRequests(self.world)
+            self.recorder.on_request = self.last_requests.asked
         self.pairs: PairCounter | None = None
         if scenario.traders:
             self.pairs = PairCounter(tuple([trader.name for trader in scenario.traders]))
