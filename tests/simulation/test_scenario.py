@@ -76,6 +76,10 @@ def test_the_original_protocol_has_its_own_defaults() -> None:
     assert scenario.sources == 0
 
 
+def test_a_duration_bounds_a_run_of_any_number_of_messages() -> None:
+    assert read(messages=10_000_000, arrival_rate=0.001, duration=60).messages == 10_000_000
+
+
 def test_times_of_the_other_protocol_are_left_alone() -> None:
     assert read(token_ack=3.0).token_ack_ns == 3 * SECOND
 

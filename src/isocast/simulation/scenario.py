@@ -30,8 +30,9 @@ __all__ = ["Fault", "Scenario", "load_scenario", "scenario_from_mapping"]
 _RING_MIN = 2
 _TRADERS = 2
 _RATE_MIN = 1e-4
-_FILE_MAX = 1 << 20
 """Three messages in eight hours: slower, a run is all silence."""
+_FILE_MAX = 1 << 20
+"""Bytes of a file: a thousand times what any scenario needs."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ _TIMED_ONLY = ("traders", "burst", "bandwidth", "clock_error", "wake_lateness", 
 def check_span(values: Values, messages: int, rate: float, timing: Timing) -> None:
     """An instant has 62 bits: what would run into their end is refused now."""
     arriving, turning = messages / rate, 16 * (timing.ring_size + 2) * to_seconds(timing.token_period_ns)
+    if "duration" in values:
+        arriving = min(arriving, to_seconds(values.count("duration", 0)))
     if arriving + turning <= MAX_RUN_SECONDS:
         return
     key = "messages" if arriving > turning else "token_period" if "token_period" in values else "detect"
