@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.runtime.forged_line import send_on_line
-from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
+from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
 
+from isocast.cli.listen import _Printer, _rows
 from isocast.cli.main import main
+from isocast.runtime.received import BatchKind, ReceivedBatch
 from isocast.terms.ids import Epoch, server_id
 
 ROWS = """kind,floor,symbol,side,price,quantity,id,reference,flags
@@ -89,7 +92,17 @@ def test_the_newest_only(world: World, capsys: pytest.CaptureFixture[str]) -> No
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["batch"] for row in rows} == {"latest"}
     assert sorted((row["kind"], row["id"]) for row in rows) == [("quote", 2), ("quote", 3), ("status", 0), ("trade", 5)]
-    assert rows[0]["release_ns"] is None
+    assert rows[0]["release_ns"] is None  # Told of by a snapshot.
+
+
+def test_when_a_price_was_released_is_never_when_it_arrived(capsys: pytest.CaptureFixture[str]) -> None:
+    events = trades(2)
+    released, unknown = 1_700_000_000_000_000_000, 0
+    batch = ReceivedBatch(
+        BatchKind.LATEST, 9, 9, events, np.array([8, 9], np.uint64), np.array([released, unknown]), 0, received_at=5
+    )
+    _Printer(as_json=False).show(_rows(batch, 2))
+    assert [row.split()[1] for row in capsys.readouterr().out.splitlines()] == ["22:13:20.000000", "–"]
 
 
 def test_a_snapshot_comes_first(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import quote
 
-from isocast.hierarchy.latest import LatestTable, Snapshot, read_snapshot, write_snapshot
+from isocast.hierarchy.latest import LatestTable, News, Snapshot, read_snapshot, write_snapshot
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, events_view
 
 
-def prices(payload: bytes) -> list[tuple[str, int]]:
-    events = events_view(payload)
+def prices(news: News | Snapshot) -> list[tuple[str, int]]:
+    events = events_view(news.payload)
     return [(str(symbol, "ascii"), int(price)) for symbol, price in zip(events["symbol"], events["price"], strict=True)]
 
 
@@ -25,6 +25,7 @@ def test_a_burst_leaves_the_last_event_of_each_key() -> None:
     table = LatestTable()
     news = table.apply([1, 2, 3], [quote(1), quote(2, symbol="MSFT"), quote(3)])
     assert prices(news) == [("MSFT", 2), ("IBM", 3)]
+    assert news.sequences == (2, 3)
     assert (len(table), table.next_sequence) == (2, 4)
 
 
@@ -50,7 +51,7 @@ def test_flags_are_no_part_of_a_key_and_a_link_does_not_outlive_conflation() -> 
     ]
     table = LatestTable()
     table.apply([1], [quote(1)])
-    news = events_view(table.apply([2], [build_events(rows).tobytes()]))
+    news = events_view(table.apply([2], [build_events(rows).tobytes()]).payload)
     assert news["flags"].tolist() == [EventFlag.AUCTION, 0]
     assert len(table) == 2
 
@@ -59,8 +60,8 @@ def test_a_late_message_counts_only_for_keys_that_nothing_newer_has_touched() ->
     table = LatestTable()
     table.apply([5], [quote(5)])
     assert prices(table.apply([4], [quote(4) + quote(4, symbol="MSFT")])) == [("MSFT", 4)]
-    assert prices(table.snapshot().payload) == [("IBM", 5), ("MSFT", 4)]
-    assert table.apply([4], [quote(4)]) == b""
+    assert prices(table.snapshot()) == [("IBM", 5), ("MSFT", 4)]
+    assert not table.apply([4], [quote(4)])
     assert table.next_sequence == 6
 
 
@@ -78,13 +79,13 @@ def test_readable_messages_of_a_burst_count_all_the_same() -> None:
     table = LatestTable()
     news, unreadable = table.apply_readable([1, 2, 3], [quote(1), b"garbage", quote(3, symbol="MSFT")])
     assert (prices(news), unreadable) == ([("IBM", 1), ("MSFT", 3)], 1)
-    assert table.apply_readable([4], [b"garbage"]) == (b"", 1)
+    assert table.apply_readable([4], [b"garbage"]) == (News(), 1)
     assert table.next_sequence == 5
 
 
 def test_an_empty_message_only_moves_on() -> None:
     table = LatestTable()
-    assert table.apply([1], [b""]) == b""
+    assert not table.apply([1], [b""])
     assert table.snapshot() == Snapshot(0, 2, 2, 0, b"")
 
 
@@ -99,8 +100,8 @@ def test_a_full_table_turns_new_keys_away_and_keeps_the_old_ones_current() -> No
 def test_a_table_grows_beyond_its_first_room() -> None:
     table = LatestTable()
     payload = b"".join([quote(1, symbol=f"S{number}") for number in range(1_000)])
-    assert len(events_view(table.apply([1], [payload]))) == 1_000
-    assert len(events_view(table.apply([2], [payload.replace(b"XNYS", b"XLON")]))) == 1_000
+    assert len(events_view(table.apply([1], [payload]).payload)) == 1_000
+    assert len(events_view(table.apply([2], [payload.replace(b"XNYS", b"XLON")]).payload)) == 1_000
     assert len(table) == 2_000
 
 
@@ -172,7 +173,7 @@ def test_what_a_snapshot_tells_again_is_no_news() -> None:
     table.apply([1, 2, 3], [quote(1), quote(2, symbol="MSFT"), b""])
     other.apply([1], [quote(1)])
     assert prices(other.restore(table.snapshot())) == [("MSFT", 2)]
-    assert other.restore(table.snapshot()) == b""
+    assert not other.restore(table.snapshot())
     assert other.snapshot() == table.snapshot()
 
 

@@ -49,7 +49,7 @@ def news(effects: Iterable[object]) -> list[int]:
 def test_a_burst_is_conflated() -> None:
     machine = following()
     effects = machine.step(arrive(rel(1), rel(2, payload=quote(2, symbol="MSFT")), rel(3)), NOW)
-    assert effects == (DeliverLatest(3, quote(2, symbol="MSFT") + quote(3)),)
+    assert effects == (DeliverLatest(3, quote(2, symbol="MSFT") + quote(3), (2, 3), (rel(2).instant, rel(3).instant)),)
     counters = machine.snapshot().counters
     assert (counters.delivered, counters.events, machine.snapshot().keys) == (3, 2, 2)
 

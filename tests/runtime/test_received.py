@@ -95,6 +95,16 @@ def test_prices_that_nobody_reads_are_conflated() -> None:
     assert not inbox
 
 
+def test_conflated_prices_keep_the_release_of_the_message_that_brought_them() -> None:
+    inbox = Inbox(4, DELAY)
+    inbox.take(DeliverLatest(7, trades(2, 1, (b"ISO", b"CAST")).tobytes(), (6, 7), (0, 500)), 1)
+    inbox.take(DeliverLatest(9, trades(1, 3, (b"ISO",)).tobytes(), (9,), (900,)), 2)
+    batch = inbox.pop()
+    assert batch.events["id"].tolist() == [2, 3]
+    assert batch.sequences.tolist() == [7, 9]
+    assert batch.releases.tolist() == [500 + DELAY, 900 + DELAY]
+
+
 def test_prices_that_are_read_at_once_come_as_they_happened() -> None:
     inbox = Inbox(4, DELAY)
     events = trades(3, symbols=(b"C", b"B", b"A"))

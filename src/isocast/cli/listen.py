@@ -65,6 +65,8 @@ _COLUMNS = {
 }
 """The width of each; the last is as long as it likes."""
 _NUMBERS = frozenset({"stripe", "sequence", "price", "quantity", "id"})
+_UNKNOWN = "–"
+"""When something was released that only a snapshot told of."""
 _STYLES = {"buy": "green", "sell": "red"}
 
 
@@ -317,10 +319,10 @@ def _write_styled(rows: _Rows, columns: _Columns) -> None:
 
 def _cells(row: Mapping[str, object]) -> dict[str, object]:
     flags = row["flags"]
-    moment = row["release_ns"] or row["received_ns"]
+    released = row["release_ns"]
     return {
         **row,
-        "released": _clock(moment) if isinstance(moment, int) else "",
+        "released": _clock(released) if isinstance(released, int) else _UNKNOWN,
         "side": "" if row["side"] == "none" else row["side"],
         "flags": " ".join(flags) if isinstance(flags, list) else "",
     }

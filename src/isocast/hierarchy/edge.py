@@ -143,6 +143,10 @@ class DeliverLatest:
 
     newest: int
     payload: bytes
+    sequences: tuple[int, ...] = ()
+    """For each event that of the message that brought it; empty: not known."""
+    instants: tuple[int, ...] = ()
+    """For each event T_t of that message, 0 where only a snapshot told of it; empty: not known."""
 
     def events(self) -> EventArray:
         """One event for each key, in the order in which they happened."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, error
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from isocast.wire.events import EventArray, events_view
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES, digest_of
 
-__all__ = ["KEYS_MAX", "LatestTable", "Snapshot", "read_snapshot", "write_snapshot"]
+__all__ = ["KEYS_MAX", "LatestTable", "News", "Snapshot", "last_of_each_key", "read_snapshot", "write_snapshot"]
 
 KEYS_MAX = 262_144
 """Bounds: a thousand floors with sixty symbols of four keys each; with 56 bytes of arrays and some 130 of
@@ -94,6 +95,56 @@ def read_snapshot(raw: bytes, keys_max: int = KEYS_MAX) -> Snapshot:
     return snapshot
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """Events that are the newest of their keys now, in the order in which they happened."""
+
+    payload: bytes = b""
+    sequences: tuple[int, ...] = ()
+    """For each event that of the message that brought it; of a snapshot's that of its last message."""
+
+    def __bool__(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.payload)
+
+
+def last_of_each_key(payload: bytes) -> Places:
+    """Where in a row of events the last one of each key stands, ascending."""
+    return np.sort(_grouped(np.frombuffer(payload, "<u8").reshape(-1, _WORDS)).lasts)
+
+
+class _Groups(NamedTuple):
+    """The events of a row sorted by key."""
+
+    heads: Words
+    symbols: Words
+    order: Places
+    groups: Places
+    """Where in `order` each key's last event stands."""
+
+    @property
+    def lasts(self) -> Places:
+        """Where in the row it stands."""
+        return self.order[self.groups]
+
+    def keys(self) -> Words:
+        keys = np.empty((len(self.groups), _KEY_WORDS), "<u8")
+        keys[:, 0], keys[:, 1] = self.heads[self.groups], self.symbols[self.groups]
+        return keys
+
+
+def _grouped(words: Words) -> _Groups:
+    heads, symbols = words[:, 0] & _FLAGS, words[:, 1]
+    order = np.lexsort((symbols, heads))
+    heads, symbols = heads[order], symbols[order]
+    ends = np.empty(len(order), bool)
+    ends[-1:] = True
+    np.not_equal(heads[1:], heads[:-1], out=ends[:-1])
+    ends[:-1] |= symbols[1:] != symbols[:-1]
+    # Sorting is stable, so the last of each group of equal keys is the newest.
+    return _Groups(heads, symbols, order, np.flatnonzero(ends))
+
+
 class LatestTable:
     """The newest event of each key, and the sequence of the message that brought it."""
 
@@ -113,7 +164,7 @@ class LatestTable:
         """How many keys there are."""
         return len(self._places)
 
-    def apply(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> bytes:
+    def apply(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> News:
         """Take messages, their sequences ascending; return the events that are the newest of their keys now.
 
         A message may come late, after newer ones: it changes only the keys that nothing newer has touched.
@@ -126,28 +177,32 @@ class LatestTable:
         if sequences:
             self.next_sequence = max(self.next_sequence, sequences[-1] + 1)
         if not payload:
-            return b""
+            return News()
         counts = [len(part) // EVENT_BYTES for part in payloads]
         return self._merge(payload, np.repeat(np.array(sequences, np.uint64), counts))
 
-    def apply_readable(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> tuple[bytes, int]:
+    def apply_readable(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> tuple[News, int]:
         """As `apply`, leaving out messages that are no market events; how many those were comes with it."""
         try:
             return self.apply(sequences, payloads), 0
         except RemoteProtocolError:
             if len(payloads) == 1:
                 self.next_sequence = max(self.next_sequence, sequences[0] + 1)
-                return b"", 1
+                return News(), 1
         parts = [
             self.apply_readable([sequence], [payload]) for sequence, payload in zip(sequences, payloads, strict=True)
         ]
-        return b"".join([part for part, _ in parts]), sum([unreadable for _, unreadable in parts])
+        news = News(
+            b"".join([part.payload for part, _ in parts]),
+            tuple([sequence for part, _ in parts for sequence in part.sequences]),
+        )
+        return news, sum([unreadable for _, unreadable in parts])
 
-    def restore(self, snapshot: Snapshot) -> bytes:
+    def restore(self, snapshot: Snapshot) -> News:
         """Take a snapshot, keeping what is newer here; return the events that were news."""
         self.next_sequence = max(self.next_sequence, snapshot.next_sequence)
         if not snapshot.payload:
-            return b""
+            return News()
         count = len(snapshot.payload) // EVENT_BYTES
         sequences = np.full(count, max(snapshot.next_sequence - 1, 0), np.uint64)
         return self._merge(snapshot.payload, sequences, known_is_news=False)
@@ -158,21 +213,10 @@ class LatestTable:
         payload = self._words[order].tobytes() if order else b""
         return Snapshot(self._stripe, self.next_sequence, self.next_sequence, 0, payload)
 
-    def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64], *, known_is_news: bool = True) -> bytes:
+    def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64], *, known_is_news: bool = True) -> News:
         words: Words = np.frombuffer(payload, "<u8").reshape(-1, _WORDS)
-        heads, symbols = words[:, 0] & _FLAGS, words[:, 1]
-        order = np.lexsort((symbols, heads))
-        ordered_heads, ordered_symbols = heads[order], symbols[order]
-        ends = np.empty(len(order), bool)
-        ends[-1] = True
-        np.not_equal(ordered_heads[1:], ordered_heads[:-1], out=ends[:-1])
-        ends[:-1] |= ordered_symbols[1:] != ordered_symbols[:-1]
-        # Sorting is stable, so the last of each group of equal keys is the newest.
-        groups = np.flatnonzero(ends)
-        lasts = order[groups]
-        keys = np.empty((len(lasts), _KEY_WORDS), "<u8")
-        keys[:, 0], keys[:, 1] = ordered_heads[groups], ordered_symbols[groups]
-        places, lasts = self._places_of(keys, lasts, order, groups)
+        found = _grouped(words)
+        places, lasts = self._places_of(found)
         fresh = sequences[lasts] > self._sequences[places]
         places, lasts = places[fresh], lasts[fresh]
         self._sequences[places] = sequences[lasts]
@@ -183,24 +227,25 @@ class LatestTable:
             changed = (news != self._words[places]).any(axis=1)
             places, lasts, news = places[changed], lasts[changed], news[changed]
         self._words[places] = news
-        return news[np.argsort(lasts)].tobytes()
+        order = np.argsort(lasts)
+        return News(news[order].tobytes(), tuple(sequences[lasts[order]].tolist()))
 
-    def _places_of(self, keys: Words, lasts: Places, order: Places, groups: Places) -> tuple[Places, Places]:
+    def _places_of(self, row: _Groups) -> tuple[Places, Places]:
         """Where each key stands, new ones added while there is room; the keys without a place are left out."""
-        names: list[bytes] = keys.view("V16").ravel().tolist()
+        names: list[bytes] = row.keys().view("V16").ravel().tolist()
         known = self._places
         found = [known.get(name, -1) for name in names]
         if -1 in found:
             # In the order of their first events, so that a full table is the same however bursts were cut.
-            firsts = order[np.append(0, groups[:-1] + 1)].tolist()
+            firsts = row.order[np.append(0, row.groups[:-1] + 1)].tolist()
             unknown = [place for place, at in enumerate(found) if at < 0]
             for place in sorted(unknown, key=firsts.__getitem__):
                 found[place] = self._add(names[place])
         places = np.array(found, np.intp)
         if self.refused and (places < 0).any():
             kept = places >= 0
-            return places[kept], lasts[kept]
-        return places, lasts
+            return places[kept], row.lasts[kept]
+        return places, row.lasts
 
     def _add(self, name: bytes) -> int:
         place = len(self._places)

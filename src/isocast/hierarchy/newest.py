@@ -19,7 +19,6 @@ from isocast.hierarchy.latest import LatestTable
 from isocast.hierarchy.lines import Line
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import Packet, Released
 
 __all__ = ["Newest"]
@@ -142,11 +141,13 @@ class Newest:
         counters.delivered += len(fresh)
         fresh.sort(key=attrgetter("sequence"))
         sequences, payloads = [packet.sequence for packet in fresh], [packet.payload for packet in fresh]
-        payload, unreadable = self.table.apply_readable(sequences, payloads)
+        news, unreadable = self.table.apply_readable(sequences, payloads)
         counters.unreadable += unreadable
-        if payload:
-            counters.events += len(payload) // EVENT_BYTES
-            self._arbitration.out.append(DeliverLatest(self.top, payload))
+        if news:
+            counters.events += len(news.sequences)
+            instants = {packet.sequence: packet.instant for packet in fresh}
+            told = tuple([instants[sequence] for sequence in news.sequences])
+            self._arbitration.out.append(DeliverLatest(self.top, news.payload, news.sequences, told))
 
     # What is left out, and snapshots ------------------------------------------------------------
 
@@ -208,8 +209,9 @@ class Newest:
         news = self.table.restore(snapshot)
         self.top = max(self.top, snapshot.next_sequence - 1)
         if news:
-            arbitration.counters.events += len(news) // EVENT_BYTES
-            arbitration.out.append(DeliverLatest(self.top, news))
+            arbitration.counters.events += len(news.sequences)
+            unknown = (0,) * len(news.sequences)
+            arbitration.out.append(DeliverLatest(self.top, news.payload, news.sequences, unknown))
         if snapshot.next_sequence >= self._since:
             self._wanted, self._failures = False, 0
         else:

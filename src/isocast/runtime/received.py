@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
-from isocast.hierarchy.latest import LatestTable
+from isocast.hierarchy.latest import last_of_each_key
 from isocast.runtime.arrow import to_arrow
 from isocast.runtime.roles.customer import Delivery
 from isocast.wire.event_checks import are_events
@@ -53,7 +53,7 @@ class ReceivedBatch:
     events: EventArray
     """An array of EVENT_DTYPE: `batch.events["price"]` is a column."""
     sequences: npt.NDArray[np.uint64]
-    """For each event the sequence of its message; in a batch of another kind `last_sequence` for all."""
+    """For each event the sequence of its message; of a snapshot `last_sequence` for all."""
     instants: npt.NDArray[np.int64]
     """For each event T_t, the instant of the token that ordered it, in nanoseconds since 1970; 0 where not known."""
     release_delay_ns: int
@@ -105,22 +105,13 @@ def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> Re
     )
 
 
-def _state(
-    kind: BatchKind, sequence: int, payload: bytes, release_delay_ns: int, now: int, stripe: int
-) -> ReceivedBatch:
+def _state(kind: BatchKind, state: DeliverLatest, release_delay_ns: int, now: int, stripe: int) -> ReceivedBatch:
     """The newest of some keys as a batch."""
-    events = _events(payload)
-    sequences = np.full(len(events), sequence, np.uint64)
+    events = _events(state.payload)
+    sequences = np.array(state.sequences or [state.newest] * len(events), np.uint64)
+    instants = np.array(state.instants or [0] * len(events), np.int64)
     return ReceivedBatch(
-        kind,
-        sequence,
-        sequence,
-        events,
-        sequences,
-        np.zeros(len(events), np.int64),
-        release_delay_ns,
-        now,
-        stripe=stripe,
+        kind, state.newest, state.newest, events, sequences, instants, release_delay_ns, now, stripe=stripe
     )
 
 
@@ -181,14 +172,12 @@ class Inbox:
         if self._latest:
             self._conflate()
             newest, self._latest_events = self._latest.pop(), 0
-            delay_ns, now = self._release_delay_ns, self._latest_at
-            return _state(BatchKind.LATEST, newest.newest, newest.payload, delay_ns, now, self.stripe)
+            return _state(BatchKind.LATEST, newest, self._release_delay_ns, self._latest_at, self.stripe)
         delivery, now = self._popped()
         if isinstance(delivery, Deliver):
             return batch_of(delivery.packets, self._release_delay_ns, now)
-        snapshot = delivery.snapshot
-        last = snapshot.next_sequence - 1
-        return _state(BatchKind.SNAPSHOT, last, snapshot.payload, self._release_delay_ns, now, self.stripe)
+        state = DeliverLatest(delivery.snapshot.next_sequence - 1, delivery.snapshot.payload)
+        return _state(BatchKind.SNAPSHOT, state, self._release_delay_ns, now, self.stripe)
 
     def pop_messages(self) -> tuple[Sequence[Released], int] | None:
         """The oldest messages that were not read, and when they came; None if something else comes first."""
@@ -206,10 +195,14 @@ class Inbox:
 
     def _conflate(self) -> None:
         """Of what was not read yet, the newest of each key."""
-        if len(self._latest) > 1:
-            table = LatestTable()
-            for place, delivery in enumerate(self._latest, 1):
-                table.apply([place], [delivery.payload])
-            payload = table.snapshot().payload
-            self._latest = [DeliverLatest(self._latest[-1].newest, payload)]
-            self._latest_events = len(payload) // EVENT_BYTES
+        if len(self._latest) < 2:  # noqa: PLR2004 - one delivery has each key once
+            return
+        states = [_state(BatchKind.LATEST, one, 0, 0, self.stripe) for one in self._latest]
+        payload = b"".join([one.payload for one in self._latest])
+        kept = last_of_each_key(payload)
+        sequences = np.concatenate([one.sequences for one in states])[kept]
+        instants = np.concatenate([one.instants for one in states])[kept]
+        newest = self._latest[-1].newest
+        events = _events(payload)[kept].tobytes()
+        self._latest = [DeliverLatest(newest, events, tuple(sequences.tolist()), tuple(instants.tolist()))]
+        self._latest_events = len(kept)
