@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from isocast.runtime.listener import Listener, listen
     from isocast.runtime.publisher import Publisher as Source
+    from isocast.runtime.publisher import PublishRefusedError
     from isocast.runtime.received import BatchKind, ReceivedBatch
     from isocast.terms.errors import IsocastError
     from isocast.wire.events import EVENT_DTYPE
@@ -26,6 +27,7 @@ __all__ = [
     "BatchKind",
     "IsocastError",
     "Listener",
+    "PublishRefusedError",
     "ReceivedBatch",
     "Source",
     "__version__",
@@ -39,6 +41,7 @@ _HOMES = {
     "BatchKind": ("isocast.runtime.received", "BatchKind"),
     "IsocastError": ("isocast.terms.errors", "IsocastError"),
     "Listener": ("isocast.runtime.listener", "Listener"),
+    "PublishRefusedError": ("isocast.runtime.publisher", "PublishRefusedError"),
     "ReceivedBatch": ("isocast.runtime.received", "ReceivedBatch"),
     "Source": ("isocast.runtime.publisher", "Publisher"),
     "listen": ("isocast.runtime.listener", "listen"),

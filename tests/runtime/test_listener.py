@@ -5,12 +5,14 @@ import gc
 import subprocess
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 import isocast
+from isocast.runtime.key_files import init_keys
 from isocast.runtime.listener import Listener
 from isocast.runtime.market_file import load_market
 from isocast.terms.errors import ConfigurationError, IsocastError, JournalFull, TransportError
@@ -54,6 +56,7 @@ def test_the_public_names_are_there_and_no_others() -> None:
     for name in isocast.__all__:
         assert getattr(isocast, name) is not None
     assert isocast.Source.__name__ == "Publisher"
+    assert issubclass(isocast.PublishRefusedError, isocast.IsocastError)
     with pytest.raises(AttributeError, match="nonsense"):
         isocast.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
@@ -82,6 +85,22 @@ def test_every_place_to_begin(tmp_path: Path) -> None:
                     now.append(await anext(listener))
                 assert ids(now) == list(range(101, 151))
                 assert listener.grade == "complete"
+
+    run(work())
+
+
+def test_a_wrong_edge_key_is_not_called_a_market_that_is_down(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, SEATS)) as world:
+            await world.start("a", "b", "c", "x")
+            elsewhere = replace(world.market, keys_directory=tmp_path / "other keys")
+            init_keys(elsewhere)
+            async with Listener(elsewhere, "desk") as listener:
+                await eventually(lambda: listener.counters.authentication_failures)
+                assert "that edge.key did not make" in (listener.silence() or "")
+            async with Listener(world.market, "desk") as listener:
+                assert "is the market up?" in (listener.silence() or "")
+                await eventually(lambda: listener.silence() is None)
 
     run(work())
 

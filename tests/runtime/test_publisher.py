@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from time import time_ns
 
 import numpy as np
 import pytest
@@ -116,6 +117,23 @@ def test_arrays_bytes_and_arrow_batches_arrive_as_the_same_events(market: Market
         assert source.payloads == [events.tobytes()] * len(forms)
 
     with_source(market, work)
+
+
+def test_an_event_without_a_time_happened_now(market: Market) -> None:
+    events = trades(2)
+    events["time"] = [0, 5]
+
+    async def work(source: Source, publisher: Publisher) -> None:
+        before = time_ns()
+        for batch in (events, events.tobytes(), to_arrow(events)):
+            await publisher.publish(batch)
+        for payload in source.payloads:
+            now, given = np.frombuffer(payload, EVENT_DTYPE)["time"].tolist()
+            assert before <= now <= time_ns()
+            assert given == 5
+
+    with_source(market, work)
+    assert events["time"].tolist() == [0, 5]  # The caller's array is its own.
 
 
 def test_a_view_with_gaps_is_published_as_it_reads(market: Market) -> None:

@@ -158,6 +158,17 @@ def test_a_role_is_ready_when_it_can_do_its_work(role: NodeRole, gauges: NodeGau
         assert reason.startswith(word)
 
 
+@pytest.mark.parametrize("role, key", [(NodeRole.CUSTOMER, "edge.key"), (NodeRole.PRIMARY_RECEIVER, "core.key")])
+def test_whoever_hears_only_forgeries_is_told_to_look_at_its_key(role: NodeRole, key: str) -> None:
+    first, *others = reasons_not_ready(role, NodeGauges(), forged=7)
+    assert first.startswith(f"7 packets arrived with a tag that {key} did not make")
+    assert others == list(reasons_not_ready(role, NodeGauges()))
+
+
+def test_forgeries_do_not_keep_a_node_from_its_work() -> None:
+    assert not reasons_not_ready(NodeRole.PRIMARY_RECEIVER, HEALTHY, forged=7)
+
+
 def test_patience_with_the_token_is_the_markets() -> None:
     gauges = NodeGauges(token_age_ns=30 * SECOND)
     assert reasons_not_ready(NodeRole.PRIMARY_SOURCE, gauges)

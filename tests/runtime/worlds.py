@@ -134,6 +134,7 @@ def trades(number: int, first_id: int = 1, symbols: Sequence[bytes] = (b"ISO",))
     events["id"] = np.arange(first_id, first_id + number)
     events["price"] = 10_000 + events["id"]
     events["quantity"] = 100
+    events["time"] = 1_700_000_000_000_000_000 + events["id"]
     return events
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isocast.runtime.listener import Conflict, Listener
     from isocast.runtime.received import ReceivedBatch
 
-__all__ = ["listen"]
+__all__ = ["listen", "tell_silence"]
 
 _EXAMPLES = """Examples:
 
@@ -211,7 +211,7 @@ async def _listen(
             asyncio.create_task(_print(listener, heard, printer, wanted, count)),
             asyncio.create_task(stop.wait()),
         ]
-        warning = asyncio.create_task(_tell_silence(listener))
+        warning = asyncio.create_task(tell_silence(listener))
         done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         heard.skipped = listener.counters.messages_skipped
         for task in (*work, warning):
@@ -233,13 +233,12 @@ async def _print(listener: Listener, heard: _Heard, printer: _Printer, wanted: S
             return
 
 
-async def _tell_silence(listener: Listener) -> None:
+async def tell_silence(listener: Listener) -> None:
+    """After a moment, why nothing is heard, if nothing is."""
     await asyncio.sleep(_PATIENCE_S)
-    for stripe, snapshot in listener.snapshots().items():
-        if not any(view.heartbeats + view.messages for view in snapshot.lines):
-            where = f" of stripe {stripe}" if len(listener.stripes) > 1 else ""
-            hint = "is the market up? isocast up --config … starts it, isocast doctor looks"
-            note(f"isocast: no line{where} is heard yet: {hint}")
+    reason = listener.silence()
+    if reason is not None:
+        note(f"isocast: {reason}")
 
 
 # ---- rows

@@ -211,14 +211,13 @@ class _Sent:
         return [self._message(lane, events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
 
     def _message(self, lane: _Cutting, events: EventArray) -> tuple[bytes, bytes]:
+        from isocast.runtime.publisher import stamped
+
         # The present time is no part of the key: a repeat has another one.
         digest = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
         key = self.prefix + lane.messages.to_bytes(8) + digest
         lane.messages += 1
-        if not events["time"].all():
-            events = events.copy()
-            events["time"][events["time"] == 0] = time_ns()
-        return key, events.tobytes()
+        return key, (events if events["time"].all() else stamped(events, time_ns())).tobytes()
 
     def accepted(self, labels: Sequence[Label], events: int) -> None:
         """The source has them."""

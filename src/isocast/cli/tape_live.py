@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from isocast.cli.listen import tell_silence
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, note
 from isocast.cli.tape_sources import Wanted, tell_gap
@@ -25,7 +26,6 @@ from isocast.ticker.views import symbol_views
 __all__ = ["watch"]
 
 _FRAME_S = 0.25
-_PATIENCE_S = 2.0
 """Without a line for so long, something is wrong."""
 
 
@@ -83,7 +83,7 @@ async def _watch(
         note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
         hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
         work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
-        beside = [asyncio.create_task(_tell_silence(listener))]
+        beside = [asyncio.create_task(tell_silence(listener))]
         if not as_json and can_draw():
             beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
         done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -136,10 +136,3 @@ async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
             frame = live_frame(listener.market.name, tape, wanted.symbols, wanted.floors, console.size)
             live.update(frame, refresh=True)
             await asyncio.sleep(_FRAME_S)
-
-
-async def _tell_silence(listener: Listener) -> None:
-    await asyncio.sleep(_PATIENCE_S)
-    views = [view for snapshot in listener.snapshots().values() for view in snapshot.lines]
-    if not any(view.heartbeats + view.messages for view in views):
-        note("isocast: no line is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks")

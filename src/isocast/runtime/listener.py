@@ -27,7 +27,7 @@ from isocast.runtime.heard_stripes import HeardStripes
 from isocast.runtime.market import Market, NodePlan, NodeRole
 from isocast.runtime.market_file import load_market
 from isocast.runtime.received import Inbox, ReceivedBatch
-from isocast.runtime.status import Alarms
+from isocast.runtime.status import Alarms, wrong_key_reason
 from isocast.runtime.stripe_seat import Conflict, StripeSeat, Wish
 from isocast.striping.cut import Cut
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
@@ -155,6 +155,17 @@ class Listener:
     def snapshots(self) -> dict[int, CustomerSnapshot]:
         """The same for each stripe."""
         return {seat.plan.stripe: seat.snapshot() for seat in self._running}
+
+    def silence(self) -> str | None:
+        """Why nothing is heard, in words that say what to do; None once every stripe hears a line."""
+        silent = [seat for seat in self._running if not any(v.heartbeats + v.messages for v in seat.snapshot().lines)]
+        if not silent:
+            return None
+        forged = sum([seat.counters.authentication_failures for seat in silent])
+        if forged:
+            return f"no line is heard yet: {wrong_key_reason(forged, 'edge.key')}"
+        where = f" of stripe {silent[0].plan.stripe}" if len(self._seats) > 1 else ""
+        return f"no line{where} is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks"
 
     def cut(self, instant: int) -> Cut | None:
         """What existed at an instant in the merged stripes; None while one of them has not passed it."""

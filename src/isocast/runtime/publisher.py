@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
+from time import time_ns
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -111,11 +112,12 @@ class Publisher:
     async def publish(self, batch: Batch, key: bytes | None = None) -> tuple[Label, ...]:
         """Put events into the sequence, in this order; the labels of their messages, once all are in the outbox.
 
-        With a `key` of the caller's (at most 60 bytes) the same call may be repeated at any time: it publishes once.
+        An event without a time (0) happened now. With a `key` of the caller's (at most 60 bytes) the same call may be
+        repeated at any time: it publishes once.
         A call that was cancelled may have published some of its messages, or none. Of several stripes, each keeps the
         order, and labels are those of the first stripe, then of the next.
         """
-        whole = as_bytes(batch)
+        whole = as_bytes(batch, time_ns())
         if key is None:
             key = self._new_key()
         elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
@@ -272,8 +274,8 @@ class Lane:
         return self._visit
 
 
-def as_bytes(batch: Batch) -> bytes:
-    """The records of a batch, checked as every reader will check them."""
+def as_bytes(batch: Batch, now: int) -> bytes:
+    """The records of a batch, checked as every reader will check them; an event without a time gets `now`."""
     if isinstance(batch, np.ndarray):
         if batch.dtype != EVENT_DTYPE or batch.ndim != 1:
             raise LocalProtocolError(f"not a row of events: {batch.dtype} in {batch.ndim} dimensions")
@@ -283,10 +285,17 @@ def as_bytes(batch: Batch) -> bytes:
     else:
         whole = from_arrow(batch).tobytes()
     try:
-        events_view(whole)
+        events = events_view(whole)
     except RemoteProtocolError as reason:
         raise LocalProtocolError(f"these events cannot be published: {reason}") from reason
-    return whole
+    return stamped(events, now).tobytes() if not events["time"].all() else whole
+
+
+def stamped(events: EventArray, now: int) -> EventArray:
+    """The same events, those without a time at `now`: nothing happened in 1970."""
+    events = events.copy()
+    events["time"][events["time"] == 0] = now
+    return events
 
 
 def _source_plans(market: Market, name: str) -> tuple[NodePlan, ...]:

@@ -21,7 +21,17 @@ from isocast.runtime.metrics import Metrics, totals_of
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import Kind
 
-__all__ = ["Alarm", "Alarms", "Monitor", "NodeStatus", "PeerStatus", "Rates", "Spread", "reasons_not_ready"]
+__all__ = [
+    "Alarm",
+    "Alarms",
+    "Monitor",
+    "NodeStatus",
+    "PeerStatus",
+    "Rates",
+    "Spread",
+    "reasons_not_ready",
+    "wrong_key_reason",
+]
 
 _WINDOW = 10
 """Seconds over which rates and quantiles are taken."""
@@ -179,8 +189,27 @@ def _names(shape: type) -> tuple[str, ...]:
 # Ready or not -------------------------------------------------------------------------------------
 
 
-def reasons_not_ready(role: NodeRole, gauges: NodeGauges, *, patience_ns: int = _PATIENCE_NS) -> tuple[str, ...]:
-    """What keeps a role from its work, each with what it waits for; empty if nothing does."""
+def reasons_not_ready(
+    role: NodeRole, gauges: NodeGauges, *, patience_ns: int = _PATIENCE_NS, forged: int = 0
+) -> tuple[str, ...]:
+    """What keeps a role from its work, each with what it waits for; empty if nothing does.
+
+    `forged` packets came with a wrong tag. A node that is ready ignores them; one that is not may have the wrong key.
+    """
+    reasons = _reasons(role, gauges, patience_ns)
+    if reasons and forged:
+        key = "edge.key" if role is NodeRole.CUSTOMER else "core.key"
+        return (wrong_key_reason(forged, key), *reasons)
+    return reasons
+
+
+def wrong_key_reason(forged: int, key: str) -> str:
+    """Packets come, and none of them is believed."""
+    packets = "a packet" if forged == 1 else f"{forged:,} packets"
+    return f"{packets} arrived with a tag that {key} did not make: is it the present key file of this market?"
+
+
+def _reasons(role: NodeRole, gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     if role.is_receiver:
         return _receiver_reasons(gauges, patience_ns)
     if role is NodeRole.SECONDARY_SOURCE:
@@ -291,7 +320,9 @@ class Monitor:
     def not_ready(self, gauges: NodeGauges | None = None) -> tuple[str, ...]:
         """Why the node cannot do its work now; empty if it can."""
         gauges = self._read_gauges() if gauges is None else gauges
-        return self.unhealthy() + reasons_not_ready(self.identity.role, gauges, patience_ns=self._patience_ns)
+        forged = self.counters.authentication_failures
+        role, patience_ns = self.identity.role, self._patience_ns
+        return self.unhealthy() + reasons_not_ready(role, gauges, patience_ns=patience_ns, forged=forged)
 
     def reading(self) -> Reading:
         """For the metrics."""
