@@ -75,6 +75,11 @@ def test_bad_words(world: World, words: list[str], rule: str, capsys: pytest.Cap
     assert got.err.count("\n") == 1
 
 
+def test_a_group_of_the_markets_own_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert itch(world, "--name", "edge", "--group", world.market.control_group(0)) == 2
+    assert "is control of stripe 0 of this market: choose another" in capsys.readouterr().err
+
+
 def test_a_plan_of_other_core_stripes(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.replace("core = 0", "core = 3").format(core=3, more=""), encoding="utf-8")

@@ -50,7 +50,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     *,
     config: _Config,
     name: str,
-    group: str = "239.255.77.1",
+    group: str = "239.255.80.0",
     port: _Port = 26_477,
     request_port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 26_478,
     interface: str | None = None,
@@ -112,6 +112,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
         return Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
 
     groups = dict(zip(stripes, groups_of(group, port, len(stripes)), strict=True))
+    _check_apart(market, [endpoint.address for endpoint in groups.values()])
     gateway = ItchGateway(
         feed,
         listening,
@@ -276,6 +277,18 @@ async def _until_stopped(work: Coroutine[Any, Any, None], seconds: float | None)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+def _check_apart(market: Market, groups: list[str]) -> None:
+    """Who hears a group of the market's own would take this feed for it, and the other way round."""
+    from ipaddress import IPv4Address
+
+    from isocast.runtime.market_rules import groups_in_use
+
+    taken = {str(IPv4Address(number)): what for _, what, number in groups_in_use(market)}
+    clash = next((group for group in groups if group in taken), None)
+    if clash is not None:
+        raise ConfigurationError("command line", "--group", f"{clash} is {taken[clash]} of this market: choose another")
 
 
 def _report(gateway: ItchGateway, *, as_json: bool) -> None:

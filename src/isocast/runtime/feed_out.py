@@ -25,7 +25,7 @@ from isocast.wire.events import EventArray
 __all__ = ["FeedSink", "OutFormat", "open_sink", "out_format"]
 
 _ITCH_SUFFIXES = (".itch", ".itch50")
-_GROUP, _PORT, _SESSION = "239.255.77.1", 26_477, "ISOCAST001"
+_GROUP, _PORT, _SESSION = "239.255.80.0", 26_477, "ISOCAST001"
 _CLOCK_AT = HEADER_BYTES + 2 + 5
 
 OutFormat = str

@@ -12,7 +12,7 @@ from isocast.runtime.market_values import Faults
 from isocast.terms.quantities import duration_text
 from isocast.wire.limits import MAX_NEXT_NUMBERS, MAX_RING
 
-__all__ = ["check_counts", "check_market", "slowest_pair"]
+__all__ = ["check_counts", "check_market", "groups_in_use", "slowest_pair"]
 
 _SERVERS_MAX = 16
 """Bounds: more reformation servers than anybody needs for a race of ballots."""
@@ -55,10 +55,10 @@ def check_market(market: Market, faults: Faults) -> None:
         _check_groups(market, faults)
     if market.impairment.enabled:
         _check_impairment(market, faults)
-    check_coverage(market, faults, [(what, number) for _, what, number in _groups(market)])
+    check_coverage(market, faults, [(what, number) for _, what, number in groups_in_use(market)])
 
 
-def _groups(market: Market) -> Iterable[tuple[str, str, int]]:
+def groups_in_use(market: Market) -> Iterable[tuple[str, str, int]]:
     """(key, whose it is, address as a number) of every group."""
     network = market.network
     first = int(IPv4Address(network.groups))
@@ -76,7 +76,7 @@ def _check_groups(market: Market, faults: Faults) -> None:
     """Each group is a multicast address of its own."""
     taken: dict[int, str] = {}
     told: set[str] = set()
-    for key, what, number in _groups(market):
+    for key, what, number in groups_in_use(market):
         if key in told:
             continue
         address = IPv4Address(number & 0xFFFF_FFFF)
