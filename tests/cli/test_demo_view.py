@@ -115,6 +115,14 @@ def test_any_size_of_terminal_is_drawn(make: object, market: Market) -> None:
         assert max(map(len, lines)) <= width
 
 
+@pytest.mark.parametrize("width, height", SIZES)
+def test_what_is_still_empty_is_blank(width: int, height: int, market: Market) -> None:
+    """For an empty part rich would draw the name of the layout."""
+    show = beginning(market)
+    assert not show.notes
+    assert "Layout" not in "".join(drawn(show, NOW, width, height))
+
+
 def test_the_frame_follows_the_story(market: Market) -> None:
     assert "17 processes start, 0 are ready" in "\n".join(drawn(beginning(market), NOW))
     show = killed(market)

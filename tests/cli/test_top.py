@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
 from isocast.cli.top_view import frame, release_skew
@@ -85,7 +86,7 @@ def row(text: str, name: str) -> str:
 def test_a_receiver_shows_state_epoch_token_sequence_rates_and_lateness() -> None:
     text = shown(answered(london()))
     assert row(text, "london") == (
-        "london London ◆ token 3.1 3/3 412 409 1,234,567 1,204,332 50 µs / 200 µs 0 0 0 31 29 0 ±250 µs 61 %"
+        "london London ◆ token 3.1 3/3 412 409 1,234,566 1,204,332 50 µs / 200 µs 0 0 0 31 29 0 ±250 µs 61 %"
     )
     header = text.splitlines()[0]
     assert "1 of 1 nodes ready  epoch 3.1  1,204,332 events/s" in header
@@ -216,12 +217,33 @@ def test_a_narrow_terminal_gets_what_matters_and_nothing_cut(width: int, there: 
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_a_low_terminal_loses_old_alarms_and_no_node() -> None:
+def test_a_low_terminal_loses_old_alarms_and_says_so() -> None:
     alarms = tuple(Alarm(str(n), f"alarm {n}", "do", 1, NOW - n, NOW - n) for n in range(30))
     text = shown(answered(london(alarms=alarms)), height=14)
     assert len(text.splitlines()) <= 14
-    assert "alarm 0 " in text
+    assert "london: alarm 0 " in text
     assert "alarm 29 " not in text
+    assert "… and 27 more: isocast top --once shows all" in text
+    assert "● ready" in text or "◆ token" in text
+
+
+@pytest.mark.parametrize("height", [24, 12, 8])
+def test_what_is_wrong_stands_on_the_screen_however_many_nodes_there_are(height: int) -> None:
+    answers = [
+        *answered(*[london(name=f"site-{number}") for number in range(16)]),
+        Answer(Target("127.0.0.1", 9, "paris", "customer"), None, "Connection refused"),
+    ]
+    lines = shown(answers, width=80, height=height).splitlines()
+    assert len(lines) <= height
+    assert any("paris: Connection refused" in line for line in lines)
+    assert "not fit this terminal" in lines[-1]
+
+
+def test_a_place_kept_for_a_program_is_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = market_file(tmp_path, {**SMALL, "desk": {"role": "customer", "lines": ["a"], "start": False}})
+    path.write_text(path.read_text("utf-8").replace("http_port = 0", "http_port = 7780"), "utf-8")
+    assert main(["top", "--config", str(path), "--json"]) == 1
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == list(SMALL)
 
 
 def test_two_epochs_at_once_are_both_shown() -> None:
@@ -307,21 +329,30 @@ def test_a_market_file_names_the_nodes(tmp_path: Path, capsys: pytest.CaptureFix
     assert row(out, "x").startswith("x ✖ unreachable")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_live_view_gives_the_terminal_back(number: signal.Signals) -> None:
-    """A real terminal: frames come until a signal, then the screen is as it was."""
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, b"q"])
+def test_the_live_view_gives_the_terminal_back(end: signal.Signals | bytes) -> None:
+    """A real terminal: frames come until a signal or the key q, then the screen is as it was."""
     command = "import sys; from isocast.cli.main import main; sys.exit(main(['top', '--url', '127.0.0.1:1']))"
     ours, theirs = os.openpty()
     try:
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 140, 0, 0))
         environment = os.environ | {"TERM": "xterm-256color"}
         with subprocess.Popen(
-            [sys.executable, "-c", command], stdout=theirs, stderr=theirs, env=environment
+            [sys.executable, "-c", command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - as a shell does
         ) as process:
             seen = b""
             while b"unreachable" not in seen:
                 seen += os.read(ours, 65_536)
-            process.send_signal(number)
+            if isinstance(end, bytes):
+                os.write(ours, end)
+            else:
+                process.send_signal(end)
             while b"\x1b[?1049l" not in seen:
                 seen += os.read(ours, 65_536)
             assert process.wait(60) == 0

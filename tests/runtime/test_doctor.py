@@ -162,6 +162,19 @@ def test_a_node_that_runs_already_may_have_its_ports() -> None:
     assert (finding.outcome, finding.found) == (OK, "of 1 nodes 1 running already")
 
 
+def test_a_program_that_listens_may_have_its_customers_place() -> None:
+    seat = Listening("desk", "127.1.0.3", (("udp", 7710), ("tcp", 7780)), http_port=7780, is_seat=True)
+    wants = replace(WANTS, nodes=(seat,))
+
+    def only_udp(kind: str, _address: str, _port: int) -> str:
+        return "Address already in use" if kind == "udp" else ""
+
+    finding = found("ports", wants, port_trouble=only_udp, running_node=None)
+    assert (finding.outcome, finding.found) == (OK, "of 1 nodes 1 taken by a program that listens")
+    taken = {"port_trouble": "Address already in use", "running_node": None}
+    assert found("ports", wants, **taken).outcome is FAIL
+
+
 def test_whoever_has_the_ports_is_named() -> None:
     finding = next(
         one

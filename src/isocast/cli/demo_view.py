@@ -337,7 +337,7 @@ def _where(plan: NodePlan) -> str:
 
 def _edge_line(show: Show) -> Text:
     """Floors and customers in one line."""
-    text = Text(no_wrap=True, overflow="ellipsis")
+    text = Text(" ", no_wrap=True, overflow="ellipsis")
     for feed in show.feeds:
         text.append(f" {feed.plan.mic} {feed.events:,} ", style="bright_blue")
     for plan in actors(show.market, NodeRole.CUSTOMER):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import termios
+import tty
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich import box
 from rich.align import Align
@@ -17,7 +22,19 @@ from isocast.cli.live_map import Line, Mark, draw_map, height_for
 from isocast.runtime.showcase.notes import Note, Tone
 from isocast.terms.instants import to_seconds
 
-__all__ = ["FAINT", "MOTTO", "STATES", "bars", "can_draw", "figures", "fitted_map", "header", "log", "panel"]
+__all__ = [
+    "FAINT",
+    "MOTTO",
+    "STATES",
+    "bars",
+    "can_draw",
+    "figures",
+    "fitted_map",
+    "header",
+    "log",
+    "panel",
+    "quit_on_q",
+]
 
 FAINT = "color(245)"
 MOTTO = "one sequence, one instant"
@@ -41,6 +58,29 @@ def can_draw() -> bool:
     """Whether standard output is a terminal that understands colours and braille."""
     encoding = (sys.stdout.encoding or "").casefold().replace("-", "")
     return sys.stdout.isatty() and encoding == "utf8" and os.environ.get("TERM", "dumb") != "dumb"
+
+
+@contextmanager
+def quit_on_q() -> Iterator[None]:
+    """While it lasts, the key q does what Ctrl-C does, if there is a keyboard and this event loop is in front."""
+    keyboard = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
+    if keyboard < 0 or os.tcgetpgrp(keyboard) != os.getpgrp():
+        yield
+        return
+
+    def pressed() -> None:
+        if b"q" in os.read(keyboard, 64).lower():
+            signal.raise_signal(signal.SIGINT)
+
+    before = termios.tcgetattr(keyboard)
+    loop = asyncio.get_running_loop()
+    tty.setcbreak(keyboard, termios.TCSANOW)
+    loop.add_reader(keyboard, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
 def panel(content: RenderableType, title: str) -> Panel:
@@ -101,4 +141,5 @@ def log(notes: Sequence[Note], most: int) -> RenderableType:
         Text.assemble((f"{to_seconds(note.at):6.1f} ", FAINT), (note.text, _TONES[note.tone]))
         for note in list(notes)[-most:][::-1]
     ]
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines) if lines else Text("")
+    # A blank where there is nothing yet: for an empty text rich draws the name of the layout.
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines) if lines else Text(" ")

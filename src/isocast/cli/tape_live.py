@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from isocast.cli.listen import tell_silence
-from isocast.cli.live_parts import can_draw
+from isocast.cli.live_parts import can_draw, quit_on_q
 from isocast.cli.render import line, note
 from isocast.cli.tape_sources import Wanted, tell_gap
 from isocast.cli.tape_stripes import take_batch
@@ -131,7 +131,7 @@ async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
     from rich.live import Live
 
     console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             frame = live_frame(listener.market.name, tape, wanted.symbols, wanted.floors, console.size)
             live.update(frame, refresh=True)

@@ -33,7 +33,7 @@ _EXAMPLES = """Examples:
 
     isocast top --config market.toml --json
 
-Ctrl-C ends it. With --once and --json, exit code 1 means that a node did not answer.
+q or Ctrl-C ends it. With --once and --json, exit code 1 means that a node did not answer.
 """
 
 top = App(name="top", help_epilogue=_EXAMPLES)
@@ -83,11 +83,19 @@ def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
         raise ConfigurationError("command line", "--config", "give either a market's file or --url HOST:PORT")
     if config is None:
         return "", [_target(text) for text in urls]
+    from isocast.runtime.market import NodeRole
     from isocast.runtime.market_file import load_market
 
     market = load_market(config)
     targets = [
-        Target(plan.address, plan.http_port, plan.name, plan.role.value, plan.place.name if plan.place else "")
+        Target(
+            plan.address,
+            plan.http_port,
+            plan.name,
+            plan.role.value,
+            plan.place.name if plan.place else "",
+            may_be_away=plan.role is NodeRole.CUSTOMER and not plan.start,
+        )
         for plan in market.nodes
         if plan.http_port
     ]
@@ -107,9 +115,14 @@ def _target(text: str) -> Target:
 
 
 def _look(targets: list[Target]) -> list[Answer]:
+    return asyncio.run(_answers(targets))
+
+
+async def _answers(targets: list[Target]) -> list[Answer]:
+    """Of everybody who should be there, or is."""
     from isocast.runtime.status_poll import poll
 
-    return asyncio.run(poll(targets))
+    return [answer for answer in await poll(targets) if answer.status is not None or not answer.target.may_be_away]
 
 
 def _code(answers: list[Answer]) -> int:
@@ -140,8 +153,8 @@ def _watch(title: str, targets: list[Target], interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from isocast.cli.live_parts import quit_on_q
     from isocast.cli.top_view import frame
-    from isocast.runtime.status_poll import poll
 
     console = Console()
 
@@ -150,10 +163,10 @@ def _watch(title: str, targets: list[Target], interval: float) -> None:
         task = asyncio.current_task()
         if task is not None:  # So that the terminal gets its lines back.
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 due = loop.time() + interval
-                answers = await poll(targets)
+                answers = await _answers(targets)
                 live.update(frame(title, answers, width=console.width, height=console.height), refresh=True)
                 await asyncio.sleep(max(due - loop.time(), 0))
 

@@ -18,7 +18,10 @@ __all__ = ["frame", "release_skew"]
 
 _RECENT_NS = 60 * SECOND
 """An alarm of the last minute is red, an older one grey."""
-_HEAD_ROWS = 2
+_TABLE_HEAD = 3
+"""Rows of a table before its first node: a blank, the heading, the names of the columns."""
+_WRONG_SHARE, _WRONG_LEAST = 3, 3
+"""What is wrong may take a third of a terminal, and three lines of the smallest."""
 _UNKNOWN = "–"
 
 
@@ -40,6 +43,11 @@ class _Column:
 
 def _figure(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def _newest(next_sequence: int | None) -> str:
+    """The newest sequence that is there, as journals have it: the one before the next."""
+    return _figure(None if next_sequence is None else max(next_sequence - 1, 0))
 
 
 def _span(seconds: float) -> str:
@@ -149,7 +157,7 @@ _REFUSED = ("authentication_failures_total", "malformed_packets_total", "unknown
 _FORGED = _Column("refused", _total(*_REFUSED), spare=2)
 _CPU = _Column("CPU", lambda status: f"{100 * status.rates.cpu:.0f} %", spare=2)
 _EPOCH = _Column("epoch", lambda status: status.gauges.epoch or _UNKNOWN, spare=1)
-_SEQUENCE = _Column("sequence", lambda status: _figure(status.gauges.next_sequence))
+_SEQUENCE = _Column("sequence", lambda status: _newest(status.gauges.next_sequence))
 
 _RECEIVERS = (
     _EPOCH,
@@ -191,7 +199,7 @@ _SERVERS = (
 )
 _ARCHIVES = (
     _Column("from", lambda status: _figure(status.gauges.archive_first_sequence)),
-    _Column("to", lambda status: _figure(status.gauges.archive_next_sequence)),
+    _Column("to", lambda status: _newest(status.gauges.archive_next_sequence)),
     _Column("clients", lambda status: _figure(status.gauges.clients)),
     _Column("ranges", _total("ranges_served_total")),
     _Column("refused", _total("ranges_refused_total")),
@@ -227,26 +235,50 @@ _TABLES: tuple[tuple[str, tuple[str, ...], tuple[_Column, ...]], ...] = (
 
 
 def frame(title: str, answers: Sequence[Answer], *, width: int, height: int | None = None) -> RenderableType:
-    """Everything that the nodes said, cut to a height if there is one."""
-    parts: list[RenderableType] = [_header(title, answers, width)]
-    room = None if height is None else height - _HEAD_ROWS
+    """Everything that the nodes said. A height keeps what is wrong, and then as many nodes as there is room for."""
     troubles = _troubles(answers)
-    shown: set[str] = set()
-    for heading, roles, columns in _TABLES:
-        rows = [answer for answer in answers if _role(answer) in roles]
-        shown.update(roles)
-        if rows:
-            parts.append(_table(heading, columns, rows, width))
-            room = None if room is None else room - len(rows) - 3
-    strangers = [answer for answer in answers if _role(answer) not in shown]
-    if strangers:
-        parts.append(_table("Others", (), strangers, width))
-        room = None if room is None else room - len(strangers) - 3
+    room = None if height is None else height - 1
+    wrong: list[RenderableType] = []
     if troubles:
-        most = len(troubles) if room is None else max(room - 2, 1)
-        parts.append(Text("\nWhat is wrong", style="bold"))
-        parts += troubles[:most]
-    return Group(*parts)
+        shown = troubles if room is None else _cut(troubles, max(room // _WRONG_SHARE, _WRONG_LEAST))
+        wrong = [Text("\nWhat is wrong", style="bold"), *shown]
+        room = None if room is None else room - len(shown) - 2
+    tables = _tables(answers, width, room)
+    # In a terminal what is wrong comes first: the lower edge is where a screen that is too small ends.
+    parts = [*tables, *wrong] if height is None else [*wrong, *tables]
+    return Group(_header(title, answers, width), *parts)
+
+
+def _cut(lines: list[Text], most: int) -> list[Text]:
+    """The first of them, and how many more there are."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], Text(f" … and {len(lines) - most + 1:,} more: isocast top --once shows all", "bold")]
+
+
+def _tables(answers: Sequence[Answer], width: int, room: int | None) -> list[RenderableType]:
+    """A table for each kind of role, as far as there is room."""
+    known = [role for _, roles, _ in _TABLES for role in roles]
+    kinds = [(heading, columns, [one for one in answers if _role(one) in roles]) for heading, roles, columns in _TABLES]
+    kinds.append(("Others", (), [one for one in answers if _role(one) not in known]))
+    parts: list[RenderableType] = []
+    left_out = 0
+    for heading, columns, rows in kinds:
+        if not rows:
+            continue
+        if room is None:
+            parts.append(_table(heading, columns, rows, width))
+            continue
+        # The last line says how many are not shown.
+        fitting = max(min(room - _TABLE_HEAD - 1, len(rows)), 0)
+        if fitting:
+            parts.append(_table(heading, columns, rows[:fitting], width))
+            room -= _TABLE_HEAD + fitting
+        left_out += len(rows) - fitting
+    if left_out:
+        nodes = "node does" if left_out == 1 else "nodes do"
+        parts.append(Text(f" {left_out:,} more {nodes} not fit this terminal", style="color(245)"))
+    return parts
 
 
 def _role(answer: Answer) -> str:

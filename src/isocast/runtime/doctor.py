@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from isocast.runtime.doctor_probes import Probes
-from isocast.runtime.market import PORT_BLOCK, ClockSource, Market, NetworkMode, NodePlan
+from isocast.runtime.market import PORT_BLOCK, ClockSource, Market, NetworkMode, NodePlan, NodeRole
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 
 __all__ = ["Finding", "Listening", "Outcome", "Wants", "examine", "wants_of"]
@@ -55,6 +55,8 @@ class Listening:
     address: str
     ports: tuple[tuple[str, int], ...]
     http_port: int = 0
+    is_seat: bool = False
+    """A customer's place: a program that listens takes its UDP ports, and serves no status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def _listening(plan: NodePlan, mode: NetworkMode) -> Listening:
     block = PORT_BLOCK if mode is NetworkMode.FANOUT else 1
     udp = [("udp", plan.port + place) for place in range(block)]
     tcp = [("tcp", port) for port in (plan.http_port, plan.tcp_port) if port]
-    return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port)
+    return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
 
 
 def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[Finding]:
@@ -236,7 +238,7 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
     """Of the nodes whose address is this machine's; one that runs already has its ports, as it should."""
     here = [node for node in wants.nodes if probes.has_address(node.address)]
     away = len(wants.nodes) - len(here)
-    free, running = 0, 0
+    free = running = listening = 0
     for node in here:
         taken = [(kind, port) for kind, port in node.ports if probes.port_trouble(kind, node.address, port)]
         if not taken:
@@ -246,13 +248,19 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
         if who == node.node:
             running += 1
             continue
+        if node.is_seat and who is None and {kind for kind, _ in taken} == {"udp"}:
+            listening += 1
+            continue
         kind, port = taken[0]
         trouble = probes.port_trouble(kind, node.address, port) or "in use a moment ago"
         told = f" (a node called {who} answers there)" if who else ""
         found = f"{node.node}: {kind} {node.address}:{port}: {trouble}{told}"
         change = "stop what holds it (`ss -lnp` names it), or give the node another port"
         yield Finding("ports", Outcome.FAIL, found, change)
-    parts = [(free, "free"), (running, "running already"), (away, "on other machines")]
+    taken_by_programs = "taken by a program that listens" if listening == 1 else "taken by programs that listen"
+    parts = [
+        (free, "free"), (running, "running already"), (listening, taken_by_programs), (away, "on other machines")
+    ]  # fmt: skip
     found = ", ".join(f"{count} {word}" for count, word in parts if count)
     if not here:
         change = "check the addresses if a node should run here; `ip -brief address` lists this machine's"

@@ -33,6 +33,8 @@ class Target:
     name: str = ""
     role: str = ""
     city: str = ""
+    may_be_away: bool = False
+    """A place that is kept for a program: nobody need be there, and a program that listens serves no status."""
 
     @property
     def title(self) -> str:
