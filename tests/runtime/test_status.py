@@ -139,6 +139,7 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
             NodeGauges(clock_trusted=False),
             ("not on a ring yet", "the clock is proven outside"),
         ),
+        (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, edge_waits="the process of its narrow"), ("the process of its",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=0), ()),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(), ("no token was heard yet",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=10 * SECOND + 1), ("no token for 10.0 s",)),

@@ -304,6 +304,8 @@ class NodeGauges:
     """Events that were left out because a newer one came."""
     stripe_late_ns: int | None = None
     """How long behind its instant a packet left, in the mean."""
+    edge_waits: str | None = None
+    """Why a receiver does not send its narrow stripes yet, or any more; None where it sends them, or has none."""
     line_plan: LineGauges | None = None
     """Where lines are, if the market plans them."""
     waiting: str | None = None

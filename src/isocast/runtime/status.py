@@ -234,6 +234,8 @@ def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
         reasons.append("catching up with the ring")
     else:
         reasons += _token_reasons(gauges, patience_ns)
+    if gauges.edge_waits is not None:
+        reasons.append(gauges.edge_waits)
     if gauges.clock_trusted is False:
         reasons.append("the clock is proven outside its bound: synchronise it, then restart this node")
     return tuple(reasons)

@@ -39,6 +39,13 @@ def receiver(**tokens: tuple[ControlEntry, ...]) -> Any:  # noqa: ANN401 - as mu
     return SimpleNamespace(ledger=SimpleNamespace(entries=entries), releaser=releaser)
 
 
+def waits(made: EdgeProcess) -> str | None:
+    """Why its receiver is not ready."""
+    gauges = NodeGauges()
+    made.fill(gauges)
+    return gauges.edge_waits
+
+
 def noted(market: Market) -> list[tuple[int, int]]:
     path = market.directory_of("a") / PLAN_NOTES
     return [(note.token_number, note.entry.subject) for note in PlanNotes(path).read()]
@@ -97,7 +104,9 @@ def test_a_killed_process_is_started_again_and_the_receiver_does_not_notice(mark
         made = EdgeProcess(around.context(), machine)
         made.start()
         try:
+            assert "its narrow stripes is starting" in str(waits(made))
             await eventually(lambda: made.status)
+            assert waits(made) is None
             first = made.pid
             assert first is not None
             os.kill(first, signal.SIGSTOP)
@@ -160,6 +169,7 @@ def test_what_a_process_said_before_it_ended_is_not_how_it_is(market: Market, tm
             (tmp_path / "stripes.toml").write_text("no plan", encoding="utf-8")
             os.kill(made.pid, signal.SIGKILL)
             await eventually(lambda: "edge-refused" in around.codes)
+            assert "refused its input" in str(waits(made))
             told = await around_operation(made)
             assert told["pid"] is None
             assert "refused its input" in str(told["blocked"])

@@ -280,6 +280,7 @@ def test_suspicions_are_counted_and_named_but_coming_in_is_no_alarm(market: Mark
         host.perform(RingSuspected(5, own, Suspicion.OUTSIDE), 0)
         host.perform(RingSuspected(5, own, Suspicion.LOST), 0)
         assert around.alarms == []
+        host._token_at = 1  # noqa: SLF001 - a token has come since the start
         host.perform(RingSuspected(6, b, Suspicion.UNRECOVERED), 0)
         await host.stop()
 
@@ -287,6 +288,21 @@ def test_suspicions_are_counted_and_named_but_coming_in_is_no_alarm(market: Mark
     assert around.codes == ["suspect-unrecovered-b"]
     assert "b is suspected (unrecovered) at token 6" in around.alarms[0][1]
     assert sum(around.counters.suspicions.values()) == 3
+
+
+def test_that_the_ring_of_before_a_restart_is_over_is_no_alarm(market: Market) -> None:
+    around = Surroundings(market, "a")
+    own, b = market.node("a").node, market.node("b").node
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        host.perform(RingSuspected(5, own, Suspicion.BEHIND), 0)
+        host.perform(RingSuspected(6, b, Suspicion.UNRECOVERED), 0)
+        await host.stop()
+
+    run(work)
+    assert around.alarms == []
+    assert sum(around.counters.suspicions.values()) == 2
 
 
 def test_the_rest_is_counted_named_or_passed_on(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:

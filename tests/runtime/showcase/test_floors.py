@@ -42,7 +42,7 @@ def test_numbers_run_from_one_without_a_hole(plan: FloorPlan) -> None:
 @each_floor
 def test_what_is_drawn_can_be_published(plan: FloorPlan) -> None:
     events = of(plan)
-    assert len(as_bytes(events)) == events.nbytes
+    assert len(as_bytes(events, now=1)) == events.nbytes
     assert set(events["floor"].tolist()) == {plan.mic.fixed}
     assert {symbol.decode() for symbol in set(events["symbol"].tolist())} <= set(plan.symbols)
     assert (events["price"] > 0).all()

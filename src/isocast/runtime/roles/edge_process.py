@@ -95,6 +95,8 @@ class EdgeProcess(NoEdge):
         self._why = ""
         """Why the last process ended, in its own words."""
         self._ended = ""
+        self._speaks = False
+        """Whether the process that runs has said how it is: only then are the narrow stripes sent."""
         self._running: asyncio.Task[None] | None = None
         context.operations["edge"] = self._tell
 
@@ -177,7 +179,7 @@ class EdgeProcess(NoEdge):
         market, plan = self._context.market, self._context.plan
         command = (sys.executable, "-m", "isocast", "edge", "send", "--config", market.file, "--name", plan.name)
         ours, theirs = -1, -1
-        self._why = ""
+        self._why, self._speaks = "", False
         try:
             theirs, ours = os.pipe()
             os.set_blocking(ours, False)
@@ -202,7 +204,7 @@ class EdgeProcess(NoEdge):
             if not isinstance(said, dict):
                 continue
             if isinstance(said.get("status"), dict):
-                self.status, self._ended = said["status"], ""
+                self.status, self._ended, self._speaks = said["status"], "", True
             if isinstance(said.get("ended"), str):
                 self._why = said["ended"]
             if isinstance(said.get("alarm"), list):
@@ -212,7 +214,8 @@ class EdgeProcess(NoEdge):
     def fill(self, gauges: NodeGauges) -> None:
         """What the process said last of itself."""
         status = self.status
-        if self.pid is None or not status:
+        if self.pid is None or not self._speaks:
+            gauges.edge_waits = self._ended or "the process of its narrow stripes is starting"
             return
         gauges.stripe_plan, gauges.stripe_packets = status["plan"], status["packets"]
         gauges.stripe_waiting, gauges.stripe_conflated = status["waiting"], sum(status["conflated"].values())

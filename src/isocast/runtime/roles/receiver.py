@@ -295,6 +295,9 @@ class ReceiverHost:
             self._context.log.info("asks for a ring without a site that leaves", site=suspect)
             return
         self._context.log.info("suspects", suspect=suspect, reason=effect.reason.value, token=effect.token_number)
+        if not self._token_at:
+            # The ring of before this start is over, as it must be: suspicion is how a new one is asked for.
+            return
         self._context.alarm(
             f"suspect-{effect.reason}-{suspect}",
             f"{suspect} is suspected ({effect.reason}) at token {effect.token_number}",
