@@ -47,6 +47,8 @@ def test_status_of_a_market_that_is_down(tmp_path: Path, capsys: pytest.CaptureF
     config = str(market_file(tmp_path, FOUR))
     assert main(["ring", "status", "-c", config]) == 1
     said = capsys.readouterr().out
+    assert main(["ring", "-c", config]) == 1
+    assert capsys.readouterr().out == said
     assert "no primary receiver knows a ring" in said
     assert "Connection refused" in said
     assert "not in U" not in said  # Nobody is there to say so.

@@ -33,7 +33,7 @@ _EXAMPLES = """Start with:
 
     isocast config example --out market.toml
 
-    isocast sim run scenarios/quiet.toml
+    isocast sim show
 """
 
 app = App(

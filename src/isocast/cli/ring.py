@@ -22,7 +22,9 @@ __all__ = ["app"]
 
 _EXAMPLES = """Examples:
 
-    isocast ring status --config market.toml
+    isocast ring --config market.toml
+
+    isocast ring status --config market.toml --json
 
     isocast ring drain london --config market.toml
 
@@ -34,9 +36,9 @@ _EXAMPLES = """Examples:
 
     isocast ring remove london --config market.toml
 
-`status` asks the nodes' status pages, wherever they are. The others use the operator's doors, Unix sockets in the
-nodes' directories: run them on a machine of the market, as the user that runs the nodes. Exit code: 0 it is so,
-1 the market does not do it (the message says why), 2 bad input.
+`status` is also what happens without a subcommand. It asks the nodes' status pages, wherever they are. The others use
+the operator's doors, Unix sockets in the nodes' directories: run them on a machine of the market, as the user that runs
+the nodes. Exit code: 0 it is so, 1 the market does not do it (the message says why), 2 bad input.
 """
 
 app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
@@ -46,6 +48,7 @@ Stripe = Annotated[int | None, Parameter(name="--stripe", negative="")]
 AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
 
+@app.default
 @app.command
 def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> int:
     """Show the ring, U, and where every primary receiver and reformation server stands; of every stripe its own.
