@@ -37,6 +37,11 @@ class NodeStore(ABC):
         """What the store did."""
         return self._store.counters
 
+    @property
+    def loss(self) -> str:
+        """What was missing, when the store was opened, of what it had acknowledged; empty if nothing was."""
+        return self._store.loss
+
     def append(self, record: Record) -> None:
         """Make one record durable."""
         self.append_many((record,))

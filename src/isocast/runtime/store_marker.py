@@ -78,6 +78,8 @@ class Past(Enum):
     """Everything that was acknowledged is there."""
     DOUBTFUL = "doubtful"
     """The machine went down before everything had reached the disk: the end may be missing."""
+    SHORT = "short"
+    """Something that was acknowledged is missing: no crash of ours explains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +107,16 @@ class Marker:
     begun: bool = False
     """Whether its first segment was complete: without, nothing was ever acknowledged."""
     forgot: bool = False
-    """Whether the node may have forgotten promises; that never ends."""
+    """Whether the node may have forgotten promises; that never ends. A source's numbers: its next incarnation ends it."""
+    why: str = ""
+    """What was lost, if it is known."""
     incarnation: int = 0
     end_segment: int = 0
     """The newest segment when the store was closed; 0 while it is open."""
     end_bytes: int = 0
     """And its length then."""
+    high_water: bool = False
+    """Whether a mark beside the segments says how much was acknowledged."""
 
     @property
     def identity(self) -> StoreIdentity:
