@@ -141,7 +141,7 @@ def test_an_older_segment_that_is_too_short_is_damage(directory: Path) -> None:
 
 
 def test_a_store_that_was_closed_ends_where_it_ended(directory: Path) -> None:
-    """No process died while it wrote: whoever changed the file has added something. (Shorter: see `test_store_short`.)"""
+    """No process died while it wrote: somebody has added to the file. (Shorter ones: `test_store_short`.)"""
     fill(directory, ENTRY, ENTRY)
     state_of(directory)
     path = segment_paths(directory)[0]

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isocast.hierarchy.archive import Bucket
 from isocast.hierarchy.arbitration import Arbitration
+from isocast.hierarchy.archive import Bucket
 from isocast.hierarchy.edge import FetchRange, GapOpened, RangeArrived, RepairUnanswered
 from isocast.hierarchy.gaps import Gap, Gaps, split_runs
 from isocast.ring.effects import Unicast

@@ -1,4 +1,4 @@
-"""How much of a store was acknowledged: a mark beside the segments, moved after each write and before its caller goes on.
+"""How much of a store was acknowledged: a mark beside the segments, moved after each write, before its caller goes on.
 
 A process that is killed leaves its last write whole, in part or not at all, and nobody was told of it. Bytes below the
 mark are another matter: somebody was told of them, so a store that ends before its mark has lost what was accepted,

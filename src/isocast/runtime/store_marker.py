@@ -107,7 +107,7 @@ class Marker:
     begun: bool = False
     """Whether its first segment was complete: without, nothing was ever acknowledged."""
     forgot: bool = False
-    """Whether the node may have forgotten promises; that never ends. A source's numbers: its next incarnation ends it."""
+    """Whether the node may have forgotten promises; that never ends. A source's new incarnation ends it."""
     why: str = ""
     """What was lost, if it is known."""
     incarnation: int = 0

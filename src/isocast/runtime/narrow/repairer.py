@@ -1,8 +1,9 @@
 """A retransmit server's part in the narrow stripes: it keeps what receivers sent, and repairs it once for many losers.
 
 It hears every stripe on the lines that it hears anyway, so that one of two may lose a packet; what both lost it asks of
-the receivers' edges, of those that it does not hear as well, until it has it. Strangers ask as MoldUDP64 prescribes and are answered alone. Customers with the key of repairs
-ask under it, and are answered in the stripe's group of repairs, sealed: requests that come within a window are one.
+the receivers' edges, of those that it does not hear as well, until it has it. Strangers ask as MoldUDP64 prescribes and
+are answered alone. Customers with the key of repairs ask under it, and are answered in the stripe's group of repairs,
+sealed: requests that come within a window are one.
 """
 
 from __future__ import annotations

@@ -64,6 +64,10 @@ _ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)
 """What a site says of itself when it starts: nothing is wrong with anybody."""
 
 
+def _because(loss: str) -> str:
+    return f" ({loss})" if loss else ""
+
+
 class ReceiverHost:
     """What surrounds the machine of one receiver."""
 
@@ -320,8 +324,15 @@ class ReceiverHost:
         if self.store.forgot:
             self._context.alarm(
                 "forgot",
-                "this site's log was lost, and with it the promises that it made; it takes no part in any ring",
+                f"this site's log was lost, and with it the promises that it made{_because(self.store.loss)};"
+                " it takes no part in any ring",
                 "see the how-to 'operate': it comes back under a new number",
+            )
+        elif self.store.loss:
+            self._context.alarm(
+                "log-short",
+                f"a part of this site's log is missing: {self.store.loss}",
+                "it promised nothing and asks its parent for the rest; find out who, or which disk, cut the file",
             )
         await self.door.open()
         self.edge.start()

@@ -20,7 +20,7 @@ from isocast.runtime.door_keys import publish_visitor
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.publish_door import PublishDoor, PublishError
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError, tell_outbox
 from isocast.runtime.route_guard import insist_on_routes
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
@@ -191,6 +191,7 @@ class SecondarySourceHost:
         """Open the door and begin."""
         plan = self._context.plan
         begun(self._context.directory)
+        tell_outbox(self._context, self.store)
         if plan.tcp_port:
             await self.door.open(plan.address, plan.tcp_port)
         self.driver.start()

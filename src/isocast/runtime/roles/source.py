@@ -13,15 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from isocast.nodes.primary_source import PrimarySource
-from isocast.ring.effects import PublishAccepted, PublishRejected, Record
+from isocast.ring.effects import NumbersForgotten, PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.route_guard import insist_on_routes
+from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.frame import Kind
@@ -186,8 +187,20 @@ class SourceHost:
         match effect:
             case PublishAccepted() | PublishRejected():
                 self.door.note(effect)
+            case NumbersForgotten(_, known, next_number):
+                self._forgot(known, next_number)
             case _:
                 pass
+
+    def _forgot(self, known: int, next_number: int) -> None:
+        """An older outbox was put in the place of ours, or it was cut: this incarnation ends, and so does the process."""
+        why = (
+            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox knows none of them"
+            " although they were acknowledged"
+        )
+        self.store.renounce(why)
+        rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"
+        raise StoreError(str(self._context.directory / "outbox"), rule)
 
     def next_deadline(self) -> int:
         """When the next burst may go out, if one waits."""
@@ -204,13 +217,7 @@ class SourceHost:
         """Begin and open the door; `after_step` lets what waits follow each token."""
         plan = self._context.plan
         begun(self._context.directory)
-        if self.store.in_doubt:
-            self._context.alarm(
-                "in-doubt",
-                f"the machine went down with {len(self.store.in_doubt)} messages in the outbox: each may be in the"
-                " sequence or not, and none is sent again",
-                "look for them with isocast journal cat at a receiver; publish again what is missing",
-            )
+        tell_outbox(self._context, self.store)
         self.driver.after_step = self._after_step
         self.driver.start()
         if plan.tcp_port:
