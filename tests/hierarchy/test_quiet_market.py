@@ -91,9 +91,9 @@ def fetched(machine: Customer, now: int) -> tuple[list[FetchRange], int]:
     raise AssertionError("nothing is fetched")
 
 
-def gap_of_two(**given: object) -> Customer:
+def gap_of_two(servers: tuple[int, ...], last_resorts: tuple[int, ...] = ()) -> Customer:
     """1 came, and line 1 has spoken of 2 and 3; the first door has been asked."""
-    machine = customer(by_datagram=False, **given)
+    machine = customer(by_datagram=False, servers=servers, last_resorts=last_resorts)
     machine.step(arrive(rel(1), beat(4)), NOW)
     assert of(machine.step(FIRE, NOW + GAP), FetchRange) == [FetchRange(X1, 2, 3)]
     return machine

@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from isocast.ring.effects import Release
+from isocast.runtime.disk_watch import OpenFile, first_trouble
 from isocast.runtime.journal_repair import Cut, mend
 from isocast.runtime.journal_segments import Segment, SegmentFile, segment_files
 from isocast.runtime.retention import prune
-from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError
+from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, StoreGone
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.wire.journal import (
     SEGMENT_HEADER_BYTES,
@@ -199,6 +200,19 @@ class Journal:
                 os.close(fd)
         self._fd = self._lock = -1
 
+    def check(self) -> None:
+        """StoreGone if somebody removed, replaced or cut the files under us; about once a second."""
+        if self._lock < 0:
+            return
+        files = [OpenFile(self.directory, self._lock)]
+        if self._fd >= 0 and self._file is not None:
+            files.append(OpenFile(self._file.path, self._fd, self._size))
+        found = first_trouble(files)
+        if found is not None:
+            path, trouble = found
+            self._is_broken = True
+            raise StoreGone(str(path), f"{trouble}: {_GONE}")
+
     def append(self, block: ReleasedBlock) -> None:
         """Write one block; when this returns it survives what the durability setting promises.
 
@@ -347,6 +361,10 @@ class Journal:
             counters.overlaps += header.first_sequence < self.position.next_sequence
 
 
+_GONE = (
+    "this node stops, because what it releases is not on disk any more. Bring the files back, or move what is left"
+    " away, and start it again: it fills its journal from its log and from other archives"
+)
 _CALM = "the journal ends with its last whole block and nothing is damaged; make room, then go on"
 
 

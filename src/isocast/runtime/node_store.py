@@ -54,6 +54,10 @@ class NodeStore(ABC):
     def snapshot(self) -> Frame:
         """What a segment begins with now."""
 
+    def check(self) -> None:
+        """StoreGone if its files were removed, replaced or cut while it was open; about once a second."""
+        self._store.check()
+
     def close(self) -> None:
         """Bring everything to the disk, note where it ends, and let go of the directory."""
         self._store.close()

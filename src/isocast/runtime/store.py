@@ -21,9 +21,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+from isocast.runtime.disk_watch import OpenFile, first_trouble
 from isocast.runtime.market import Durability
 from isocast.runtime.store_high_water import HIGH_WATER_NAME, HighWater, read_high_water
 from isocast.runtime.store_marker import (
+    LOCK_NAME,
     MARKER_NAME,
     NO_BOOT,
     Marker,
@@ -48,7 +50,7 @@ from isocast.runtime.store_segments import (
     write_all,
 )
 from isocast.runtime.store_settings import StoreCounters, StoreSettings
-from isocast.terms.errors import LocalProtocolError, StoreError
+from isocast.terms.errors import LocalProtocolError, StoreError, StoreGone
 
 __all__ = ["Store"]
 
@@ -402,6 +404,30 @@ class Store:
     def _fail(self, path: Path, rule: str, offset: int | None = None) -> NoReturn:
         raise StoreError(str(path), f"{rule}: {self.role.advice}", offset)
 
+    # While it is open ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """StoreGone if somebody removed, replaced or cut the files under us: from then on nothing is written."""
+        if self._stopped or self._lock < 0:
+            return
+        found = first_trouble(self._files())
+        if found is not None:
+            path, trouble = found
+            self._stopped = f"{path} {trouble}"
+            raise StoreGone(str(path), f"{trouble}: {self.role.advice_when_gone}")
+
+    def _files(self) -> Iterator[OpenFile]:
+        yield OpenFile(self.directory)
+        yield OpenFile(self.directory / LOCK_NAME, self._lock)
+        yield OpenFile(self.directory / MARKER_NAME)
+        if self._fd < 0:
+            return  # It has forgotten, and keeps nothing.
+        for segment in self._segments[:-1]:
+            yield OpenFile(segment.path)
+        yield OpenFile(self._segments[-1].path, self._fd, self._size)
+        if self._high is not None:
+            yield OpenFile(self._high.path, self._high.fileno())
+
     # Closing ------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -409,6 +435,7 @@ class Store:
         if self._lock < 0:
             return
         try:
+            self.check()
             if self._fd >= 0 and not self._stopped:
                 self._sync_all()
                 self.mark(end_segment=self.newest, end_bytes=self._size)

@@ -22,6 +22,7 @@ from isocast.terms.errors import StoreError, StoreFull
 from isocast.terms.ids import NodeId
 
 __all__ = [
+    "LOCK_NAME",
     "MARKER_NAME",
     "NO_BOOT",
     "Marker",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 MARKER_NAME = "identity.json"
+LOCK_NAME = "lock"
 NO_BOOT = ""
 """The boot id of a machine that tells none: never the same as any."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -67,6 +69,19 @@ class Role(StrEnum):
                 " isocast ring add NEW (how-to 'operate')"
             )
         return f"what it promised is not known any more: {again}"
+
+    @property
+    def advice_when_gone(self) -> str:
+        """What follows when a store vanishes under a running node."""
+        if self is Role.OUTBOX:
+            return (
+                "nothing more is accepted, and the source stops once what it had accepted is safe elsewhere; if the"
+                " data cannot be brought back, start it again: it begins a new incarnation"
+            )
+        return (
+            "this node stops, because what it promised is not on disk any more. Bring exactly these files back before"
+            f" it is started again. Otherwise {self.advice}"
+        )
 
 
 class Past(Enum):
@@ -203,7 +218,7 @@ def _check(fields: dict[str, Any]) -> str:
 
 def locked(directory: Path) -> int:
     """The descriptor that holds the directory's lock for as long as it is open."""
-    path = directory / "lock"
+    path = directory / LOCK_NAME
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -365,6 +365,8 @@ class ReceiverHost:
         self._channels.collect()
         self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
+        self.store.check()
+        self.journal.check()
         self.journal.prune(now)
         self.speaking.tick(now)
         self.report.tick(self.machine.receiver.ledger.universe, now)

@@ -117,6 +117,7 @@ class ReformationHost:
         self.driver.judge_clock()
         self._channels.collect()
         self._context.counters.store_bytes = self.store.counters.bytes
+        self.store.check()
 
     def gauges(self) -> NodeGauges:
         """The machine's state."""

@@ -20,6 +20,7 @@ from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
+from isocast.runtime.roles.outbox_guard import OutboxGuard
 from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.route_guard import insist_on_routes
 from isocast.terms.errors import StoreError
@@ -62,6 +63,7 @@ class SourceHost:
         self.door = PublishDoor(
             context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out, routes
         )
+        self._guard = OutboxGuard(context, self.store, lambda: self.machine.snapshot().unstable)
         self._waiting: deque[_Order] = deque()
         self._waiting_batches = 0
         self._room = asyncio.Event()
@@ -96,6 +98,7 @@ class SourceHost:
         """
         if not batches:
             return ()
+        self._guard.insist()
         limit = self._context.market.events_per_payload * EVENT_BYTES
         for _, payload in batches:
             if len(payload) > limit:
@@ -179,8 +182,9 @@ class SourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is sent or promised."""
-        self.store.append_many(records)
+        """Write to the outbox before anything is sent or promised; one that is gone needs not know what is stable."""
+        if self._guard.gone is None:
+            self.store.append_many(records)
 
     def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a source."""
@@ -193,7 +197,7 @@ class SourceHost:
                 pass
 
     def _forgot(self, known: int, next_number: int) -> None:
-        """An older outbox was put in the place of ours, or it was cut: this incarnation ends, and so does the process."""
+        """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
         why = (
             f"the ring has messages {known} to {next_number - 1} of this source, and the outbox knows none of them"
             " although they were acknowledged"
@@ -231,11 +235,22 @@ class SourceHost:
         if self._waiting:
             self._context.loop.call_soon(self._pump)
 
-    def tick(self, _: int) -> None:
-        """Bring counts up to date."""
+    def tick(self, now: int) -> None:
+        """Bring counts up to date, and look after the outbox."""
         self.driver.judge_clock()
         self._channels.collect()
         self._counters.store_bytes = self.store.counters.bytes
+        if self._guard.tick(now):
+            self._refuse(PublishError(f"this source accepts nothing: {self._guard.gone}"))
+
+    def _refuse(self, reason: PublishError) -> None:
+        """What waits was never accepted."""
+        for order in self._waiting:
+            if not order.done.done():
+                order.done.set_exception(reason)
+        self._waiting.clear()
+        self._waiting_batches = 0
+        self._room.set()
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
@@ -253,8 +268,5 @@ class SourceHost:
         """Stop, then close; what waits at the door was never accepted."""
         self.driver.stop()
         await self.door.close()
-        for order in self._waiting:
-            if not order.done.done():
-                order.done.set_exception(SourceStopsError("the source stops: publish it again, with the same keys"))
-        self._waiting.clear()
+        self._refuse(SourceStopsError("the source stops: publish it again, with the same keys"))
         self._closing.close()
