@@ -487,10 +487,10 @@ def test_a_source_whose_outbox_is_older_than_the_ring_stops_and_comes_back_as_an
         host.driver.failed = failures.append
         source = host.machine.source
         host.driver.feed(PacketsArrived([Standing(0, NO_EPOCH, 1, source, 6, 9)]))
+        waiting = asyncio.create_task(host.publish(batches(1)))
+        await asyncio.sleep(0)
+        await host.stop()
         with pytest.raises(PublishError):
-            waiting = asyncio.create_task(host.publish(batches(1)))
-            await asyncio.sleep(0)
-            await host.stop()
             await waiting
         return source
 
@@ -519,7 +519,7 @@ def test_a_source_whose_outbox_is_removed_takes_nothing_more_and_saves_what_it_t
         shutil.rmtree(market.directory_of("floor"))
         host.tick(SECOND)
         assert around.codes == ["disk-gone"]
-        with pytest.raises(PublishError, match="accepts nothing: .* was removed, or moved away"):
+        with pytest.raises(PublishError, match=r"accepts nothing: .* was removed, or moved away"):
             await waiting
         with pytest.raises(PublishError, match="accepts nothing"):
             await host.publish(batches(99))

@@ -237,6 +237,7 @@ class CustomerHost:
         if self.journal is not None:
             self._counters.journal_bytes = self.journal.counters.bytes
             self.journal.check()
+            self.journal.sync()
             self.journal.prune(now)
 
     def gauges(self) -> NodeGauges:
