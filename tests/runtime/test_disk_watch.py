@@ -13,7 +13,6 @@ from tests.runtime.journals import journal, segments
 from tests.runtime.test_outbox_store import appended, open_floor
 from tests.wire.journal_samples import blocks
 
-from isocast.runtime import disk_watch
 from isocast.runtime.disk_watch import OpenFile, first_trouble
 from isocast.runtime.site_store import SiteStore, open_site_store
 from isocast.runtime.store_marker import MARKER_NAME, Role, read_marker
@@ -132,7 +131,7 @@ def test_a_file_system_that_takes_no_writes_is_noticed_before_the_next_write(
         class ReadOnly:
             f_flag = os.ST_RDONLY
 
-        monkeypatch.setattr(disk_watch.os, "fstatvfs", lambda _: ReadOnly)
+        monkeypatch.setattr(os, "fstatvfs", lambda _: ReadOnly)
         assert first_trouble([here]) == (here.path, "is on a file system that takes no writes any more")
 
 
