@@ -141,6 +141,7 @@ def quiet_market(receivers: int) -> str:
         for n in range(1, receivers + 1)
     ]
     return """name = "bench"
+durability = "process"
 [timing]
 profile = "lan"
 [clock]

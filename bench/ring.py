@@ -58,6 +58,7 @@ def market_text(options: Options) -> str:
     nodes += [f"[nodes.s{n}]\nrole = 'primary-source'\naddress = '127.60.2.{n}'" for n in range(1, options.sources + 1)]
     nodes += ["[nodes.x1]\nrole = 'reformation-server'\naddress = '127.60.3.1'"]
     return f"""name = "bench"
+durability = "process"
 [timing]
 profile = "lan"
 detect = "10ms"

@@ -182,6 +182,7 @@ def market_text(options: Options) -> str:
         for n in range(1, options.receivers + 1)
     ]
     return f"""name = "bench"
+durability = "process"
 [timing]
 profile = "lan"
 detect = "10ms"

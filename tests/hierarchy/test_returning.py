@@ -37,6 +37,7 @@ class Returning(RuleBasedStateMachine):
         hold=st.sampled_from([16, 64, 32_768]),
         fetch=st.sampled_from([8, 64, 4_096]),
         resorts=st.sampled_from([(), (1, 2)]),
+        heard=st.sampled_from([(1, 2), (1,)]),
     )
     def begin(
         self,
@@ -47,10 +48,19 @@ class Returning(RuleBasedStateMachine):
         hold: int,
         fetch: int,
         resorts: tuple[int, ...],
+        heard: tuple[int, ...],
     ) -> None:
         self.world = DoorWorld(seed, Link())
         self.servers = servers
-        own = settings(servers=(1, 2), by_datagram=False, join=JoinPoint.SEQUENCE, hold_max=hold, recent_max=64)
+        own = settings(
+            lines=heard,
+            servers=heard,
+            last_resorts=(1, 2),
+            by_datagram=False,
+            join=JoinPoint.SEQUENCE,
+            hold_max=hold,
+            recent_max=64,
+        )
         door = AnswerLimits(
             rate=2 * rate,
             burst=2 * burst,

@@ -79,7 +79,9 @@ def new_market(
     }
     for number, (name, values) in enumerate(nodes.items(), 1):
         tables[f"nodes.{name}"] = {"address": place.address(number), **values}
-    text = 'name = "interop"\n' + "".join(_table(name, values) for name, values in tables.items())
+    text = 'name = "interop"\ndurability = "process"\n' + "".join(
+        _table(name, values) for name, values in tables.items()
+    )
     file = folder / "market.toml"
     file.write_text(text, encoding="utf-8")
     market = load_market(file)

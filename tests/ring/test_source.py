@@ -24,6 +24,7 @@ from tests.ring.makers import (
 from isocast.ring.effects import (
     Effect,
     Multicast,
+    NumbersForgotten,
     OutboxAppended,
     OutboxFreed,
     Persist,
@@ -311,3 +312,30 @@ def test_tokens_that_name_other_sources_mean_nothing() -> None:
     token: Token = Chain().add(message(1, S2)).token
     hear(machine, token)
     assert machine.snapshot().unacknowledged == 1
+
+
+# ---- an outbox that is older than the ring
+
+
+def test_a_source_whose_numbers_the_ring_knows_better_numbers_nothing_more() -> None:
+    """A copy of last week was put in the place of its outbox: numbers 4 to 6 were sealed, and sent, before."""
+    old = Source(S1, settings(), OutboxState(next_number=4))
+    effects = hear(old, Standing(0, NO_EPOCH, 1, S1, 7, 3))
+    assert effects == (NumbersForgotten(S1, 4, 7),)
+    refusal = publish(old, 4)
+    assert [type(effect) for effect in refusal] == [PublishRejected]
+    assert hear(old, Standing(0, NO_EPOCH, 1, S1, 8, 3)) == (), "it is said once"
+
+
+def test_a_new_ring_and_a_token_tell_it_as_well() -> None:
+    chain = Chain(founding(1, 2, 3))
+    token = chain.add(*[message(number) for number in (1, 2, 3)]).token
+    assert NumbersForgotten(S1, 1, 4) in hear(source(), token)
+    ring = following(chain)
+    assert NumbersForgotten(S1, 3, 4) in hear(Source(S1, settings(), OutboxState(next_number=3)), ring)
+
+
+def test_numbers_of_an_incarnation_that_has_ended_are_nobodys_concern() -> None:
+    chain = Chain(founding(1, 2, 3))
+    other = Source(S1 + 1, settings())
+    assert hear(other, chain.add(message(1)).token) == ()

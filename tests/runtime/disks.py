@@ -17,7 +17,9 @@ from isocast.ring.schedule import Schedule
 from isocast.ring.storage import SiteState
 from isocast.runtime.market import Durability
 from isocast.runtime.site_store import SiteStore, open_site_store
+from isocast.runtime.store_high_water import HighWater
 from isocast.runtime.store_marker import StoreIdentity
+from isocast.runtime.store_segments import Location
 from isocast.runtime.store_settings import StoreSettings
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, NewRing
@@ -39,6 +41,7 @@ __all__ = [
     "segment_paths",
     "site_steps",
     "state_of",
+    "told_up_to",
 ]
 
 SITE = StoreIdentity("test market", "london", 2)
@@ -73,6 +76,11 @@ def open_site(directory: Path, settings: StoreSettings = SMALL, *, boot: str = "
 def segment_paths(directory: Path) -> list[Path]:
     """The segments, oldest first."""
     return sorted(directory.glob("segment-*.log"))
+
+
+def told_up_to(directory: Path, length: int, segment: int = 1) -> None:
+    """What lies behind was written, and its process, or its machine, died before anybody was told of it."""
+    HighWater(directory, Location(segment, length)).close()
 
 
 def fill(

@@ -14,6 +14,7 @@ from isocast.runtime.kernel import KernelClock
 from isocast.runtime.market import (
     ClockSettings,
     ClockSource,
+    Durability,
     Market,
     NetworkMode,
     NetworkSettings,
@@ -46,6 +47,7 @@ class Machine(Probes):
         "running_node": None,
         "open_files_max": 1 << 16,
         "free_bytes": 100 << 30,
+        "sync_ns": [MILLISECOND, 2 * MILLISECOND, 3 * MILLISECOND],
         "key_files": [KeyFile(Path("/keys/core.key"), 0o600, owned=True)],
         "may_use_namespaces": True,
         "tun_trouble": "",
@@ -64,6 +66,8 @@ WANTS = Wants(
     kernel_clock_counts=True,
     timer_limit_ns=50 * MILLISECOND,
     data_directory=Path("/data"),
+    durability=Durability.POWER,
+    process_ns=20 * MILLISECOND,
     keys_directory=Path("/keys"),
 )
 
@@ -79,7 +83,7 @@ def test_every_probe_has_a_find() -> None:
 
 def test_a_good_machine_passes_every_check() -> None:
     findings = list(examine(WANTS, Machine()))
-    assert len(findings) == 15
+    assert len(findings) == 16
     for finding in findings:
         assert finding.outcome is OK, finding
         assert finding.found
@@ -318,3 +322,36 @@ def test_free_space_is_that_of_the_nearest_directory(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
         assert Probes().free_bytes(tmp_path) is None
+
+
+# ---- what the durability means
+
+
+def test_power_says_what_it_survives_and_what_it_costs_here() -> None:
+    finding = found("durability")
+    assert finding.outcome is OK
+    assert "power: survives kill -9, and a power cut" in finding.found
+    assert "takes 2 ms for a write, 3 ms at most of 3" in finding.found
+
+
+def test_a_disk_slower_than_a_node_may_be_is_a_warning() -> None:
+    finding = found("durability", sync_ns=[30 * MILLISECOND])
+    assert finding.outcome is WARN
+    assert "longer than P = 20 ms is late with its token" in finding.change
+    assert found("durability", sync_ns=None).outcome is WARN
+
+
+@pytest.mark.parametrize("is_trial, outcome", [(True, OK), (False, WARN)])
+def test_process_says_what_it_does_not_survive(is_trial: bool, outcome: Outcome) -> None:  # noqa: FBT001 (a parameter)
+    finding = found("durability", replace(WANTS, durability=Durability.PROCESS, is_trial=is_trial))
+    assert finding.outcome is outcome
+    assert "not a power cut" in finding.found
+    assert "must come back under a new number" in finding.found
+    assert ('durability = "power"' in finding.change) != is_trial
+
+
+def test_the_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
+    waits = Probes().sync_ns(tmp_path / "not" / "there", 3)
+    assert waits is not None
+    assert (len(waits), sorted(waits)) == (3, waits)
+    assert list(tmp_path.iterdir()) == []

@@ -209,12 +209,29 @@ def test_settings_are_checked(values: dict[str, int]) -> None:
 # ---- durability
 
 
-def test_power_syncs_every_block_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_syncs_many_blocks_at_once_when_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site releases without waiting for the disk, and syncs before its log forgets."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
-    released = blocks(2)
-    write(tmp_path, released, JournalSettings(durability="power"))
-    assert synced == starts(released), "header, then each block, when all of it was in the file"
+    released = blocks(4)
+    ends = starts(released)
+    with journal(tmp_path, JournalSettings(durability="power")) as opened:
+        for one in released[:3]:
+            opened.append(one)
+        assert synced == ends[:1], "the header"
+        opened.sync()
+        opened.sync()
+        assert synced == [ends[0], ends[3]]
+        opened.append(released[3])
+    assert synced == [ends[0], ends[3], ends[4]], "and at the end"
+
+
+def test_power_syncs_a_segment_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    write(tmp_path, blocks(2), JournalSettings(segment_bytes=1, durability="power"))
+    first, second = [path.name for path in segments(tmp_path)]
+    assert synced == [f"{first}.new", first, f"{second}.new", second]
 
 
 def test_process_never_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +282,7 @@ def test_a_write_in_pieces_is_put_together(tmp_path: Path, monkeypatch: pytest.M
     assert read(tmp_path) == released
 
 
-def test_a_failed_sync_takes_the_block_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_sync_nothing_more_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = blocks(2)
 
     def broken(_: int) -> None:
@@ -276,8 +293,9 @@ def test_a_failed_sync_takes_the_block_back(tmp_path: Path, monkeypatch: pytest.
         with monkeypatch.context() as patched:
             patched.setattr(os, "fdatasync", broken)
             with pytest.raises(JournalFull, match="Input/output error"):
-                opened.append(released[1])
-        assert opened.position.next_sequence == 3
+                opened.sync()
+        with pytest.raises(JournalFull, match="start the process again"):
+            opened.append(released[1])
     assert read(tmp_path) == released[:1]
 
 

@@ -69,7 +69,7 @@ def test_a_real_market_may_be_without_a_warning() -> None:
 @pytest.mark.parametrize(
     "changes, warning",
     [
-        ({"durability": "process"}, "durability: process survives a crash of isocast, not of the machine"),
+        ({"durability": "process"}, "durability: process survives kill -9 of any process, not a power cut"),
         ({"network.mtu": 9000}, "network.mtu: every link between the nodes must carry 9000 bytes"),
         ({"network.source_specific": True}, "network.groups: routers treat 232.x.x.x as source-specific"),
         ({"nodes.x.number": None}, "nodes.x.number: x take the lowest free number"),

@@ -49,7 +49,7 @@ def test_what_is_left_out_has_the_default_of_its_dataclass() -> None:
     assert market.journal == JournalSettings()
     assert market.impairment == Impairment()
     assert market.clock == ClockSettings(100_000)
-    assert (market.seal, market.durability, market.stripes) == (True, Durability.PROCESS, (0,))
+    assert (market.seal, market.durability, market.stripes) == (True, Durability.POWER, (0,))
     assert (market.window, market.batch_max, market.release_rate) == (1024, 16_384, 0)
 
 
@@ -58,7 +58,7 @@ def test_every_setting_arrives() -> None:
         {
             "name": "all",
             "seal": False,
-            "durability": "power",
+            "durability": "process",
             "network": {
                 "mode": "fanout",
                 "groups": "239.1.1.0",
@@ -103,7 +103,7 @@ def test_every_setting_arrives() -> None:
     assert market.clock == ClockSettings(50_000, ClockSource.CONFIGURED, realtime=False)
     assert market.journal == JournalSettings(1 << 20, 10**10, 7 * 86_400)
     assert market.impairment == Impairment(enabled=True, loss=0.25, jitter_ns=2_000_000, delay=DelayModel.NONE, seed=8)
-    assert (market.seal, market.durability) == (False, Durability.POWER)
+    assert (market.seal, market.durability) == (False, Durability.PROCESS)
     plan = market.node("a")
     assert (plan.number, plan.address, plan.port, plan.http_port, plan.tcp_port) == (9, "127.9.9.9", 1000, 0, 2000)
     assert plan.place is not None

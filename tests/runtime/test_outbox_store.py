@@ -147,7 +147,7 @@ def test_where_the_end_may_be_missing_a_new_one_begins_and_the_rest_is_in_doubt(
             InDoubt(Label(old, number), appended(number).key, appended(number).payload) for number in (2, 3)
         )
         store.append(appended(1))
-    assert len(list((tmp_path / "set-aside-1").iterdir())) == 1
+    assert len(segment_paths(tmp_path / "set-aside-1")) == 1
     with open_floor(tmp_path, boot="boot 2") as store:
         assert (store.incarnation, store.in_doubt, list(store.state.messages)) == (INCARNATION + 99, (), [1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,11 +16,12 @@ from tests.runtime.roles.contexts import new_market, run
 from tests.runtime.worlds import eventually
 
 from isocast.runtime import process as module
+from isocast.runtime.founding import insist_on_past
 from isocast.runtime.market import Market
 from isocast.runtime.priority import Granted
 from isocast.runtime.process import NodeProcess, run_node
 from isocast.runtime.roles.reformation import ReformationHost
-from isocast.terms.errors import ConfigurationError, JournalFull, NodeFailedError, StoreFull, TransportError
+from isocast.terms.errors import ConfigurationError, JournalFull, NodeFailedError, StoreFull, StoreGone, TransportError
 
 NODES: dict[str, dict[str, object]] = {
     "a": {"role": "primary-receiver"},
@@ -279,3 +281,25 @@ def test_an_alarm_is_logged_once_and_counted_always(market: Market, capsys: pyte
 
     run(work)
     assert capsys.readouterr().out.count("the clock moved") == 1
+
+
+# ---- a disk that is taken away
+
+
+@pytest.mark.parametrize("name", ["x", "a"])
+def test_a_node_whose_data_is_removed_stops_and_says_what_to_do(market: Market, name: str) -> None:
+    async def work() -> None:
+        process = process_of(market, name)
+        await process.start()
+        try:
+            shutil.rmtree(market.directory_of(name))
+            await asyncio.wait_for(process.stopping.wait(), 10)
+        finally:
+            await process.stop()
+        assert isinstance(process.failure, StoreGone)
+        assert "was removed, or moved away" in str(process.failure)
+        assert "disk-gone" in [alarm.code for alarm in process.monitor.alarms.list()]
+
+    run(work)
+    with pytest.raises(ConfigurationError, match="If its data was lost, so were its promises"):
+        insist_on_past(market, market.node(name))

@@ -21,6 +21,7 @@ from tests.runtime.disks import (
     quick_directory,
     segment_paths,
     state_of,
+    told_up_to,
 )
 
 from isocast.runtime.market import Durability
@@ -133,6 +134,7 @@ def test_a_last_write_whose_payloads_never_came_is_cut_off(directory: Path) -> N
     path = segment_paths(directory)[0]
     data = path.read_bytes()
     path.write_bytes(data[:-30] + bytes(30))
+    told_up_to(directory, lengths[1])
     with open_site(directory, POWER, boot="boot 2") as store:
         assert store.state == folded(blank_site(), records[:2], 0)
     assert path.stat().st_size == lengths[1]
@@ -166,6 +168,7 @@ def test_of_a_group_that_was_not_finished_the_whole_records_before_the_fault_sta
     data = bytearray(path.read_bytes())
     data[lengths[0] + each + 5] ^= 1
     path.write_bytes(data)
+    told_up_to(directory, lengths[0])
     assert state_of(directory, POWER, "boot 2") == folded(blank_site(), records[:3], 0)
 
 

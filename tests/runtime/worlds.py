@@ -110,7 +110,7 @@ def market_file(
         tables["impairment"] = {"enabled": True, "delay": "none", "loss": loss, "seed": seed}
     for name, more in settings.items():
         tables.setdefault(name, {}).update(more)
-    lines = [f'name = "test {next(_NUMBERS)}"']
+    lines = [f'name = "test {next(_NUMBERS)}"', 'durability = "process"']
     for name, table in tables.items():
         lines += [f"[{name}]", *_entries(table)]
     for place, (name, node) in enumerate(nodes.items(), 1):

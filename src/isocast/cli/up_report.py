@@ -77,6 +77,8 @@ class UpReport:
     def starting(self) -> None:
         """Nodes are about to be started."""
         self._say(f"{self._market.name}: {counted(self._total, 'node')} to start", "begins", nodes=self._total)
+        durability = self._market.durability
+        self._say(f"durability {durability}: {durability.meaning}.", "durability", durability=durability.value)
 
     def told(self, child: Child) -> None:
         """A node's state has changed."""

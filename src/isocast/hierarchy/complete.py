@@ -232,15 +232,20 @@ class Complete:
         """A door answered."""
         before = self.next
         self.take(event.packets, now, door=True)
-        arbitration = self._arbitration
-        refuted = arbitration.lines.refute(event.newest, now)
-        arbitration.out.extend(refuted)
-        if refuted or (event.newest < self.next and not self.overflown):
-            self._retract(event.newest, now)
+        if event.server in self.repairs.doors and event.newest > self.claimed:
+            # What a door has exists, whether or not the lines that are heard have spoken of it.
+            self.claimed = max(self.claimed, min(event.newest, self.next + self._reach - 1))
+            self._advance(self.next, [], now)
         floor = self.repairs.on_range(event, self.next, advanced=self.next > before, now=now)
+        if self.repairs.refuted is not None:
+            self._refute(self.repairs.refuted, now)
         if floor > self.next:
             self._abandon(floor, now)
         self.poll(now)
+
+    def probe(self, now: int) -> None:
+        """No line says anything new: ask whether there is more."""
+        self.repairs.probe(self.next, now)
 
     def on_part(self, event: RangeContinued, now: int) -> None:
         """A door is answering."""
@@ -253,8 +258,13 @@ class Complete:
         self.repairs.on_failed(event.server, self.next, now)
         self.poll(now)
 
-    def _retract(self, newest: int, now: int) -> None:
-        """A server has nothing beyond `newest`: what is missing there was never sent, or will be claimed again."""
+    def _refute(self, newest: int, now: int) -> None:
+        """No door there is has anything beyond `newest`: what is missing was never sent, or will be claimed again."""
+        arbitration = self._arbitration
+        refuted = arbitration.lines.refute(newest, now)
+        arbitration.out.extend(refuted)
+        if not refuted and self.overflown:
+            return
         limit = max([newest, self.next - 1, *self.held])
         if limit < self.top:
             self._tell_closed(self.gaps.retract(limit), now)

@@ -209,8 +209,12 @@ class Customer:
             self._clear(Slowness.LAGGING)
         if not self._complete.overflown:
             self._clear(Slowness.OVERFLOW)
-        if self._newest is not None and self._joining is None:
+        if self._joining is not None:
+            return
+        if self._newest is not None:
             self._newest.tick()
+        elif self._choice.waiting is not None:
+            self._complete.probe(now)
 
     def _name(self, reason: Slowness, behind: int) -> None:
         if reason not in self._slow:

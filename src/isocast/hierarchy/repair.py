@@ -5,8 +5,15 @@ multicast, so whoever else lost the same is served too. Who lacks more than `ask
 ranges at a door, as does who was not answered, and who lacks what nobody else does: what was sent while it was
 away, or did not read.
 
-Servers that give nothing in two rounds are down, stuck or behind. Then receivers are asked, too, whose lines the
-customer hears, where they have doors.
+Servers that give nothing in two rounds are down or stuck. Then receivers are asked, too, where they have doors; at
+once if every server says that it is behind. What is missing stays missing until it comes: only when every door there
+is says, in one round, that it has nothing of it, is it taken for something that was never sent.
+
+While no line says anything new, doors are asked now and then whether there is more: the lines may be those of dead
+receivers.
+
+By datagram a customer asks for no more than a server gives it. What is lost again and again is fetched, before the
+server must refuse it.
 
 That a message is lost for good is believed only when every server's door says so. A datagram may say it too, but it
 only hurries the question along: whoever holds the edge key could have sent it.
@@ -18,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isocast.hierarchy.arbitration import Arbitration
+from isocast.hierarchy.archive import Bucket
 from isocast.hierarchy.edge import FetchRange, GapOpened, RangeArrived, RepairUnanswered
 from isocast.hierarchy.gaps import Gap, Gaps, split_runs
 from isocast.ring.effects import Unicast
@@ -33,6 +41,11 @@ _PATIENT_ROUNDS = 2
 """Rounds over all servers before the last resorts are asked, too."""
 _BACKOFF_MAX = 16
 """Rounds over all servers are at most this many retry intervals apart."""
+_PROBES = (16, 64)
+"""Retry intervals between two questions whether there is more, at first and at most."""
+_SHARE_RATE, _SHARE_BURST = 3_000, 1_536
+"""Messages a second, and at once, that are asked of one server by datagram: three quarters of what it gives, since
+requests that the network delays arrive together."""
 
 
 @dataclass(slots=True)
@@ -45,6 +58,8 @@ class _Fetch:
     give_up_at: int
     advanced: bool = False
     """Whether a part of the answer brought something."""
+    probe: bool = False
+    """Whether nothing is known to be missing."""
 
 
 class Repairs:
@@ -68,6 +83,19 @@ class Repairs:
         self._not_before = -NEVER
         self._wants_fetch = False
         self._low_water: dict[NodeId, int] = {}
+        self._behind: dict[NodeId, int] = {}
+        """The newest of each door that, in this round, had nothing of what is missing."""
+        self.refuted: int | None = None
+        """Every door was asked in one round, and has nothing beyond this; None while that is not so."""
+        self._shares: dict[NodeId, Bucket] = {}
+        self._probes = 0
+        """Since one of them brought something."""
+        self._probe_at = -NEVER
+
+    @property
+    def doors(self) -> tuple[NodeId, ...]:
+        """Whoever may be asked for ranges, in the order of asking."""
+        return self._doors
 
     @property
     def wake_at(self) -> int:
@@ -114,12 +142,25 @@ class Repairs:
                 gap.next_at = NEVER
                 continue
             server = self._settings.servers[gap.attempts // self._settings.retries_max]
+            if not self._has_share(server, runs, now):
+                gap.spent = True
+                gap.next_at = NEVER
+                continue
             wanted.setdefault(server, []).extend(runs)
             gap.attempts += 1
             gap.next_at = now + self._settings.retry_ns
         self._gaps.rearm()
         for server, runs in wanted.items():
             self._request(server, runs)
+
+    def _has_share(self, server: NodeId, runs: list[tuple[int, int]], now: int) -> bool:
+        """Whether the server will answer so much, by what it was asked for lately; if so, it is asked for."""
+        share = self._shares.setdefault(server, Bucket(_SHARE_RATE, _SHARE_BURST))
+        asked = sum([last - first + 1 for first, last in split_runs(runs, self._settings.range_max, _NEAR)])
+        if asked > share.room(now):
+            return False
+        share.take(asked, now)
+        return True
 
     def _request(self, server: NodeId, runs: list[tuple[int, int]]) -> None:
         """One RXREQ for each range, as many as may be sent at a time; the next attempt names the rest."""
@@ -153,6 +194,7 @@ class Repairs:
         self._wants_fetch = overflown > 0 or (lowest is not None and lowest.spent)
         if not self._wants_fetch and self._turn >= len(self._settings.servers):
             self._turn = 0
+            self._behind.clear()
 
     def _go_on(self, following: int, overflown: int, now: int) -> None:
         """Fetch what delivery waits for, if it cannot be had by datagram."""
@@ -174,15 +216,22 @@ class Repairs:
 
     def on_range(self, event: RangeArrived, following: int, *, advanced: bool, now: int) -> int:
         """A door answered; return the sequence below which nothing can be had anywhere, or 0."""
+        self.refuted = None
         if event.server in self._settings.servers:
             self._low_water[event.server] = event.low_water
         if self._fetch is None or self._fetch.server != event.server:
             return 0
         fetch, self._fetch = self._fetch, None
-        self._not_before = now
         if advanced or fetch.advanced:
-            self.rounds = 0
+            self.rounds = self._probes = 0
+            self._not_before = now
+            self._behind.clear()
             return 0
+        if fetch.probe:
+            return 0
+        self._not_before = now
+        if event.newest < following:
+            self._behind[event.server] = event.newest
         if event.low_water > following:
             floor = min(self._low_water.values(), default=0)
             if len(self._low_water) == len(self._settings.servers) and floor > following:
@@ -205,20 +254,46 @@ class Repairs:
             return
         fetch, self._fetch = self._fetch, None
         fetch.first = following
-        self._rotate(fetch, now)
+        if not fetch.probe:
+            self._rotate(fetch, now)
 
     def _rotate(self, fetch: _Fetch, now: int) -> None:
-        asked = self._settings.servers if self.rounds < _PATIENT_ROUNDS else self._doors
+        """Ask the next door; after the last, wait, and see whether anybody may have what is missing."""
+        servers, behind = self._settings.servers, self._behind
+        patient = self.rounds < _PATIENT_ROUNDS and not all(server in behind for server in servers)
+        asked = servers if patient else self._doors
         self._turn += 1
         self._not_before = now
         if self._turn >= len(asked):
+            if all(door in behind for door in self._doors):
+                self.refuted = max(behind.values())
+            behind.clear()
             self._turn = 0
             self.rounds += 1
             self._not_before = now + self._settings.retry_ns * min(1 << min(self.rounds, 16), _BACKOFF_MAX)
             self._arbitration.out.append(RepairUnanswered(fetch.first, fetch.last, self.rounds))
 
+    # Without a gap ------------------------------------------------------------------------------
+
+    def probe(self, following: int, now: int) -> None:
+        """No line says anything new: ask one door after the other whether there is more."""
+        if self._fetch is not None or self._wants_fetch or now < self._probe_at:
+            return
+        settings = self._settings
+        first, most = _PROBES
+        wait_ns = settings.retry_ns * min(first << min(self._probes // len(self._doors), 16), most)
+        self._probe_at = now + wait_ns
+        server = self._doors[self._probes % len(self._doors)]
+        self._probes += 1
+        give_up_at = now + settings.retries_max * settings.retry_ns
+        self._fetch = _Fetch(server, following, following + settings.fetch_max - 1, give_up_at, probe=True)
+        self._arbitration.counters.fetches += 1
+        self._arbitration.out.append(FetchRange(server, self._fetch.first, self._fetch.last))
+
     def set_back(self, now: int, longest_ns: int) -> None:
         """The clock was set back: nothing waits for the difference."""
+        self._shares.clear()
+        self._probe_at = min(self._probe_at, now + _PROBES[1] * longest_ns)
         self._not_before = min(self._not_before, now + longest_ns)
         if self._fetch is not None:
             self._fetch.give_up_at = min(self._fetch.give_up_at, now + self._settings.retries_max * longest_ns)

@@ -28,6 +28,7 @@ __all__ = [
     "FairnessFaulted",
     "LogReplaced",
     "Multicast",
+    "NumbersForgotten",
     "OutboxAppended",
     "OutboxFreed",
     "Persist",
@@ -348,6 +349,19 @@ class PublishRejected:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class NumbersForgotten:
+    """The ring has numbers of this source, below `next_number`, that its outbox does not know: it was cut, or is old.
+
+    They were sealed under nonces that must not meet other payloads, so nothing more is numbered in this incarnation.
+    """
+
+    source: NodeId
+    known: int
+    """The first number that the outbox does not know."""
+    next_number: int
+
+
 Effect: TypeAlias = (
     Persist
     | Multicast
@@ -371,4 +385,5 @@ Effect: TypeAlias = (
     | HeadChanged
     | PublishAccepted
     | PublishRejected
+    | NumbersForgotten
 )

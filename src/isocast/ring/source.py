@@ -15,6 +15,7 @@ from typing import TypeAlias
 from isocast.ring.effects import (
     Effect,
     Multicast,
+    NumbersForgotten,
     OutboxAppended,
     OutboxFreed,
     Persist,
@@ -116,6 +117,8 @@ class Source:
         self._acknowledged = self._freed
         """Every number below is in the sequence, as far as this source knows."""
         self._deadline = 0 if self._held else NEVER
+        self._forgot = False
+        """Whether the ring has numbers that the outbox does not know."""
         self._out: list[Effect] = []
 
     # The contract -------------------------------------------------------------------------------
@@ -153,6 +156,10 @@ class Source:
         known = self._keys.get(key)
         if known is not None:
             self._out.append(PublishAccepted(key, Label(self.source, known)))
+            return
+        if self._forgot:
+            rule = "this source's outbox lacks numbers that the ring has: it must begin a new incarnation"
+            self._out.append(PublishRejected(key, rule))
             return
         if len(payload) > self._payload_max:
             self._out.append(
@@ -242,6 +249,9 @@ class Source:
 
     def _acknowledge(self, below: int, token_number: int) -> None:
         """Every number below is in the sequence, at or before this token."""
+        if below > self._next_number and not self._forgot:
+            self._forgot = True
+            self._out.append(NumbersForgotten(self.source, self._next_number, below))
         first, self._acknowledged = self._acknowledged, max(self._acknowledged, min(below, self._next_number))
         for number in range(first, self._acknowledged):
             held = self._held.get(number)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from isocast.runtime.doctor_probes import Probes
-from isocast.runtime.market import PORT_BLOCK, ClockSource, Market, NetworkMode, NodePlan, NodeRole
+from isocast.runtime.market import PORT_BLOCK, ClockSource, Durability, Market, NetworkMode, NodePlan, NodeRole
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 
 __all__ = ["Finding", "Listening", "Outcome", "Wants", "examine", "wants_of"]
@@ -74,6 +74,11 @@ class Wants:
     realtime: bool = True
     data_directory: Path | None = None
     disk_min: int = _DISK_MIN
+    durability: Durability | None = None
+    is_trial: bool = False
+    """Whether the whole market is on loopback."""
+    process_ns: int | None = None
+    """P: a node that waits longer for its disk is late with its token."""
     keys_directory: Path | None = None
     interfaces: tuple[str, ...] = field(default=("127.0.0.1",))
 
@@ -90,6 +95,9 @@ def wants_of(market: Market) -> Wants:
         realtime=market.clock.realtime,
         data_directory=market.data_directory,
         disk_min=2 * market.journal.segment_bytes,
+        durability=market.durability,
+        is_trial=market.on_loopback,
+        process_ns=market.timing.process_ns,
         keys_directory=market.keys_directory,
         interfaces=("127.0.0.1",)
         if market.on_loopback
@@ -124,6 +132,8 @@ def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterato
     yield _open_files(probes)
     if wants.data_directory is not None:
         yield _disk(wants.data_directory, wants.disk_min, probes)
+        if wants.durability is not None:
+            yield _durability(wants.durability, wants.data_directory, wants, probes)
     if wants.keys_directory is not None:
         yield _keys(wants.keys_directory, probes)
     yield _namespaces(probes)
@@ -280,6 +290,25 @@ def _disk(directory: Path, least: int, probes: Probes) -> Finding:
     otherwise = Outcome.FAIL if free < least else Outcome.WARN
     found = f"{free // _MEBI:,} MiB free for {directory}"
     return _judged("disk", found, good=free >= max(_DISK_GOOD, least), otherwise=otherwise, change=change)
+
+
+def _durability(durability: Durability, directory: Path, wants: Wants, probes: Probes) -> Finding:
+    """What the market's setting survives on this machine, and what it costs here."""
+    found = f"{durability}: {durability.meaning}"
+    if durability is Durability.PROCESS:
+        change = 'set durability = "power" unless all of it may be lost with the power supply'
+        return _judged("durability", found, good=wants.is_trial, otherwise=Outcome.WARN, change=change)
+    waits = probes.sync_ns(directory)
+    if not waits:
+        return Finding("durability", Outcome.WARN, f"{found}; the disk was not measured", "see the check 'disk'")
+    middle_ns, high_ns = waits[len(waits) // 2], waits[-1]
+    found += f". The disk of {directory} takes {_span(middle_ns)} for a write, {_span(high_ns)} at most of {len(waits)}"
+    limit_ns = wants.process_ns
+    change = (
+        f"a node that waits longer than P = {_span(limit_ns or 0)} is late with its token: use a faster disk, one whose"
+        " write cache survives power cuts, or raise timing.process"
+    )
+    return _judged("durability", found, good=not limit_ns or high_ns <= limit_ns, otherwise=Outcome.WARN, change=change)
 
 
 def _keys(directory: Path, probes: Probes) -> Finding:

@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from isocast.runtime.kernel import KernelClock, arm_timer, create_timer, read_kernel_clock, set_timer_slack
 from isocast.runtime.status_poll import Target, poll
@@ -32,6 +33,7 @@ _ANSWER_SECONDS = 1.0
 _TRIAL_SECONDS = 10.0
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO = 17, 103, 104
 _PROBE_EVERY_NS = 2_000_000
+_SYNC_BYTES = 4_096
 
 _TRY_NAMESPACE = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(0x50000000) != 0)"
 _TRY_FIFO = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
@@ -115,6 +117,22 @@ class Probes:
             hears.setsockopt(socket.SOL_SOCKET, 33, 1 << 16)
             return True
         return False
+
+    def sync_ns(self, directory: Path, writes: int = 16) -> list[int] | None:
+        """How long the disk takes for a small write to be safe, some in a row; sorted. None where it takes none."""
+        there = next((place for place in (directory, *directory.parents) if place.is_dir()), None)
+        took = []
+        try:
+            with TemporaryFile(dir=there) as file:
+                for _ in range(writes):
+                    file.write(bytes(_SYNC_BYTES))
+                    file.flush()
+                    began = time.perf_counter_ns()
+                    os.fdatasync(file.fileno())
+                    took.append(time.perf_counter_ns() - began)
+        except OSError:
+            return None
+        return sorted(took)
 
     def timer_lateness_ns(self, span_ns: int = SECOND // 5) -> list[int]:
         """How late absolute timers fire, one after the other for `span_ns`; sorted."""

@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from isocast.ring.effects import Release
+from isocast.runtime.disk_watch import OpenFile, first_trouble
 from isocast.runtime.journal_repair import Cut, mend
 from isocast.runtime.journal_segments import Segment, SegmentFile, segment_files
 from isocast.runtime.retention import prune
-from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError
+from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, StoreGone
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.wire.journal import (
     SEGMENT_HEADER_BYTES,
@@ -160,6 +161,8 @@ class Journal:
         self._file: SegmentFile | None = None
         self._size = 0
         self._is_broken = False
+        self._is_behind = False
+        """Whether the kernel has blocks that the disk may not have."""
 
     @classmethod
     def open(cls, directory: Path, stripe: int, site: NodeId, settings: JournalSettings | None = None) -> Self:
@@ -193,15 +196,31 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let go of segment and lock; nothing is left to be written."""
+        """Let go of segment and lock, everything as durable as the setting says."""
+        with suppress(JournalFull):  # Whoever opens it again looks at what is there.
+            self.sync()
         for fd in (self._fd, self._lock):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
 
-    def append(self, block: ReleasedBlock) -> None:
-        """Write one block; when this returns it survives what the durability setting promises.
+    def check(self) -> None:
+        """StoreGone if somebody removed, replaced or cut the files under us; about once a second."""
+        if self._lock < 0:
+            return
+        files = [OpenFile(self.directory, self._lock)]
+        if self._fd >= 0 and self._file is not None:
+            files.append(OpenFile(self._file.path, self._fd, self._size))
+        found = first_trouble(files)
+        if found is not None:
+            path, trouble = found
+            self._is_broken = True
+            raise StoreGone(str(path), f"{trouble}: {_GONE}")
 
+    def append(self, block: ReleasedBlock) -> None:
+        """Write one block; when this returns it survives the end of the process, and after `sync` that of the power.
+
+        Whoever releases need not wait for the disk: each block can be made again, from the log or from other archives.
         JournalFull: nothing of the block is in the journal, and the same block may be tried again.
         LocalProtocolError: the block was released before, or is not one.
         """
@@ -215,6 +234,20 @@ class Journal:
         self._count(header)
         self.position = Position.after(header)
 
+    def sync(self) -> None:
+        """Bring what was appended to the disk, where the setting asks for it: once for many blocks.
+
+        JournalFull: what the disk has is not known, and nothing more is taken.
+        """
+        if not self._is_behind or self._fd < 0:
+            return
+        try:
+            os.fdatasync(self._fd)
+        except OSError as reason:
+            self._is_broken = True
+            raise self._full(f"{reason.strerror}: start the process again, and it looks at what is there") from reason
+        self._is_behind = False
+
     def skip_to(self, next_sequence: int) -> None:
         """Leave a gap: what lies before this sequence is nowhere any more. The next block begins a new segment.
 
@@ -225,6 +258,7 @@ class Journal:
         self.position = self.position._replace(next_sequence=next_sequence)
         self.counters.gaps += 1
         if self._fd >= 0:
+            self.sync()
             os.close(self._fd)
             self._fd = -1
 
@@ -294,6 +328,7 @@ class Journal:
     def _begin_segment(self, header: BlockHeader) -> None:
         name = segment_name(self._stripe, self._site, header.first_sequence)
         path, new = self.directory / name, self.directory / f"{name}{_NEW_SUFFIX}"
+        self.sync()
         start = pack_segment_header(SegmentHeader(self._stripe, self._site, header.released_at, header.first_sequence))
         fd = -1
         try:
@@ -312,7 +347,7 @@ class Journal:
             raise JournalFull(str(path), f"cannot be begun: {reason.strerror}; {_CALM}") from reason
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._size = fd, len(start)
+        self._fd, self._size, self._is_behind = fd, len(start), False
         self._file = SegmentFile(header.first_sequence, path, self._stripe, self._site)
         self.counters.segments += 1
         self.prune(header.released_at)
@@ -323,8 +358,6 @@ class Journal:
         start = self._size
         try:
             _write_all(self._fd, pieces, length, start)
-            if self._is_synced:
-                os.fdatasync(self._fd)
         except OSError as reason:
             try:
                 os.ftruncate(self._fd, start)
@@ -332,6 +365,7 @@ class Journal:
                 self._is_broken = True
             raise self._full(f"{reason.strerror}; {_CALM}") from reason
         self._size = start + length
+        self._is_behind = self._is_synced
 
     def _full(self, reason: str) -> JournalFull:
         return JournalFull(str(self.directory if self._file is None else self._file.path), reason)
@@ -347,6 +381,10 @@ class Journal:
             counters.overlaps += header.first_sequence < self.position.next_sequence
 
 
+_GONE = (
+    "this node stops, because what it releases is not on disk any more. Bring the files back, or move what is left"
+    " away, and start it again: it fills its journal from its log and from other archives"
+)
 _CALM = "the journal ends with its last whole block and nothing is damaged; make room, then go on"
 
 

@@ -168,7 +168,7 @@ class Market:
     profile: str = ""
     """The timing profile that `timing` came from."""
     seal: bool = True
-    durability: Durability = Durability.PROCESS
+    durability: Durability = Durability.POWER
     stripes: tuple[int, ...] = (0,)
     order: OrderRule = OrderRule.ARRIVAL
     window: int = 1024

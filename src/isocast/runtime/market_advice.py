@@ -121,4 +121,4 @@ def _safety(market: Market) -> Iterator[str]:
     if market.timing.gate is Gate.TIMED:
         yield "timing.gate: under timed a partition can make two sites release different messages"
     if market.durability is Durability.PROCESS and not market.on_loopback:
-        yield "durability: process survives a crash of isocast, not of the machine: power does both"
+        yield f"durability: process {market.durability.meaning}; power survives both"

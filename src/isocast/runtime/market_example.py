@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from isocast.runtime.market import Grade, NodeRole
+from isocast.runtime.market import Durability, Grade, NodeRole
 from isocast.runtime.market_keys import SETTINGS, Table
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.profiles import PROFILES
@@ -54,7 +54,7 @@ def example_text(
     """The file: a primary receiver in each city, and two layers, sources, servers and customers around them."""
     places = _places(cities)
     settings: dict[str, dict[str, object]] = {
-        "": {"name": name},
+        "": {"name": name, "durability": Durability.POWER.value},
         "timing": {"profile": _profile(places)},
         "ring": {"order": "shuffle"},
         "impairment": {"enabled": True, "loss": loss, "delay": "cities", "seed": seed},

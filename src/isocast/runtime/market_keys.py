@@ -49,9 +49,11 @@ _TOP = Table(
         Key(
             "durability",
             Kind.CHOICE,
-            "What a write has survived before anything that rests on it is sent: the end of the process (handed to the"
-            " kernel), or the end of the power supply (on the disk, which takes a disk's time).",
-            "process",
+            "What a write survives before anything that rests on it is sent. power: on the disk, so that it survives a"
+            " power cut; costs a wait for the disk, once for each token and each burst of a source. process: handed to"
+            " the kernel, so that it survives kill -9; after a power cut every receiver and reformation server of that"
+            " machine has forgotten what it promised and must come back under a new number: for demos and tests.",
+            "power",
             choices=tuple(Durability),
         ),
     ),

@@ -46,6 +46,20 @@ class Durability(StrEnum):
     POWER = "power"
     """The end of the power supply: on the disk."""
 
+    @property
+    def meaning(self) -> str:
+        """In one line what survives under it, and what does not."""
+        if self is Durability.POWER:
+            return (
+                "survives kill -9, and a power cut of any machine or of all: what was accepted, receipted or promised"
+                " is on the disk first. Not the loss of a disk"
+            )
+        return (
+            "survives kill -9 of any process, not a power cut or a crash of the kernel: then every receiver and"
+            " reformation server of that machine has forgotten what it promised and must come back under a new number,"
+            " and what its sources had accepted is in doubt"
+        )
+
 
 class ClockSource(StrEnum):
     """Whose word counts for the clock's error bound."""

@@ -37,6 +37,11 @@ class NodeStore(ABC):
         """What the store did."""
         return self._store.counters
 
+    @property
+    def loss(self) -> str:
+        """What was missing, when the store was opened, of what it had acknowledged; empty if nothing was."""
+        return self._store.loss
+
     def append(self, record: Record) -> None:
         """Make one record durable."""
         self.append_many((record,))
@@ -48,6 +53,10 @@ class NodeStore(ABC):
     @abstractmethod
     def snapshot(self) -> Frame:
         """What a segment begins with now."""
+
+    def check(self) -> None:
+        """StoreGone if its files were removed, replaced or cut while it was open; about once a second."""
+        self._store.check()
 
     def close(self) -> None:
         """Bring everything to the disk, note where it ends, and let go of the directory."""

@@ -2,8 +2,9 @@
 
 A message's seal takes its nonce from (incarnation, number), so no number may be used twice in one incarnation. As
 long as everything that was acknowledged is still there, a source that starts again goes on in its incarnation, and
-the numbers continue. Where the end may be missing, because the machine went down under the durability `process`, it
-begins a new one: what is left of the old one is in doubt, since each of its messages may be in the sequence or not.
+the numbers continue. Where the end may be missing, because the machine went down under the durability `process`, or
+is missing, because the store is shorter than what it acknowledged or than what the ring has of it, it begins a new one:
+what is left of the old one is in doubt, since each of its messages may be in the sequence or not.
 
 A new incarnation is the number of seconds since 2020, or one more than the last if that is higher. A source that has
 lost its directory knows no last one; but it has lived for longer than a second, so the clock gives a number that was
@@ -64,7 +65,7 @@ def open_outbox_store(
     store = Store(directory, Role.OUTBOX, identity, settings, boot_id() if boot is None else boot)
     try:
         marker = store.marker
-        if marker is not None and marker.begun and store.past is Past.WHOLE:
+        if marker is not None and marker.begun and not marker.forgot and store.past is Past.WHOLE:
             outbox = Outbox(blank())
             outbox.replay(store)
             outbox.check(store, marker.incarnation)
@@ -228,6 +229,10 @@ class OutboxStore(NodeStore):
     def source(self) -> NodeId:
         """The source's id in this incarnation."""
         return self._store.identity.node | self._outbox.incarnation
+
+    def renounce(self, why: str) -> None:
+        """Others have numbers that are not here: the next start begins a new incarnation, whatever the disk says."""
+        self._store.mark(forgot=True, why=why)
 
     def append_many(self, records: Sequence[Record]) -> None:
         """Make records durable together: one write, and one fdatasync where power failures count."""

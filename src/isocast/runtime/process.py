@@ -29,7 +29,7 @@ from isocast.runtime.priority import become_punctual
 from isocast.runtime.roles.context import Context, RoleHost
 from isocast.runtime.status import Monitor
 from isocast.runtime.supervisor import end_with_supervisor
-from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull
+from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.instants import SECOND
 
 __all__ = ["RESTART", "NodeProcess", "run_node"]
@@ -142,6 +142,9 @@ class NodeProcess:
                 self.counters.journal_alarms += 1
             elif isinstance(error, StoreFull):
                 self.counters.store_alarms += 1
+            elif isinstance(error, StoreGone):
+                self.counters.store_alarms += 1
+                self.alarm("disk-gone", str(error), "see the how-to 'operate': find out who removed the data")
             if isinstance(error, JournalFull | StoreFull):
                 self.alarm("disk-full", str(error), "make room; the node goes on where it stopped when it is started")
         self.stopping.set()

@@ -39,8 +39,8 @@ def open_server_store(
     try:
         marker, past = store.marker, store.past
         lost = past is Past.NONE and not fresh
-        if lost or past is Past.DOUBTFUL or (marker is not None and marker.forgot):
-            store.mark(forgot=True)
+        if lost or past in (Past.DOUBTFUL, Past.SHORT) or (marker is not None and marker.forgot):
+            store.mark(forgot=True, why=store.loss)
             return ServerStore(store, blank(), forgot=True)
         opened = ServerStore(store, blank())
         if marker is not None and marker.begun:

@@ -30,6 +30,7 @@ from isocast.wire.packets import Token
 
 __all__ = ["SiteStore", "open_site_store"]
 
+_INCOMPLETE = (Past.DOUBTFUL, Past.SHORT)
 _SNAPSHOT_TOKENS = 256
 """Stable tokens after which a snapshot is written: what a restart reads beyond what it needs."""
 _KEPT_TOKENS = 16
@@ -82,19 +83,20 @@ def _opened(
 ) -> SiteStore:
     marker, past = store.marker, store.past
     lost = past is Past.NONE and not fresh
-    if votes and (lost or past is Past.DOUBTFUL or (marker is not None and marker.forgot)):
-        store.mark(forgot=True)
+    if votes and (lost or past in _INCOMPLETE or (marker is not None and marker.forgot)):
+        store.mark(forgot=True, why=store.loss)
         return SiteStore(store, blank(), SiteLog(), forgot=True)
     if marker is not None and marker.begun:
         try:
             log, state = SiteLog(), blank()
-            log.replay(store, lenient=past is Past.DOUBTFUL)
+            log.replay(store, lenient=past in _INCOMPLETE)
             if votes and released_token > log.held:
-                store.mark(forgot=True)
+                store.loss = f"the log ends at token {log.held}, and this site had released token {released_token}"
+                store.mark(forgot=True, why=store.loss)
                 return SiteStore(store, blank(), SiteLog(), forgot=True)
             log.restore(store, state, next_sequence)
         except StoreError:
-            if past is not Past.DOUBTFUL:
+            if past not in _INCOMPLETE:
                 raise
         else:
             opened = SiteStore(store, state, log)

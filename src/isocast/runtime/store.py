@@ -2,8 +2,9 @@
 
 Everything that is written is acknowledged by returning. Under the durability `process` the kernel has it then, so
 that it survives kill -9; under `power` the disk has it. A write that did not come to its end is cut off when the
-store is opened again: nobody was told of it. Bytes that are there and wrong are an error that stops the node, since
-a site that has forgotten a promise must not vote under its old id.
+store is opened again: nobody was told of it. A store that ends before its high-water mark has lost what somebody was
+told of (`loss`): its node must not vote, or number messages, as if nothing had happened. Bytes that are there and
+wrong are an error that stops the node, since a site that has forgotten a promise must not vote under its old id.
 
 Each segment begins with a snapshot of the state, so that older ones can go. A segment that goes young was never
 written to the disk at all: the kernel drops the pages of a removed file.
@@ -20,8 +21,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+from isocast.runtime.disk_watch import OpenFile, first_trouble
 from isocast.runtime.market import Durability
+from isocast.runtime.store_high_water import HIGH_WATER_NAME, HighWater, read_high_water
 from isocast.runtime.store_marker import (
+    LOCK_NAME,
     MARKER_NAME,
     NO_BOOT,
     Marker,
@@ -46,7 +50,7 @@ from isocast.runtime.store_segments import (
     write_all,
 )
 from isocast.runtime.store_settings import StoreCounters, StoreSettings
-from isocast.terms.errors import LocalProtocolError, StoreError
+from isocast.terms.errors import LocalProtocolError, StoreError, StoreGone
 
 __all__ = ["Store"]
 
@@ -77,10 +81,16 @@ class Store:
         self._records = 0
         self._stopped = ""
         self._sync = settings.durability is Durability.POWER
+        self._high: HighWater | None = None
+        self._acknowledged: Location | None = None
         self._lock = locked(directory)
         try:
             self.marker = read_marker(directory, role)
             self._paths = self._find_segments()
+            self.loss = self._find_loss()
+            """What is missing of what was acknowledged; empty if nothing is."""
+            if self.marker is not None and self.marker.closed and not self.loss:
+                self._check_end(self._paths, self.marker)
         except BaseException:
             os.close(self._lock)
             raise
@@ -88,7 +98,10 @@ class Store:
     @property
     def past(self) -> Past:
         """What there was before."""
-        return Past.NONE if self.marker is None else self.marker.past(self._boot)
+        if self.marker is None:
+            return Past.NONE
+        past = self.marker.past(self._boot)
+        return Past.SHORT if past is Past.WHOLE and self.loss else past
 
     @property
     def segments(self) -> int:
@@ -109,11 +122,11 @@ class Store:
 
     def begin(self, snapshot: Callable[[], Frame], *, incarnation: int = 0) -> None:
         """Start with a first segment; whatever segments there are belong to nobody any more."""
-        self.mark(incarnation=incarnation, begun=False, forgot=False)
+        self.mark(incarnation=incarnation, begun=False, forgot=False, why="")
         self._set_aside()
         self.snapshot = snapshot
         self._begin_segment(1)
-        self.mark(begun=True)
+        self.mark(begun=True, high_water=True)
 
     def replay(self, verify: Verify, *, lenient: bool = False) -> Iterator[tuple[int, tuple[Stored, ...]]]:
         """Every whole record with its segment's number, oldest first. Nothing is changed before `resume`.
@@ -176,6 +189,9 @@ class Store:
         if not records and path == self._paths[0]:
             # The first segment was complete before the store was used.
             return False
+        mark = self._acknowledged
+        if mark is not None and mark.segment == _number_of(path) and fault.whole < mark.offset:
+            return False
         if self._kernel_kept:
             # A killed process leaves too few bytes, never wrong ones.
             return fault.torn
@@ -198,9 +214,10 @@ class Store:
                 self._size = self._cut_at
             if self._sync:
                 self._sync_all()
+            self._high = HighWater(self.directory, Location(self.newest, self._size))
         except OSError as reason:
             raise disk_error(self.directory, "cannot be continued", reason) from reason
-        self.mark()
+        self.mark(high_water=True)
 
     def mark(self, **changes: object) -> None:
         """Write the marker anew: open, on this boot, under this durability, and with these changes."""
@@ -219,14 +236,15 @@ class Store:
 
     def _set_aside(self) -> None:
         """Move segments into a directory of their own, for people to look at."""
-        if not self._paths:
+        moved = [*self._paths, *self.directory.glob(HIGH_WATER_NAME)]
+        if not moved:
             return
         number = 1
         while (place := self.directory / f"set-aside-{number}").exists():
             number += 1
         try:
             place.mkdir(mode=0o700)
-            for path in self._paths:
+            for path in moved:
                 path.rename(place / path.name)
         except OSError as reason:
             raise disk_error(place, "cannot take what is set aside", reason) from reason
@@ -252,9 +270,29 @@ class Store:
         for before, path in pairwise(paths):
             if _number_of(path) != _number_of(before) + 1:
                 self._fail(path, f"the segment before it is missing, there is {before.name}")
-        if marker.closed:
-            self._check_end(paths, marker)
         return paths
+
+    def _find_loss(self) -> str:
+        """How the store differs from what it had acknowledged, in words; empty if it does not."""
+        marker = self.marker
+        if marker is None or not marker.begun:
+            return ""
+        if marker.forgot and marker.why:
+            return marker.why
+        if not marker.high_water:
+            return ""
+        self._acknowledged = mark = read_high_water(self.directory)
+        if mark is None:
+            return f"{self.directory / HIGH_WATER_NAME}, which says how much was acknowledged, is missing or damaged"
+        end = Location(0, 0)
+        if self._paths:
+            end = Location(_number_of(self._paths[-1]), self._paths[-1].stat().st_size)
+        if end >= mark:
+            return ""
+        return (
+            f"{self.directory} ends at byte {end.offset} of segment {end.segment}, and everything up to byte"
+            f" {mark.offset} of segment {mark.segment} had been acknowledged"
+        )
 
     def _check_end(self, paths: list[Path], marker: Marker) -> None:
         """A store that was closed in order ends where it ended then."""
@@ -283,6 +321,7 @@ class Store:
             if self._sync:
                 os.fdatasync(self._fd)
                 self.counters.syncs += 1
+            self._acknowledge(segment.number, start + length)
         except BaseException as reason:
             self._stop(segment.path, self._fd, start, reason)
             raise
@@ -291,6 +330,14 @@ class Store:
         self.counters.records += len(frames)
         self.counters.bytes += length
         return [Location(segment.number, start + offset) for offset in offsets]
+
+    def _acknowledge(self, segment: int, size: int) -> None:
+        """Nothing up to here may be missing any more."""
+        end = Location(segment, size)
+        if self._high is None:
+            self._high = HighWater(self.directory, end)
+        else:
+            self._high.move(end)
 
     def _begin_segment(self, number: int) -> None:
         if self.snapshot is None:
@@ -306,6 +353,7 @@ class Store:
             if self._sync:
                 os.fdatasync(fd)
                 sync_directory(self.directory)
+            self._acknowledge(number, FILE_BYTES + length)
         except BaseException as reason:
             if fd >= 0:
                 os.close(fd)
@@ -356,6 +404,30 @@ class Store:
     def _fail(self, path: Path, rule: str, offset: int | None = None) -> NoReturn:
         raise StoreError(str(path), f"{rule}: {self.role.advice}", offset)
 
+    # While it is open ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """StoreGone if somebody removed, replaced or cut the files under us: from then on nothing is written."""
+        if self._stopped or self._lock < 0:
+            return
+        found = first_trouble(self._files())
+        if found is not None:
+            path, trouble = found
+            self._stopped = f"{path} {trouble}"
+            raise StoreGone(str(path), f"{trouble}: {self.role.advice_when_gone}")
+
+    def _files(self) -> Iterator[OpenFile]:
+        yield OpenFile(self.directory)
+        yield OpenFile(self.directory / LOCK_NAME, self._lock)
+        yield OpenFile(self.directory / MARKER_NAME)
+        if self._fd < 0:
+            return  # It has forgotten, and keeps nothing.
+        for segment in self._segments[:-1]:
+            yield OpenFile(segment.path)
+        yield OpenFile(self._segments[-1].path, self._fd, self._size)
+        if self._high is not None:
+            yield OpenFile(self._high.path, self._high.fileno())
+
     # Closing ------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -363,6 +435,7 @@ class Store:
         if self._lock < 0:
             return
         try:
+            self.check()
             if self._fd >= 0 and not self._stopped:
                 self._sync_all()
                 self.mark(end_segment=self.newest, end_bytes=self._size)
@@ -375,6 +448,8 @@ class Store:
         """Let go of the directory as it is, as the end of the process would."""
         self._stopped = self._stopped or "the store is closed"
         self._close_newest()
+        if self._high is not None:
+            self._high.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

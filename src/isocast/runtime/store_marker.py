@@ -22,6 +22,7 @@ from isocast.terms.errors import StoreError, StoreFull
 from isocast.terms.ids import NodeId
 
 __all__ = [
+    "LOCK_NAME",
     "MARKER_NAME",
     "NO_BOOT",
     "Marker",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 MARKER_NAME = "identity.json"
+LOCK_NAME = "lock"
 NO_BOOT = ""
 """The boot id of a machine that tells none: never the same as any."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -68,6 +70,19 @@ class Role(StrEnum):
             )
         return f"what it promised is not known any more: {again}"
 
+    @property
+    def advice_when_gone(self) -> str:
+        """What follows when a store vanishes under a running node."""
+        if self is Role.OUTBOX:
+            return (
+                "nothing more is accepted, and the source stops once what it had accepted is safe elsewhere; if the"
+                " data cannot be brought back, start it again: it begins a new incarnation"
+            )
+        return (
+            "this node stops, because what it promised is not on disk any more. Bring exactly these files back before"
+            f" it is started again. Otherwise {self.advice}"
+        )
+
 
 class Past(Enum):
     """What a directory says about the time before."""
@@ -78,6 +93,8 @@ class Past(Enum):
     """Everything that was acknowledged is there."""
     DOUBTFUL = "doubtful"
     """The machine went down before everything had reached the disk: the end may be missing."""
+    SHORT = "short"
+    """Something that was acknowledged is missing: no crash of ours explains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +122,16 @@ class Marker:
     begun: bool = False
     """Whether its first segment was complete: without, nothing was ever acknowledged."""
     forgot: bool = False
-    """Whether the node may have forgotten promises; that never ends."""
+    """Whether the node may have forgotten promises; that never ends. A source's new incarnation ends it."""
+    why: str = ""
+    """What was lost, if it is known."""
     incarnation: int = 0
     end_segment: int = 0
     """The newest segment when the store was closed; 0 while it is open."""
     end_bytes: int = 0
     """And its length then."""
+    high_water: bool = False
+    """Whether a mark beside the segments says how much was acknowledged."""
 
     @property
     def identity(self) -> StoreIdentity:
@@ -197,7 +218,7 @@ def _check(fields: dict[str, Any]) -> str:
 
 def locked(directory: Path) -> int:
     """The descriptor that holds the directory's lock for as long as it is open."""
-    path = directory / "lock"
+    path = directory / LOCK_NAME
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -34,6 +34,7 @@ from isocast.ring.effects import (
     FairnessFaulted,
     LogReplaced,
     Multicast,
+    NumbersForgotten,
     Persist,
     PromiseMade,
     PublishAccepted,
@@ -134,6 +135,8 @@ class World:
             RingSuspected: self._suspected,
             FairnessFaulted: self._faulted,
             Collect: self._collected,
+            # Its source takes nothing more; what was lost with its outbox, the checkers see.
+            NumbersForgotten: lambda _host, _effect: None,
             ReadJournal: self._read_journal,
             CheckpointWanted: lambda host, wish: fetch_checkpoint(self, host, wish),
             **dict.fromkeys(LAYER_EFFECTS, self._below),

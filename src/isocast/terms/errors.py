@@ -14,6 +14,7 @@ __all__ = [
     "RemoteProtocolError",
     "StoreError",
     "StoreFull",
+    "StoreGone",
     "StrangerError",
     "TransportError",
 ]
@@ -119,6 +120,14 @@ class StoreError(IsocastError):
     def __reduce__(self) -> tuple[type[StoreError], tuple[str, str, int | None]]:
         """Pass from a worker process to its parent with all parts."""
         return StoreError, (self.file, self.rule, self.offset)
+
+
+class StoreGone(StoreError):  # noqa: N818  A state of the disk, and the name that an alarm shows.
+    """What a running node keeps on disk was removed, replaced or cut under it: nothing is durable any more."""
+
+    def __reduce__(self) -> tuple[type[StoreGone], tuple[str, str, int | None]]:
+        """Pass from a worker process to its parent with all parts."""
+        return StoreGone, (self.file, self.rule, self.offset)
 
 
 class StoreFull(IsocastError):  # noqa: N818  A state of the disk, and the name that an alarm shows.

@@ -28,6 +28,7 @@ from isocast.runtime.narrow.rates import RateMeter
 from isocast.runtime.narrow.repairer import Repairer
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.plan_text import plan_text
+from isocast.terms.instants import SECOND
 
 Alarms = list[tuple[str, str, str]]
 
@@ -109,6 +110,60 @@ def test_what_the_disk_does_not_take_is_told_and_asked_for_later(
     assert repairer.keep(packet(name, 11, 5), 0)
     assert list(repairer._holes) == [name]  # noqa: SLF001
     assert repairer.archive.missing(name, 16, 5) == [(6, 5)]
+
+
+class _Ear:
+    """In the place of the socket: to whom requests went."""
+
+    def __init__(self) -> None:
+        self.to: list[tuple[str, int]] = []
+
+    def sendto(self, _: bytes, where: tuple[str, int]) -> None:
+        self.to.append(where)
+
+    def close(self) -> None:
+        pass
+
+
+def _asked_over(repairer: Repairer, seconds: int) -> list[tuple[str, int]]:
+    """Whom it asks, by a clock of its own."""
+    ear, begun = _Ear(), time_ns()
+    repairer._out.close()  # noqa: SLF001 - nothing is sent
+    repairer._out = ear  # type: ignore[assignment]  # noqa: SLF001
+    for tick in range(10 * seconds):
+        repairer._now = lambda at=begun + tick * SECOND // 10: at  # type: ignore[misc]  # noqa: SLF001
+        repairer.poll()
+    return ear.to
+
+
+def test_a_hole_is_known_until_it_is_filled_and_asked_of_receivers_that_are_not_heard_too(
+    market: Market, repairer: Repairer
+) -> None:
+    """The receivers whose lines it hears may be dead, and nobody may publish for minutes."""
+    repairer.keep(packet(session(market), 1, 5), 0)
+    repairer.keep(heartbeat(session(market), 16), 0)
+    asked = _asked_over(repairer, 60)
+    heard = {request_endpoint(market, market.node(name)) for name in market.node("archive").lines}
+    others = {request_endpoint(market, plan) for plan in market.receivers} - heard
+    assert others
+    assert others <= set(asked[-20:])
+    assert heard <= set(asked[:4])
+    assert len(asked) < 100, "it asks less often by and by"
+
+
+def test_holes_of_an_earlier_run_are_found_again(market: Market, repairer: Repairer) -> None:
+    name = session(market)
+    repairer.keep(packet(name, 1, 5), 0)
+    repairer.keep(packet(name, 11, 5), 0)
+    repairer.close()
+    alarms: Alarms = []
+    again = Repairer(market, market.node("archive"), load_repair_key(market), time_ns, lambda *one: alarms.append(one))
+    try:
+        again._join()  # noqa: SLF001 - as every second
+        again.keep(packet(name, 16, 5), 0)
+        assert list(again._holes) == [name]  # noqa: SLF001
+    finally:
+        again.close()
 
 
 def test_what_no_line_brought_is_asked_of_the_receivers(market: Market, repairer: Repairer, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,12 +26,12 @@ from isocast.runtime.roles.publish_door import PublishError, SourceStopsError
 from isocast.runtime.roles.source import SourceHost
 from isocast.runtime.store_marker import Role, read_marker
 from isocast.security.keys import Purpose
-from isocast.terms.errors import StoreError, StoreFull, TransportError
-from isocast.terms.ids import Label
+from isocast.terms.errors import StoreError, StoreFull, StoreGone, TransportError
+from isocast.terms.ids import NO_EPOCH, Label
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.wire.door import Accepted, Publish, RangeWanted, Refused
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Data
+from isocast.wire.packets import Data, Standing
 
 WINDOW = 4
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
@@ -71,6 +72,11 @@ class Ring:
         taken = [replace(by_number[number], epoch=EPOCH) for number in range(first, first + count)]
         self.host.driver.feed(PacketsArrived([self._chain.add(*taken).token]))
         self.host._after_step(0)  # noqa: SLF001
+
+    def free(self) -> None:
+        """A token says that everything is at every member."""
+        token = self._chain.add().token
+        self.host.driver.feed(PacketsArrived([replace(token, stable=token.token_number)]))
 
     async def acknowledge_everything(self, tasks: Iterable[asyncio.Task[object]]) -> None:
         """Until nobody waits any more."""
@@ -440,6 +446,108 @@ def test_after_a_power_failure_what_is_in_doubt_is_named(market: Market, monkeyp
     assert run(second_life) > before
     assert around.codes == ["in-doubt"]
     assert "with 2 messages in the outbox" in around.alarms[0][1]
+
+
+def cut_outbox(market: Market) -> None:
+    (segment,) = (market.directory_of("floor") / "outbox").glob("segment-*.log")
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size - 1)
+
+
+def test_an_outbox_that_lost_accepted_messages_is_named_and_numbers_nothing_again(market: Market) -> None:
+    around = Surroundings(market, "floor")
+
+    async def life(number: int, *, ends: bool) -> Label:
+        host = await started(around)
+        (label,) = await host.publish(batches(number))
+        if ends:
+            await host.stop()
+        else:
+            host.driver.stop()
+            await host.door.close()
+            host._channels.close()  # noqa: SLF001
+            host.store.abandon()
+        return label
+
+    before = run(lambda: life(1, ends=False))
+    cut_outbox(market)
+    after = run(lambda: life(2, ends=True))
+    assert after.source > before.source
+    assert around.codes == ["outbox-short"]
+    assert "had been acknowledged" in around.alarms[0][1]
+
+
+def test_a_source_whose_outbox_is_older_than_the_ring_stops_and_comes_back_as_another(market: Market) -> None:
+    """Somebody put last week's copy in its place, mark and all."""
+    failures: list[BaseException] = []
+    around = Surroundings(market, "floor")
+
+    async def first_life() -> int:
+        host = await started(around)
+        host.driver.failed = failures.append
+        source = host.machine.source
+        host.driver.feed(PacketsArrived([Standing(0, NO_EPOCH, 1, source, 6, 9)]))
+        waiting = asyncio.create_task(host.publish(batches(1)))
+        await asyncio.sleep(0)
+        await host.stop()
+        with pytest.raises(PublishError):
+            await waiting
+        return source
+
+    async def second_life() -> int:
+        host = await started(around)
+        await host.stop()
+        return host.machine.source
+
+    before = run(first_life)
+    (failure,) = failures
+    assert "the ring has messages 1 to 5 of this source" in str(failure)
+    assert run(second_life) > before
+    assert around.codes == ["outbox-short"]
+
+
+def test_a_source_whose_outbox_is_removed_takes_nothing_more_and_saves_what_it_took(market: Market) -> None:
+    around = Surroundings(market, "floor")
+
+    async def work() -> None:
+        host = await started(around)
+        ring = Ring(host)
+        await host.publish(batches(1, 2))
+        waiting = asyncio.create_task(host.publish(batches(*range(3, 20))))
+        await asyncio.sleep(0)
+        host.tick(0)
+        shutil.rmtree(market.directory_of("floor"))
+        host.tick(SECOND)
+        assert around.codes == ["disk-gone"]
+        with pytest.raises(PublishError, match=r"accepts nothing: .* was removed, or moved away"):
+            await waiting
+        with pytest.raises(PublishError, match="accepts nothing"):
+            await host.publish(batches(99))
+        accepted = host.machine.snapshot().unstable
+        host.tick(2 * SECOND)
+        ring.acknowledge(accepted)
+        ring.free()
+        assert host.driver.running
+        with pytest.raises(StoreGone, match="was removed"):
+            host.tick(3 * SECOND)
+        await host.stop()
+
+    run(work)
+
+
+def test_what_nobody_takes_from_a_source_without_its_outbox_is_named_as_lost(market: Market) -> None:
+    async def work() -> None:
+        host = await started(Surroundings(market, "floor"))
+        Ring(host)
+        await host.publish(batches(1, 2))
+        shutil.rmtree(market.directory_of("floor"))
+        host.tick(0)
+        host.tick(29 * SECOND)
+        with pytest.raises(StoreGone, match="2 messages that were accepted are in nobody's hands"):
+            host.tick(31 * SECOND)
+        await host.stop()
+
+    run(work)
 
 
 def test_what_cannot_be_opened_whole_leaves_nothing_open(market: Market) -> None:

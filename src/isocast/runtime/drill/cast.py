@@ -55,6 +55,7 @@ def market_text(place: Place, settings: DrillSettings, sites: Iterable[str] = SI
     ring = {} if settings.policy is StartPolicy.MAJORITY else {"policy": settings.policy.value}
     parts = [
         '# The market of a drill; `isocast config keys` explains every key.\n\nname = "drill"\n',
+        '# Drills kill processes, not machines.\ndurability = "process"\n',
         table("timing", "", TIMINGS[settings.profile]),
         table("ring", "", ring),
         table("network", "", {"groups": place.group(0), "lines": place.group(16), "repairs": place.group(96)}),

@@ -1,8 +1,9 @@
 """A retransmit server's part in the narrow stripes: it keeps what receivers sent, and repairs it once for many losers.
 
 It hears every stripe on the lines that it hears anyway, so that one of two may lose a packet; what both lost it asks of
-the receivers' edges. Strangers ask as MoldUDP64 prescribes and are answered alone. Customers with the key of repairs
-ask under it, and are answered in the stripe's group of repairs, sealed: requests that come within a window are one.
+the receivers' edges, of those that it does not hear as well, until it has it. Strangers ask as MoldUDP64 prescribes and
+are answered alone. Customers with the key of repairs ask under it, and are answered in the stripe's group of repairs,
+sealed: requests that come within a window are one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ Alarm = Callable[[str, str, str], None]
 _FILL_NS = 200 * MILLISECOND
 """Between two rounds of asking the receivers for what all lines lost."""
 _FILL_TRIES = 50
+_FILL_SLOW_NS = 5 * SECOND
+"""After so many tries: whoever has it may be away for hours."""
+_FILL_NEAR = 4
+"""Tries for which only receivers are asked that are heard."""
 _HOLES_MAX = 16
 _PACKETS_MAX = 256
 """Bounds: packets that one request may bring about."""
@@ -93,6 +98,15 @@ class _Wanted:
 
 
 @dataclass(slots=True)
+class _Hole:
+    """Somewhere in a session something is missing."""
+
+    tries: int = 0
+    at: int = 0
+    """When the receivers are asked next."""
+
+
+@dataclass(slots=True)
 class _Stripe:
     gate: RateGate
     waiting: deque[_Wanted] = field(default_factory=deque)
@@ -111,15 +125,16 @@ class Repairer:
         self._newest: StripePlan = self._folder.first()
         self._lines = [market.node(name) for name in plan.lines]
         self._senders = {line.address for line in self._lines}
+        others = [other for other in market.receivers if other.stripe == plan.stripe and other not in self._lines]
+        self._givers = [*self._lines, *others]
         self._known: dict[bytes, int] = {}
         """The ends of our sessions' names, and how far their numbers can go."""
         self._wanted: dict[tuple[bytes, int], _Wanted] = {}
         self._stripes: dict[int, _Stripe] = {}
         self._begun = now() - market.timing.token_period_ns
         self._tops: dict[bytes, int] = {}
-        self._holes: dict[bytes, int] = {}
-        """Sessions with holes, and how often more the receivers are asked."""
-        self._filling_at = 0
+        self._holes: dict[bytes, _Hole] = {}
+        """Sessions with holes: each is known until it is filled."""
         with ExitStack() as opened:
             self.archive = StripeArchive(market.directory_of(plan.name) / "edge", self._edge.keep_days)
             opened.callback(self.archive.close)
@@ -199,8 +214,9 @@ class Repairer:
         if not self._is_ours(session) or top > self._known[session[6:]] + 1:
             self.counts.strange += 1
             return False
-        if packet.sequence > contiguous:
-            self._holes.setdefault(session, _FILL_TRIES)
+        left = session not in self._tops and bool(self.archive.missing(session, contiguous, 1))
+        if packet.sequence > contiguous or left:
+            self._holes.setdefault(session, _Hole())
         self._tops[session] = max(top, contiguous)
         if not packet.messages:
             return False
@@ -233,29 +249,35 @@ class Repairer:
 
     def _fill(self, now: int) -> None:
         """Ask the receivers' edges for what no line brought."""
-        if not self._holes or now < self._filling_at:
-            return
-        self._filling_at = now + _FILL_NS
-        for session, left in list(self._holes.items()):
-            holes = self.archive.missing(session, self._tops.get(session, 1), _HOLES_MAX)
-            if not holes or not left:
+        for session, hole in list(self._holes.items()):
+            if now < hole.at:
+                continue
+            missing = self.archive.missing(session, self._tops.get(session, 1), _HOLES_MAX)
+            if not missing or not self._is_ours(session):
                 del self._holes[session]
                 continue
-            self._holes[session] = left - 1
-            line = self._lines[left % len(self._lines)]
-            for first, count in holes:
+            givers = self._lines if hole.tries < _FILL_NEAR else self._givers
+            giver = givers[hole.tries % len(givers)]
+            hole.tries += 1
+            hole.at = now + (_FILL_NS if hole.tries < _FILL_TRIES else _FILL_SLOW_NS)
+            for first, count in missing:
                 with suppress(OSError):
-                    self._out.sendto(request(session, first, min(count, 65_534)), request_endpoint(self._market, line))
+                    self._out.sendto(request(session, first, min(count, 65_534)), request_endpoint(self._market, giver))
 
     def _read_answers(self) -> None:
+        givers = {giver.address for giver in self._givers}
         for _ in range(_PACKETS_MAX):
             try:
                 raw, sender = self._out.recvfrom(9_216)
             except OSError:
                 return
-            if sender[0] in self._senders and self.keep(raw, self._now()):
-                self.counts.filled += parse_packet(raw).count
-                self._filling_at = 0
+            if sender[0] in givers and self.keep(raw, self._now()):
+                packet = parse_packet(raw)
+                self.counts.filled += packet.count
+                hole = self._holes.get(packet.session)
+                if hole is not None:
+                    # Whoever gave something is asked for the rest, at once.
+                    hole.tries, hole.at = max(hole.tries - 1, 0), 0
 
     # ---- what customers ask
 
@@ -306,7 +328,7 @@ class Repairer:
         """Repair what is due and fits; when there is something to do again."""
         now = self._now()
         self._fill(now)
-        deadline = NEVER if not self._holes else self._filling_at
+        deadline = min([hole.at for hole in self._holes.values()], default=NEVER)
         for stripe, line in self._stripes.items():
             while line.waiting:
                 at = self._repair(stripe, line, line.waiting[0], now)

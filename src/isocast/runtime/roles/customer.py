@@ -236,6 +236,8 @@ class CustomerHost:
                 self._counters.messages_received = snapshot.counters.delivered
         if self.journal is not None:
             self._counters.journal_bytes = self.journal.counters.bytes
+            self.journal.check()
+            self.journal.sync()
             self.journal.prune(now)
 
     def gauges(self) -> NodeGauges:

@@ -175,8 +175,8 @@ class EdgeReport:
             case CustomerThrottled(_, asked, served, refused):
                 self._context.alarm(
                     f"throttled-{name}",
-                    f"{name} asks for more than its share: {asked} messages asked, {served} served, {refused} refused",
-                    "it is slow, loses packets or is hostile; others are not affected",
+                    f"{name} has used up its share: {asked} messages asked, {served} served, {refused} refused",
+                    "it is far behind, and gets the rest by and by, or it is hostile; others are not affected",
                 )
 
     # For whoever watches ------------------------------------------------------------------------

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from isocast.hierarchy.customer_settings import SILENT_HEARTBEATS, quiet_ring_ns
 from isocast.nodes.customer import CustomerSettings, Grade, JoinPoint
-from isocast.runtime.market import Market
+from isocast.runtime.market import Market, NodeRole
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NodeId
 
 __all__ = ["customer_settings"]
+
+_LAST_RESORTS_MAX = 8
+"""Doors: among eight receivers one that lives and is not behind is all but certain."""
 
 
 def customer_settings(
@@ -20,7 +23,8 @@ def customer_settings(
     """For a customer of this grade, or with grade complete for a retransmit server.
 
     Who wants everything and has no retransmit server, or none that gives anything, fetches at the doors of the
-    receivers whose lines it hears. These take no requests by datagram, and keep no snapshots.
+    receivers whose lines it hears, and then at those of others: whoever it hears may be dead, and its archive behind.
+    Receivers take no requests by datagram, and keep no snapshots.
     """
     market, plan = context.market, context.plan
     servers = _doors_of(market, plan.retransmit)
@@ -48,12 +52,22 @@ def customer_settings(
     return replace(
         settings,
         by_datagram=by_datagram,
-        last_resorts=_doors_of(market, plan.lines) if by_datagram and grade is Grade.COMPLETE else (),
+        last_resorts=_last_resorts(context) if grade is Grade.COMPLETE else (),
         heartbeat_ns=context.heartbeat_ns,
         silent_ns=silent_ns,
         ring_ns=quiet_ring_ns(market.timing, silent_ns),
         slow_ns=silent_ns,
     )
+
+
+def _last_resorts(context: Context) -> tuple[NodeId, ...]:
+    """The doors of the receivers that it hears, then a few of others: not the same few for everybody."""
+    market, plan = context.market, context.plan
+    roles = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+    others = [other.name for role in roles for other in market.by_role(role) if other.stripe == plan.stripe]
+    start = plan.node % len(others) if others else 0
+    names = dict.fromkeys([*plan.lines, *others[start:], *others[:start]])
+    return _doors_of(market, tuple(names))[: max(_LAST_RESORTS_MAX, len(plan.lines))]
 
 
 def _doors_of(market: Market, names: tuple[str, ...]) -> tuple[NodeId, ...]:

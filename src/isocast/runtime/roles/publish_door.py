@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from isocast.ring.effects import PublishAccepted, PublishRejected
 from isocast.runtime.door import Door, Visit
+from isocast.runtime.outbox_store import OutboxStore
 from isocast.runtime.roles.context import Context
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
@@ -19,7 +20,7 @@ from isocast.wire.limits import EVENT_BYTES
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
 
-__all__ = ["Batches", "PublishDoor", "PublishError", "SourceStopsError"]
+__all__ = ["Batches", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
 
 Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
 """(key, payload) of each."""
@@ -31,6 +32,25 @@ class PublishError(IsocastError):
 
 class SourceStopsError(PublishError):
     """The source ends before it took a batch: nothing is wrong with the batch, and the next life takes it."""
+
+
+def tell_outbox(context: Context, store: OutboxStore) -> None:
+    """Say what became of the incarnation before, if it did not end well."""
+    left = len(store.in_doubt)
+    if store.loss:
+        context.alarm(
+            "outbox-short",
+            f"messages that this source had accepted are missing: {store.loss}; it begins a new incarnation, no number"
+            f" is used again, and of the old one {left} messages are left",
+            "compare what the floor published with isocast journal cat at a receiver; publish again what is missing",
+        )
+    elif left:
+        context.alarm(
+            "in-doubt",
+            f"the machine went down with {left} messages in the outbox: each may be in the"
+            " sequence or not, and none is sent again",
+            "look for them with isocast journal cat at a receiver; publish again what is missing",
+        )
 
 
 class PublishDoor(Door):

@@ -64,6 +64,10 @@ _ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)
 """What a site says of itself when it starts: nothing is wrong with anybody."""
 
 
+def _because(loss: str) -> str:
+    return f" ({loss})" if loss else ""
+
+
 class ReceiverHost:
     """What surrounds the machine of one receiver."""
 
@@ -81,6 +85,7 @@ class ReceiverHost:
             self._open(opened)
             self._closing = opened.pop_all()
         self._token_at = 0
+        self._collectable = 0
         self._refilling: Task[None] | None = None
         self.groups = GroupReport(context)
         self._performers = {
@@ -118,7 +123,7 @@ class ReceiverHost:
             RingOperations(context, self.machine, self.driver, self.report.outcomes, self.report.left_out)
             offer_plan_operations(context, self.machine, self.driver)
         self.edge = edge_process(context, self.machine.receiver)
-        self.driver.after_step = self.edge.passed
+        self.driver.after_step = self._after_step
 
     # From the disk ------------------------------------------------------------------------------
 
@@ -166,6 +171,9 @@ class ReceiverHost:
 
     def persist(self, records: list[Record]) -> None:
         """Write to the log before anything is sent."""
+        if any(isinstance(record, LogReplaced) for record in records):
+            # The log will not have what it skips: the journal must.
+            self.journal.sync()
         self.store.append_many(records)
         for record in records:
             if isinstance(record, RingInstalled):
@@ -283,7 +291,15 @@ class ReceiverHost:
         return floor if usable else None
 
     def _collect(self, effect: Collect, _: int) -> None:
-        self.store.collected(effect.token_number)
+        self._collectable = effect.token_number
+
+    def _after_step(self, now: int) -> None:
+        """What was released is on its way. What the log forgets now the journal has, even when the power fails."""
+        if self._collectable:
+            self.journal.sync()
+            self.store.collected(self._collectable)
+            self._collectable = 0
+        self.edge.passed(now)
 
     def _suspected(self, effect: RingSuspected, _: int) -> None:
         self._counters.suspicions[effect.reason] += 1
@@ -323,8 +339,15 @@ class ReceiverHost:
         if self.store.forgot:
             self._context.alarm(
                 "forgot",
-                "this site's log was lost, and with it the promises that it made; it takes no part in any ring",
+                f"this site's log was lost, and with it the promises that it made{_because(self.store.loss)};"
+                " it takes no part in any ring",
                 "see the how-to 'operate': it comes back under a new number",
+            )
+        elif self.store.loss:
+            self._context.alarm(
+                "log-short",
+                f"a part of this site's log is missing: {self.store.loss}",
+                "it promised nothing and asks its parent for the rest; find out who, or which disk, cut the file",
             )
         await self.door.open()
         self.edge.start()
@@ -357,6 +380,9 @@ class ReceiverHost:
         self._channels.collect()
         self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
+        self.store.check()
+        self.journal.check()
+        self.journal.sync()
         self.journal.prune(now)
         self.speaking.tick(now)
         self.report.tick(self.machine.receiver.ledger.universe, now)

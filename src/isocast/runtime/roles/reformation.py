@@ -105,7 +105,8 @@ class ReformationHost:
             # It may have used any ballot before, and must not use one again.
             self._context.alarm(
                 "forgot",
-                "this server's disk was lost, and with it the ballots that it used; it stays silent",
+                f"this server's disk was lost, and with it the ballots that it used"
+                f"{f' ({self.store.loss})' if self.store.loss else ''}; it stays silent",
                 "see the how-to 'operate': it comes back under a new number",
             )
             return
@@ -116,6 +117,7 @@ class ReformationHost:
         self.driver.judge_clock()
         self._channels.collect()
         self._context.counters.store_bytes = self.store.counters.bytes
+        self.store.check()
 
     def gauges(self) -> NodeGauges:
         """The machine's state."""

@@ -207,6 +207,8 @@ class RetransmitHost:
         self._following.tick(now)
         self._counters.journal_bytes = self.journal.counters.bytes
         self._report.collect(self.machine.customer.snapshot())
+        self.journal.check()
+        self.journal.sync()
         if self.journal.prune(now):
             self._tell_trimmed()
 

@@ -20,7 +20,8 @@ from isocast.runtime.door_keys import publish_visitor
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.publish_door import PublishDoor, PublishError
+from isocast.runtime.roles.outbox_guard import OutboxGuard
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError, tell_outbox
 from isocast.runtime.route_guard import insist_on_routes
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id
@@ -63,6 +64,7 @@ class SecondarySourceHost:
         self.machine = SecondarySource(own, ForwardSettings(self._payload_max), self.store.state)
         self.driver = context.driver(self.machine, self, self._channels)
         self.door = PublishDoor(context, self.publish, lambda: self.machine.snapshot().next_number, routes=routes)
+        self._guard = OutboxGuard(context, self.store, lambda: self.machine.snapshot().held)
         self._room = asyncio.Event()
         self._visit: Visit | None = None
         self._work: set[asyncio.Task[None]] = set()
@@ -82,6 +84,7 @@ class SecondarySourceHost:
                 raise PublishError(f"a batch of {len(payload)} bytes: {rule}")
         labels: list[Label] = []
         while True:
+            self._guard.insist()
             left = batches[len(labels) :]
             self._room.clear()
             self.door.answers.clear()
@@ -98,8 +101,9 @@ class SecondarySourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is promised."""
-        self.store.append_many(records)
+        """Write to the outbox before anything is promised; one that is gone needs not know what the parent has."""
+        if self._guard.gone is None:
+            self.store.append_many(records)
 
     def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a secondary source."""
@@ -191,16 +195,19 @@ class SecondarySourceHost:
         """Open the door and begin."""
         plan = self._context.plan
         begun(self._context.directory)
+        tell_outbox(self._context, self.store)
         if plan.tcp_port:
             await self.door.open(plan.address, plan.tcp_port)
         self.driver.start()
         self._start(self._greet())
 
-    def tick(self, _: int) -> None:
-        """Bring counts up to date."""
+    def tick(self, now: int) -> None:
+        """Bring counts up to date, and look after the outbox."""
         self._context.clock.check()
         self._channels.collect()
         self._counters.store_bytes = self.store.counters.bytes
+        if self._guard.tick(now):
+            self._room.set()
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""

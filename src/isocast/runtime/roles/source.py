@@ -13,15 +13,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from isocast.nodes.primary_source import PrimarySource
-from isocast.ring.effects import PublishAccepted, PublishRejected, Record
+from isocast.ring.effects import NumbersForgotten, PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.channels import NodeKeys
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun
 from isocast.runtime.outbox_store import open_outbox_store
 from isocast.runtime.roles.context import Context
-from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError
+from isocast.runtime.roles.outbox_guard import OutboxGuard
+from isocast.runtime.roles.publish_door import PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.route_guard import insist_on_routes
+from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.frame import Kind
@@ -61,6 +63,7 @@ class SourceHost:
         self.door = PublishDoor(
             context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out, routes
         )
+        self._guard = OutboxGuard(context, self.store, lambda: self.machine.snapshot().unstable)
         self._waiting: deque[_Order] = deque()
         self._waiting_batches = 0
         self._room = asyncio.Event()
@@ -95,6 +98,7 @@ class SourceHost:
         """
         if not batches:
             return ()
+        self._guard.insist()
         limit = self._context.market.events_per_payload * EVENT_BYTES
         for _, payload in batches:
             if len(payload) > limit:
@@ -178,16 +182,29 @@ class SourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is sent or promised."""
-        self.store.append_many(records)
+        """Write to the outbox before anything is sent or promised; one that is gone needs not know what is stable."""
+        if self._guard.gone is None:
+            self.store.append_many(records)
 
     def perform(self, effect: object, now: int) -> None:  # noqa: ARG002
         """Do one effect of a source."""
         match effect:
             case PublishAccepted() | PublishRejected():
                 self.door.note(effect)
+            case NumbersForgotten(_, known, next_number):
+                self._forgot(known, next_number)
             case _:
                 pass
+
+    def _forgot(self, known: int, next_number: int) -> None:
+        """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
+        why = (
+            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox knows none of them"
+            " although they were acknowledged"
+        )
+        self.store.renounce(why)
+        rule = f"{why}: start the source again, and it begins a new incarnation; what is in the outbox is in doubt"
+        raise StoreError(str(self._context.directory / "outbox"), rule)
 
     def next_deadline(self) -> int:
         """When the next burst may go out, if one waits."""
@@ -204,13 +221,7 @@ class SourceHost:
         """Begin and open the door; `after_step` lets what waits follow each token."""
         plan = self._context.plan
         begun(self._context.directory)
-        if self.store.in_doubt:
-            self._context.alarm(
-                "in-doubt",
-                f"the machine went down with {len(self.store.in_doubt)} messages in the outbox: each may be in the"
-                " sequence or not, and none is sent again",
-                "look for them with isocast journal cat at a receiver; publish again what is missing",
-            )
+        tell_outbox(self._context, self.store)
         self.driver.after_step = self._after_step
         self.driver.start()
         if plan.tcp_port:
@@ -224,11 +235,22 @@ class SourceHost:
         if self._waiting:
             self._context.loop.call_soon(self._pump)
 
-    def tick(self, _: int) -> None:
-        """Bring counts up to date."""
+    def tick(self, now: int) -> None:
+        """Bring counts up to date, and look after the outbox."""
         self.driver.judge_clock()
         self._channels.collect()
         self._counters.store_bytes = self.store.counters.bytes
+        if self._guard.tick(now):
+            self._refuse(PublishError(f"this source accepts nothing: {self._guard.gone}"))
+
+    def _refuse(self, reason: PublishError) -> None:
+        """What waits was never accepted."""
+        for order in self._waiting:
+            if not order.done.done():
+                order.done.set_exception(reason)
+        self._waiting.clear()
+        self._waiting_batches = 0
+        self._room.set()
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
@@ -246,8 +268,5 @@ class SourceHost:
         """Stop, then close; what waits at the door was never accepted."""
         self.driver.stop()
         await self.door.close()
-        for order in self._waiting:
-            if not order.done.done():
-                order.done.set_exception(SourceStopsError("the source stops: publish it again, with the same keys"))
-        self._waiting.clear()
+        self._refuse(SourceStopsError("the source stops: publish it again, with the same keys"))
         self._closing.close()

@@ -84,6 +84,7 @@ def market_text(place: Place, *, loss: float, seed: int) -> str:
     """The file of the show's market."""
     parts = [
         '# The market of `isocast demo`; `isocast config keys` explains every key.\n\nname = "demo"\n',
+        '# A show ends with its machine: what kill -9 cannot take is enough here.\ndurability = "process"\n',
         table("timing", "", _TIMING),
         table("ring", "The order inside a token is a shuffle by a key that no site chooses.", {"order": "shuffle"}),
         table(
