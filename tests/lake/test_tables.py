@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +258,7 @@ def test_a_log_of_a_lake_that_kept_nothing_is_read(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is synced, moved and linked, in order; a folder's or file's path as it is at that moment."""
     done: list[tuple[str, str]] = []
     fsync, link, replace = os.fsync, os.link, Path.replace
@@ -279,7 +279,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "link", linking)
     monkeypatch.setattr(Path, "replace", replacing)
-    yield done
+    return done
 
 
 def test_files_and_their_folders_are_on_the_disk_before_the_entry_that_names_them(

@@ -106,7 +106,7 @@ def _run(
 
 
 @stream.default
-def _stream(
+def _stream(  # noqa: PLR0913 - options of a command
     *,
     lake: Path,
     origin: OriginOptions = _ORIGIN,

@@ -16,6 +16,7 @@ from isocast.lake.source_catalog import market_of
 from isocast.runtime.journal_segments import Segment, SegmentFile
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe
+from isocast.terms.places import local_path
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, SEGMENT_SUFFIX, segment_of_name
 
 __all__ = ["PART_BYTES", "HeldJournal", "SegmentTask", "Start", "find_journals", "plan_tasks"]
@@ -83,6 +84,7 @@ class SegmentTask:
 
 def find_journals(where: Path) -> list[HeldJournal]:
     """Every journal below a folder, by stripe and receiver; ConfigurationError if two markets lie there."""
+    where = local_path(where, "command line", "--journals")
     if not where.is_dir():
         raise ConfigurationError(str(where), "--journals", "no such folder")
     folders: dict[tuple[int, int, str], list[SegmentFile]] = {}

@@ -206,9 +206,10 @@ class Table:
         if not chosen:
             return None
         base = self.frames_base(chosen)
+        paths = [str(base / file.path) for file in chosen]
         # Known columns spare Spark a job that looks at the files.
         schema = StructType.fromJson(self._entry(self.snapshot().version)["schema"])
-        return spark.read.schema(schema).option("basePath", str(base)).parquet(*(str(base / one.path) for one in chosen))
+        return spark.read.schema(schema).option("basePath", str(base)).parquet(*paths)
 
     def frames_base(self, files: Sequence[DataFile]) -> Path:
         """Below which folder frames read files: that of the second names, unless an older job has made none."""
@@ -457,4 +458,3 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(str(path), "file", "is not a JSON object")
     return found
-
