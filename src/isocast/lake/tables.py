@@ -301,8 +301,8 @@ class Table:
             for path in folder.rglob("*.parquet"):
                 if str(path.relative_to(folder)) not in known:
                     path.unlink()
-        for path in listed:
-            self._name_again(path)
+        for name in listed:
+            self._name_again(name)
 
     def _write(self, frame: DataFrame) -> Path:
         """Rows into files that do not count yet."""

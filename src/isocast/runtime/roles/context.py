@@ -73,9 +73,14 @@ class Context:
         # Here, because journals need numpy, and roles without one start in three quarters of the time.
         from isocast.runtime.journal import JournalSettings  # noqa: PLC0415
 
-        kept, delay_ns = self.market.journal, self.market.timing.release_delay_ns
-        durability = self.market.durability.value
-        return JournalSettings(kept.segment_bytes, durability, kept.keep_bytes, kept.keep_seconds, delay_ns)
+        kept = self.market.journal
+        return JournalSettings(
+            kept.segment_bytes,
+            self.market.durability.value,
+            kept.keep_bytes,
+            kept.keep_seconds,
+            self.market.timing.release_delay_ns,
+        )
 
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
