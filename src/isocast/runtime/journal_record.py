@@ -109,12 +109,15 @@ def read_record(directory: Path, stripe: int, site: NodeId) -> JournalRecord | N
         if fields["version"] != _VERSION:
             raise ValueError(f"version {fields['version']}; this reader knows {_VERSION}")  # noqa: TRY301
         delays = tuple((int(first), int(delay_ns)) for first, delay_ns in fields["delays"])
-        return JournalRecord(int(fields["first_sequence"]), Beginning(fields["why"]), delays)
+        found = JournalRecord(int(fields["first_sequence"]), Beginning(fields["why"]), delays)
+        if found.first_sequence < 1 or list(delays) != sorted(dict(delays).items()):
+            raise ValueError("its sequences are not ascending from 1 on")  # noqa: TRY301
+        return found  # noqa: TRY300 - what is wrong with it is told below
     except FileNotFoundError:
         return None
     except OSError as reason:
         raise JournalError(str(path), f"cannot be read: {reason.strerror}") from reason
-    except (ValueError, KeyError, TypeError) as reason:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as reason:
         raise JournalError(str(path), f"the journal's record is damaged: {reason}") from reason
 
 
