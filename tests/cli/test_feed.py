@@ -128,6 +128,9 @@ def test_generate_is_the_same_by_its_seed(tmp_path: Path, capsys: pytest.Capture
     other = run_json(capsys, 0, "generate", tmp_path / "c.parquet", *options, "--seed", 4)
     assert first["digest"] == again["digest"] != other["digest"]
     assert len(first["floors"]) == 6
+    whole = run_json(capsys, 0, "show", tmp_path / "a.parquet")
+    assert (whole["symbols"], whole["listings"]) == (20, len(whole["directory"])), "a symbol of four floors is one"
+    assert whole["listings"] > 20
     one = run_json(capsys, 0, "generate", tmp_path / "d.itch", *options, "--seed", 3, "--as", "XNYS", "--quotes", 0)
     assert list(one["floors"]) == ["XNYS"]
     shown = run_json(capsys, 0, "show", tmp_path / "d.itch", "--day", "2026-03-02", "--zone", "UTC", "--as", "XNYS")

@@ -1,6 +1,7 @@
 """`isocast journal` as a user meets it: tables, JSON, exit codes, and one line for what is wrong."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.wire.journal_samples import block, blocks
 
 from isocast.cli.journal_text import instant_text
 from isocast.cli.main import main
+from isocast.runtime.retention import prune
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
 
@@ -79,6 +81,30 @@ def test_inspect_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert found["segments"][0]["largest_lateness_ns"] == 41_001
     assert (found["messages"], found["events"]) == (7, 12)
     assert found["bytes"] == sum(one["bytes"] for one in found["segments"])
+
+
+def test_a_journal_without_its_first_segment_is_not_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = segments(folder)[:2]
+    first.unlink()
+    out = run(capsys, 0, "inspect", folder)
+    assert "GAP: sequences 1 to " in out
+    out = run(capsys, 1, "verify", folder)
+    assert "no record that says why" in out
+    assert run_json(capsys, 1, "verify", folder)["faults"]["gap"] == 1
+    assert run_json(capsys, 0, "verify", second)["faults"]["gap"] == 0, "one segment by itself begins where it begins"
+    assert "GAP" not in run(capsys, 0, "inspect", second)
+
+
+def test_what_retention_removed_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prune(folder, keep_bytes=1, keep_seconds=0, now=0)
+    for command in ("inspect", "verify"):
+        assert re.search(
+            r"Begins with sequence \d+: messages before it were removed by retention", run(capsys, 0, command, folder)
+        )
+    found = run_json(capsys, 0, "verify", folder)
+    assert found["begins"] == "retention"
+    assert found["not_judged"] == {"release_delay_blocks": found["blocks"]}
+    assert "the journal does not record Δ_A there" in run(capsys, 0, "verify", folder)
 
 
 def test_inspect_shows_damage_and_what_is_unfinished(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

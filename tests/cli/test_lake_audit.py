@@ -10,6 +10,7 @@ from tests.lake.markets import Market, write_market
 from tests.lake.planted import flip_in_place
 
 from isocast.cli.main import main
+from isocast.runtime.journal_record import record_path
 
 
 @pytest.fixture
@@ -45,6 +46,24 @@ def test_a_flipped_bit_exits_with_1_and_is_named_in_every_form(
     assert main([*words, "--report", str(tmp_path / "audit.html")]) == 1
     assert "london-0 (site2)" in (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "FINDINGS: " in capsys.readouterr().out
+
+
+def test_what_cannot_be_judged_exits_with_1_and_is_named_in_every_form(
+    market: Market, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for site in market.receivers:
+        record_path(market.journal(site, 0), 0, site).unlink()
+    words = ["lake", "audit", "--journals", str(market.path), "--plain"]
+    assert main([*words, "--report", str(tmp_path / "audit.md")]) == 1
+    out = capsys.readouterr().out
+    assert "Not judged\n" in out
+    assert "UNJUDGED: nothing that was judged is wrong; not judged: nothing early (S12): " in out
+    assert "name the market's file by --config" in out
+    assert "name the market's file by --config" in (tmp_path / "audit.md").read_text(encoding="utf-8")
+    assert main([*words, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["findings"]) == ("unjudged", [])
+    assert [each["law"] for each in told["not_judged"] if each["decides"]] == ["S12"]
 
 
 @pytest.mark.parametrize(

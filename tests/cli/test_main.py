@@ -39,6 +39,36 @@ def test_the_list_of_commands_says_what_each_is_for() -> None:
 
 
 @pytest.mark.parametrize(
+    "command, key",
+    [
+        ("lake run --journals data --lake s3a://bucket/lake", "--lake"),
+        ("lake run --journals=s3a://bucket/data --lake lake", "--journals"),
+        ("lake bars --lake lake --out hdfs://name/bars.parquet", "--out"),
+        ("lake audit --journals gs://bucket/data --report audit.html", "--journals"),
+        ("lake audit --journals data --report s3://bucket/audit.html", "--report"),
+        ("journal verify s3a://bucket/journal", "path"),
+        ("feed show abfss://box@host/a.gz", "path"),
+        ("config example --out dbfs:/market.toml", "--out"),
+    ],
+)
+def test_a_place_in_an_object_store_is_refused_by_every_command_and_nothing_is_made(
+    command: str, key: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 2
+    got = capsys.readouterr()
+    assert (got.out, got.err.count("\n")) == ("", 1)
+    assert got.err.startswith(f"isocast: command line: {key}: ")
+    assert "mount it and give the folder" in got.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_url_of_a_file_is_refused_with_its_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "verify", "file:///srv/data"]) == 2
+    assert "give the path itself: /srv/data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "command, rule",
     [
         ("simm", 'Did you mean "sim"?'),

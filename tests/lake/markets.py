@@ -132,7 +132,7 @@ class Market:
                         journal.append(self.as_released(receiver, block))
 
     def _open(self, receiver: int, stripe: int) -> Journal:
-        settings = JournalSettings(segment_bytes=self.segment_bytes)
+        settings = JournalSettings(segment_bytes=self.segment_bytes, release_delay_ns=DELAY)
         return Journal.open(self.journal(receiver, stripe), stripe, receiver, settings)
 
 

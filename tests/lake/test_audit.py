@@ -13,11 +13,14 @@ import pytest
 from tests.lake.markets import DELAY, Market, write_market
 from tests.lake.planted import block_with, flip_in_place, flipped, offset_of, released, rewrite, with_message
 
+from isocast.lake import audit_walk
 from isocast.lake.audit import audit, run_here
 from isocast.lake.audit_journals import SegmentTask, find_journals, plan_tasks
 from isocast.lake.audit_terms import AuditReport, Finding, FindingKind, Verdict
 from isocast.lake.audit_walk import read_segment
+from isocast.runtime.journal_record import JournalRecord, record_path, write_record
 from isocast.runtime.journal_segments import segment_files
+from isocast.runtime.retention import prune
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.journal import BLOCK_HEADER_BYTES
 from isocast.wire.journal_blocks import Message, ReleasedBlock
@@ -52,6 +55,11 @@ def look(market: Market) -> AuditReport:
     parts = audit(market.path, block_messages=BLOCK, part_bytes=1).as_json()
     assert parts == whole.as_json()
     return whole
+
+
+def once(market: Market) -> AuditReport:
+    """The same, where parts make no difference."""
+    return audit(market.path, block_messages=BLOCK)
 
 
 def an_event_message(journal: Path, behind: int) -> int:
@@ -166,17 +174,74 @@ def test_an_early_release_that_lies_about_its_instant_is_named(market: Market) -
     assert "50,000,000 ns before T_t+Δ_A" in finding.text
 
 
-def test_a_delay_that_the_market_had_for_a_while_is_no_early_release(market: Market) -> None:
+SOONER = 5
+"""Blocks at the beginning that all receivers release 9 ns too early, and say that it was due."""
+
+
+def all_sooner(market: Market) -> None:
     def sooner(blocks: list[ReleasedBlock]) -> list[ReleasedBlock]:
-        return [replace(block, due=block.due - 9, released_at=block.released_at - 9) for block in blocks[:5]] + blocks[
-            5:
-        ]
+        early = [replace(block, due=block.due - 9, released_at=block.released_at - 9) for block in blocks[:SOONER]]
+        return early + blocks[SOONER:]
 
     for site in market.receivers:
         rewrite(market.journal(site, 1), sooner)
-    assert look(market).verdict is Verdict.CLEAN
+
+
+def test_an_early_release_that_all_receivers_share_is_found_without_the_markets_file(market: Market) -> None:
+    all_sooner(market)
+    report = once(market)
+    assert report.counts == {FindingKind.EARLY: SOONER * 3}
+    assert {(finding.receiver, finding.field) for finding in report.findings} == {(1, "due"), (2, "due"), (3, "due")}
+    assert "9 ns before T_t+Δ_A (Δ_A = 250,000,000 ns)" in report.findings[0].text
+
+
+def test_a_delay_that_the_market_had_for_a_while_is_no_early_release(market: Market) -> None:
+    all_sooner(market)
+    then = released(market.journal(1, 1))[SOONER].first_sequence
+    for site in market.receivers:
+        record = JournalRecord(delays=((1, DELAY - 9), (then, DELAY)))
+        write_record(market.journal(site, 1), 1, site, record, sync=False)
+    assert once(market).verdict is Verdict.CLEAN, "the journals' own records say so"
     report = audit(market.path, block_messages=BLOCK, release_delay_ns=DELAY)
-    assert report.counts == {FindingKind.EARLY: 3}, "unless its file says otherwise"
+    assert report.counts == {FindingKind.EARLY: SOONER * 3}, "unless the market's file says otherwise"
+
+
+def without_records(market: Market) -> None:
+    for site in market.receivers:
+        for stripe in market.stripes:
+            record_path(market.journal(site, stripe), stripe, site).unlink()
+
+
+def test_release_times_that_nobody_can_judge_are_not_called_clean(market: Market) -> None:
+    """Neither the market's file nor the journals say what Δ_A was: a lie that all share looks like a setting."""
+    all_sooner(market)
+    without_records(market)
+    report = once(market)
+    assert (report.verdict, report.counts) == (Verdict.UNJUDGED, {})
+    early = [each for each in report.unjudged if each.decides]
+    assert [(each.rule, each.law) for each in early] == [("nothing early", "S12")] * 2
+    assert sum(each.count for each in early) == sum(cover.blocks for cover in report.covers)
+    assert "name the market's file by --config" in report.sentence
+    assert [each["count"] for each in report.as_json()["not_judged"] if each["decides"]] == [
+        each.count for each in early
+    ]
+    assert audit(market.path, block_messages=BLOCK, release_delay_ns=DELAY - 9).verdict is Verdict.CLEAN
+
+
+def test_who_alone_was_sooner_is_found_without_any_record(market: Market) -> None:
+    without_records(market)
+    rewrite(market.journal(1, 1), lambda blocks: early(blocks, 0, due=True))
+    report = once(market)
+    (finding,) = report.findings
+    assert (finding.kind, finding.receiver, finding.field) == (FindingKind.EARLY, 1, "due")
+
+
+def test_another_delay_in_a_record_is_told(market: Market) -> None:
+    write_record(market.journal(2, 0), 0, 2, JournalRecord(delays=((1, DELAY - 7),)), sync=False)
+    report = once(market)
+    assert [(note.stripe, note.receiver, note.count) for note in report.notes if note.code == "another-delay"] == [
+        (0, 2, DELAY - 7)
+    ]
 
 
 def test_a_sequence_that_was_released_twice_is_named(market: Market) -> None:
@@ -288,7 +353,7 @@ def test_a_forged_source_is_named(market: Market) -> None:
 
 def test_another_token_for_a_message_is_a_difference(market: Market) -> None:
     journal = market.journal(1, 0)
-    rewrite(journal, lambda old: [*old[:5], replace(old[5], instant=old[5].instant + 1), *old[6:]])
+    rewrite(journal, lambda old: [*old[:5], replace(old[5], instant=old[5].instant - 1), *old[6:]])
     (finding, *_) = look(market).findings
     assert (finding.kind, finding.field) == (FindingKind.DIFFERENT, "instant")
 
@@ -326,6 +391,135 @@ def test_long_segments_are_read_in_parts_that_cover_every_byte_once(market: Mark
     for task in tasks:
         read[task.start.path] += read_segment(SegmentTask.from_json(task.to_json())).bytes
     assert read == {path: Path(path).stat().st_size for journal in journals for path in journal.paths}
+
+
+# ---- where journals begin and end
+
+
+@pytest.mark.parametrize("sites", [(2,), (1, 2, 3)])
+def test_a_journal_without_its_first_block_is_never_clean(market: Market, sites: tuple[int, ...]) -> None:
+    """Whoever removes it writes the file again, name, header and checksums: nothing inside tells."""
+    first = released(market.journal(1, 0))[1].first_sequence
+    for site in sites:
+        rewrite(segment_files(market.journal(site, 0))[0].path, lambda old: old[1:])
+    report = once(market)
+    assert report.counts == {FindingKind.GAP: len(sites)}
+    for finding, site in zip(report.findings, sites, strict=True):
+        assert (finding.receiver, finding.sequence, finding.last_sequence) == (site, 1, first - 1)
+        assert "by its own record the journal begins with 1 (first)" in finding.text
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_first_block_cut_out_of_its_segment_is_one_gap(market: Market, place: int) -> None:
+    file = segment_files(market.journal(2, 0))[place]
+    blocks = released(file.path)
+    raw, length = file.path.read_bytes(), offset_of(blocks, 1) - offset_of(blocks, 0)
+    file.path.write_bytes(raw[:64] + raw[64 + length :])
+    report = look(market)
+    assert report.counts == {FindingKind.GAP: 1}
+    (finding,) = report.findings
+    assert (finding.sequence, finding.last_sequence) == (file.first_sequence, blocks[1].first_sequence - 1)
+
+
+def test_first_segments_that_are_missing_are_a_gap_unless_retention_removed_them(market: Market) -> None:
+    journal = market.journal(2, 0)
+    files = segment_files(journal)
+    prune(journal, keep_bytes=sum(file.path.stat().st_size for file in files[1:]), keep_seconds=0, now=0)
+    report = once(market)
+    assert report.verdict is Verdict.CLEAN, report.findings
+    assert [(note.receiver, note.count) for note in report.notes if note.code == "begins-later"] == [
+        (2, files[1].first_sequence - 1)
+    ]
+    files[1].path.unlink()
+    report = once(market)
+    (finding,) = report.findings
+    assert (finding.kind, finding.sequence, finding.last_sequence) == (
+        FindingKind.GAP,
+        files[1].first_sequence,
+        files[2].first_sequence - 1,
+    )
+    assert "(retention)" in finding.text
+    record_path(journal, 0, 2).unlink()
+    assert "it has no record that says why" in once(market).findings[0].text
+
+
+def test_a_record_that_was_changed_is_damage(market: Market) -> None:
+    path = record_path(market.journal(2, 0), 0, 2)
+    path.write_bytes(path.read_bytes().replace(b'"first_sequence": 1', b'"first_sequence": 9'))
+    report = once(market)
+    (finding,) = report.findings
+    assert (finding.kind, finding.file) == (FindingKind.DAMAGE, str(path))
+
+
+@pytest.mark.parametrize("cut", [0, 40])
+def test_last_blocks_that_are_missing_are_told_from_a_torn_end(market: Market, cut: int) -> None:
+    path = segment_files(market.journal(2, 0))[-1].path
+    blocks = released(path)
+    path.write_bytes(path.read_bytes()[: offset_of(blocks, len(blocks) - 1) + cut])
+    report = once(market)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert set(report.counts) == {FindingKind.BEHIND} | ({FindingKind.UNREAD} if cut else set())
+    (behind,) = found(report, FindingKind.BEHIND)
+    assert (behind.receiver, behind.sequence) == (2, blocks[-1].first_sequence)
+
+
+# ---- what is not judged
+
+
+def test_what_could_not_be_judged_is_listed_with_its_count(market: Market) -> None:
+    def heard(block: ReleasedBlock) -> ReleasedBlock:
+        return replace(block, fetched=True, messages=[(0, 0, *message[2:]) for message in block.messages])
+
+    journal = market.journal(1, 0)
+    rewrite(journal, lambda old: [*map(heard, old[:2]), *old[2:]])
+    count = sum(len(block.messages) for block in released(journal)[:2])
+    (journal / f"{segment_files(journal)[0].path.name}.damaged").write_bytes(b"")
+    report = audit(market.path, block_messages=BLOCK, live=True)
+    assert report.verdict is Verdict.CLEAN
+    told = {(each.rule, each.law, each.count) for each in report.unjudged if "stripe 0" in each.text}
+    assert told == {
+        ("source order, no forged message", "S3, S4", count),
+        ("nothing early", "S12", count),
+        ("ends", "S2", 3),
+        ("every byte", "", 1),
+    }
+
+
+def test_one_journal_alone_is_compared_with_nobody_and_not_clean(market: Market) -> None:
+    for site in (2, 3):
+        shutil.rmtree(market.journal(site, 0))
+    report = once(market)
+    assert (report.verdict, report.counts) == (Verdict.UNJUDGED, {})
+    (alone,) = [each for each in report.unjudged if each.decides]
+    assert (alone.law, alone.count) == ("S1", report.messages_alone)
+
+
+def test_payloads_that_all_differ_from_their_digests_are_not_passed_over(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A market seals everything or nothing: where parts of it match, others are not simply excused."""
+    monkeypatch.setattr(audit_walk, "_SEALED_AFTER", 8)
+    second = released(segment_files(market.journal(1, 0))[1].path)
+
+    def other(block: ReleasedBlock) -> ReleasedBlock:
+        return replace(block, messages=[(*message[:2], bytes(16), message[3]) for message in block.messages])
+
+    for site in market.receivers:
+        rewrite(segment_files(market.journal(site, 0))[1].path, lambda old: [other(block) for block in old])
+    report = once(market)
+    assert (report.verdict, report.counts) == (Verdict.UNJUDGED, {})
+    (sealed,) = [each for each in report.unjudged if each.decides]
+    assert (sealed.law, sealed.count) == ("S4", 3 * sum(len(block.messages) for block in second))
+
+
+def test_receivers_without_a_journal_are_named(market: Market) -> None:
+    expected = [(stripe, site, f"site{site}") for stripe in (0, 1) for site in (1, 2, 3)]
+    assert audit(market.path, block_messages=BLOCK, expected=expected).verdict is Verdict.CLEAN
+    shutil.rmtree(market.journal(3, 0))
+    assert once(market).verdict is Verdict.CLEAN, "nobody knows of it"
+    report = audit(market.path, block_messages=BLOCK, expected=expected)
+    assert report.verdict is Verdict.UNJUDGED
+    assert "1 receivers of the market have no journal here: site3" in report.sentence
 
 
 # ---- what cannot be read

@@ -106,6 +106,7 @@ def test_a_damaged_file_is_an_error_or_a_quarantined_count(tmp_path: Path) -> No
         ({"onError": "quarantine"}, "needs a directory"),
         ({"mapping": "us-tape-trade"}, "us-tape-trades"),
         ({"flor": "XNAS"}, 'did you mean "floor"'),
+        ({"onError": "quarantine", "quarantine": "s3a://b/q"}, "quarantine: s3a://b/q is in no folder.*mount it"),
         (
             {"columns": "stripe"},
             "isocast-feed: columns: there is no column 'stripe'.*there are kind, .*, place",
@@ -206,6 +207,18 @@ def test_a_query_follows_a_folder(spark: SparkSession, feeds: Path, tmp_path: Pa
     assert run() == rows(feeds).num_rows > expected
 
 
+def test_several_paths_are_read_each_file_once(feeds: Path) -> None:
+    """As `.load(["here", "there"])` hands them over."""
+    files = sorted(str(path) for path in feeds.iterdir() if path.is_file() and path.suffix != ".md")
+    whole = rows(feeds)
+    some = read_table(None, None, IsocastFeedSource, paths=json.dumps([*files, str(feeds), f"{feeds}/*.pcap"]))
+    assert some.num_rows == whole.num_rows
+    with pytest.raises(ConfigurationError, match="absent: there is no such file"):
+        read_table(None, None, IsocastFeedSource, paths=json.dumps([files[0], str(feeds / "absent")]))
+    with pytest.raises(ConfigurationError, match="s3a://bucket/x is in no folder"):
+        read_table(None, None, IsocastFeedSource, paths=json.dumps([files[0], "s3a://bucket/x"]))
+
+
 def test_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file"):
         rows(tmp_path / "*.gz")
@@ -214,6 +227,8 @@ def test_no_file_is_named(tmp_path: Path) -> None:
 def test_spark_finds_the_format_by_itself(spark: SparkSession, feeds: Path) -> None:
     frame = spark.read.format("isocast-feed").load(str(feeds))
     assert frame.rdd.getNumPartitions() == 4
+    files = sorted(str(path) for path in feeds.iterdir() if path.suffix == ".pcap")
+    assert spark.read.format("isocast-feed").load([str(feeds), files[0]]).count() == frame.count()
     assert frame.where("symbol = 'AIG'").agg({"quantity": "sum"}).first()[0] == 305  # type: ignore[index]
 
 

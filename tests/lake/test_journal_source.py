@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -18,8 +19,9 @@ from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
 from tests.runtime.journals import segments
 
+from isocast.lake import source_options
 from isocast.lake.journal_source import IsocastSource
-from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA
+from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.lake.source_columns import event_batch
 from isocast.lake.source_options import struct_of
 from isocast.runtime.journal import Journal
@@ -491,6 +493,45 @@ def test_a_folder_without_journals_is_named(tmp_path: Path) -> None:
         read_table(tmp_path)
     with pytest.raises(ConfigurationError, match="no such folder"):
         read_table(tmp_path / "absent")
+
+
+def test_several_paths_are_one_market(market: Market, tmp_path: Path) -> None:
+    """As `.load(["here", "there"])` hands them over."""
+    for stripe in market.stripes:
+        shutil.copytree(market.journal(1, stripe), tmp_path / f"stripe{stripe}" / "journal")
+    parts = [str(tmp_path / f"stripe{stripe}") for stripe in market.stripes]
+    whole = read_table(tmp_path)
+    assert whole.num_rows
+    assert read_table(None, paths=json.dumps(parts)) == whole
+    doubled = [*parts, str(tmp_path), f"file://{parts[0]}"]
+    assert read_table(None, paths=json.dumps(doubled)) == whole, "what lies below two of them is read once"
+    assert read_table(None, paths=json.dumps(parts[:1])).num_rows < whole.num_rows
+    with pytest.raises(ConfigurationError, match="absent: no such folder"):
+        read_table(None, paths=json.dumps([*parts, str(tmp_path / "absent")]))
+    with pytest.raises(ConfigurationError, match="give all paths in one way"):
+        read_table(tmp_path, paths=json.dumps(parts))
+    with pytest.raises(ConfigurationError, match="no JSON list"):
+        read_table(None, paths="here, there")
+
+
+@pytest.mark.parametrize("option", ["path", "paths", "quarantine", "market"])
+def test_a_place_in_an_object_store_is_refused(market: Market, tmp_path: Path, option: str) -> None:
+    there = "s3a://bucket/data"
+    given = {option: json.dumps([there]) if option == "paths" else there, "onError": "quarantine"}
+    place = market.path if option == "quarantine" else None
+    with pytest.raises(ConfigurationError, match=r"s3a://bucket/data is in no folder .* mount it"):
+        read_table(place, None, IsocastSource, **{"quarantine": str(tmp_path), **given})
+
+
+def test_the_version_of_the_page_is_that_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "lake-schema.md").read_text(encoding="utf-8")
+    assert re.findall(r"version (\d+) of the columns", page) == [str(SCHEMA_VERSION)]
+
+
+def test_every_option_of_reading_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "lake-schema.md").read_text(encoding="utf-8")
+    for name in source_options._KNOWN:  # noqa: SLF001 - what a reader takes
+        assert f"`{name}`" in page, name
 
 
 def test_the_columns_are_those_of_the_page() -> None:

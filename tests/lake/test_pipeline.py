@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 from contextlib import redirect_stdout
 from functools import partial
@@ -142,6 +143,7 @@ def test_bars_of_another_interval_are_made_from_the_tape(
         (["run", "--lake", "x"], "--journals or --market"),
         (["run", "--lake", "x", "--journals", "/nowhere/at/all"], "there is no /nowhere/at/all"),
         (["stream", "--lake", "x", "--journals", "y", "--market", "z"], "--journals or --market"),
+        (["run", "--lake", "x", "--journals", ".", "--keep", "soon"], "--keep: must be a time such as 1h"),
         (["bars", "--lake", "/nowhere/at/all"], "is no lake"),
         (["bars", "--lake", "x", "--out", "bars.json"], "neither .parquet nor .csv"),
         (["bars", "--lake", "x", "--rows", "0"], "at least one row"),
@@ -260,7 +262,8 @@ class Rows:
         pq.write_table(self._table.drop_columns(list(self._keys)), place / "part.parquet")
 
 
-def test_many_commits_are_one_table(tmp_path: Path) -> None:
+def test_many_commits_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     table = Table(tmp_path, "t", ("stripe",))
     for number in range(35):
         gone = table.snapshot().files[:1] if number % 5 == 4 else ()
@@ -275,6 +278,7 @@ def test_many_commits_are_one_table(tmp_path: Path) -> None:
 
 def test_a_long_log_is_forgotten_when_those_behind_it_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_KEPT_ENTRIES", 40)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     table, reader = Table(tmp_path, "t", ("stripe",)), Table(tmp_path, "t", ("stripe",))
     for number in range(100):
         gone = table.snapshot().files[:1] if number % 5 == 4 else ()
@@ -300,13 +304,18 @@ def test_small_files_are_put_together_in_the_order_of_the_sequence(spark: SparkS
     for number in range(10):
         table.commit(cast("DataFrame", Rows(number * 5, 5)), lambda _: {"offsets": {"0": 50}})
     assert compact(spark, table, 0) == 0, "whoever goes on behind it has not read them"
+    frame = table.read(spark)
+    assert frame is not None
     assert compact(spark, table, 10) == 50
+    table.commit(None, lambda _: {"offsets": {"0": 50}}, [])
+    assert sorted(row.sequence for row in frame.collect()) == list(range(50)), "made before, collected behind it"
+    assert {row.stripe for row in frame.select("stripe").distinct().collect()} == {0}, "its partition too"
     snapshot = table.snapshot()
     assert len(snapshot.files) == 1
     assert snapshot.notes == {"offsets": {"0": 50}}
     assert pq.read_table(table.path / snapshot.files[0].path)["sequence"].to_pylist() == list(range(50))
-    assert table.added_since(10) == []
-    assert compact(spark, table, 11) == 0
+    assert table.added_since(11) == []
+    assert compact(spark, table, 12) == 0
 
 
 def test_a_lake_tells_the_fairness_of_entry_and_says_what_needs_all_journals(

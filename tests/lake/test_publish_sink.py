@@ -266,7 +266,9 @@ def test_a_batch_write_without_a_market_says_so() -> None:
         (("kind", "floor", "event_ns"), {"order": "floor"}, "no column of whole numbers"),
         (("kind", "floor", "event_ns"), {"sorce": "x"}, 'did you mean "source"'),
         (("kind", "floor", "event_ns"), {"source": ""}, "source: is missing"),
-        (("kind", "floor", "event_ns"), {"checkpointLocation": "s3://x/y"}, "set checkpointLocation to a local folder"),
+        (("kind", "floor", "event_ns"), {"checkpointLocation": "s3://x/y"}, "s3://x/y is no local folder: set"),
+        (("kind", "floor", "event_ns"), {"progress": "s3://x/y"}, "progress: s3://x/y is in no folder.*mount it"),
+        (("kind", "floor", "event_ns"), {"market": "s3://x/y"}, "market: s3://x/y is in no folder.*mount it"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, columns: tuple[str, ...], more: dict[str, str], rule: str) -> None:

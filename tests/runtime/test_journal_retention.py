@@ -1,13 +1,15 @@
 """Retention: whole segments go, oldest first, by size and by age; the newest never goes."""
 
+import os
 from pathlib import Path
 
 import pytest
 from tests.runtime.journals import TINY, journal, segments, starts, write
-from tests.wire.journal_samples import DELAY, PERIOD, blocks
+from tests.wire.journal_samples import DELAY, PERIOD, SITE, STRIPE, blocks
 
 from isocast.runtime.journal import JournalSettings
 from isocast.runtime.journal_reader import JournalReader, read_blocks
+from isocast.runtime.journal_record import record_path
 from isocast.runtime.journal_verify import verify
 from isocast.runtime.retention import prune
 from isocast.terms.instants import SECOND
@@ -87,3 +89,23 @@ def test_a_failure_of_retention_does_not_stop_the_journal(tmp_path: Path) -> Non
         opened.append(RELEASED[2])
         assert opened.counters.prune_failures == 1
         assert opened.position.released == 3
+
+
+def test_what_goes_is_written_down_on_the_disk_before_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, RELEASED, TINY)
+    done: list[str] = []
+    fsync, unlink = os.fsync, Path.unlink
+
+    def syncing(fd: int) -> None:
+        done.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    def unlinking(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - as pathlib has it
+        done.append(f"gone {path.name}")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "unlink", unlinking)
+    (gone,) = prune(tmp_path, keep_bytes=5 * LENGTH, keep_seconds=0, now=0, sync=True)
+    name = record_path(tmp_path, STRIPE, SITE).name
+    assert done == [f"{name}.new", tmp_path.name, f"gone {gone.name}"]

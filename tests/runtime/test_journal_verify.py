@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.runtime.journals import TINY, segments, starts, write
-from tests.wire.journal_samples import SITE, STRIPE, block, blocks, message, segment
+from tests.runtime.journals import TINY, journal, segments, starts, write
+from tests.wire.journal_samples import DELAY, SITE, STRIPE, block, blocks, message, segment
 
+from isocast.runtime.journal_record import Beginning, JournalRecord, record_path, write_record
 from isocast.runtime.journal_summary import summarise
 from isocast.runtime.journal_verify import FaultKind, verify
+from isocast.runtime.retention import prune
 from isocast.terms.ids import Epoch, source_id
 from isocast.wire.journal import segment_name
 from isocast.wire.journal_blocks import ReleasedBlock
@@ -20,6 +22,8 @@ def raw_journal(folder: Path, released: list[ReleasedBlock]) -> Path:
     """A segment that no writer refused."""
     path = folder / segment_name(STRIPE, SITE, released[0].first_sequence)
     path.write_bytes(segment(released))
+    begins = JournalRecord(released[0].first_sequence, Beginning.RETENTION)
+    write_record(folder, STRIPE, SITE, begins, sync=False)
     return path
 
 
@@ -79,6 +83,129 @@ def test_a_segment_that_is_lost_altogether_is_a_gap(tmp_path: Path) -> None:
     report = verify(tmp_path)
     assert report.counts == {FaultKind.GAP: 1}
     assert str(report.faults[0]) == f"gap: {segments(tmp_path)[1]}: byte 64: sequences 3 to 4 are missing"
+
+
+# ---- where a journal begins
+
+
+def test_the_first_segments_are_not_missed_silently(tmp_path: Path) -> None:
+    write(tmp_path, RELEASED, TINY)
+    segments(tmp_path)[0].unlink()
+    segments(tmp_path)[0].unlink()
+    report = verify(tmp_path)
+    assert report.counts == {FaultKind.GAP: 1}
+    assert report.faults[0].text.startswith(
+        "sequences 1 to 4 are missing: the journal begins behind them, and it has no"
+    )
+    assert (report.faults[0].file, report.faults[0].sequence) == (str(segments(tmp_path)[0]), 1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_block_cut_out_of_a_segment_is_a_gap_wherever_it_was(tmp_path: Path, place: int) -> None:
+    path = raw_journal(tmp_path, RELEASED)
+    raw, at = path.read_bytes(), starts(RELEASED)
+    path.write_bytes(raw[: at[place]] + raw[at[place + 1] :])
+    for where in (tmp_path, path):
+        report = verify(where)
+        assert report.counts == {FaultKind.GAP: 1}, "the segment by itself tells too"
+        assert report.faults[0].text == f"sequences {1 + 2 * place} to {2 + 2 * place} are missing"
+
+
+def test_what_retention_removed_is_told_from_what_somebody_else_removed(tmp_path: Path) -> None:
+    write(tmp_path, RELEASED, TINY)
+    assert prune(tmp_path, keep_bytes=2 * segments(tmp_path)[0].stat().st_size, keep_seconds=0, now=0)
+    report = verify(tmp_path)
+    assert report.is_sound
+    assert report.record is not None
+    first = report.first_sequence
+    assert (report.record.first_sequence, report.record.why) == (first, Beginning.RETENTION)
+    segments(tmp_path)[0].unlink()
+    report = verify(tmp_path)
+    assert report.counts == {FaultKind.GAP: 1}
+    assert f"by its own record the journal begins with {first} (retention)" in report.faults[0].text
+
+
+def test_retention_that_was_killed_before_it_removed_anything_leaves_a_sound_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, RELEASED, TINY)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune(tmp_path, keep_bytes=1, keep_seconds=0, now=0)
+    assert verify(tmp_path).is_sound
+    assert verify(tmp_path).first_sequence == 1
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+def test_a_journal_that_begins_later_says_why(tmp_path: Path, skipped: bool) -> None:  # noqa: FBT001 - a parameter
+    with journal(tmp_path, TINY) as opened:
+        if skipped:
+            opened.skip_to(5)
+        for one in RELEASED[2:]:
+            opened.append(one)
+    report = verify(tmp_path)
+    assert report.is_sound
+    assert report.record == JournalRecord(5, Beginning.ABSENT if skipped else Beginning.BEGUN)
+
+
+def test_a_gap_in_the_middle_stays_a_gap_whoever_left_it(tmp_path: Path) -> None:
+    with journal(tmp_path, TINY) as opened:
+        opened.append(RELEASED[0])
+        opened.skip_to(5)
+        for one in RELEASED[2:]:
+            opened.append(one)
+    assert verify(tmp_path).counts == {FaultKind.GAP: 1}
+    assert not record_path(tmp_path, STRIPE, SITE).exists()
+
+
+@pytest.mark.parametrize(
+    "change", [(b'"first_sequence": 5', b'"first_sequence": 7'), (b"{", b""), (b'"why"', b'"who"')]
+)
+def test_a_record_that_was_changed_is_damage(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    write_record(tmp_path, STRIPE, SITE, JournalRecord(5, Beginning.RETENTION), sync=True)
+    write(tmp_path, RELEASED[2:], TINY)
+    path = record_path(tmp_path, STRIPE, SITE)
+    path.write_bytes(path.read_bytes().replace(*change))
+    report = verify(tmp_path)
+    assert report.counts == {FaultKind.DAMAGE: 1}
+    assert report.faults[0].file == str(path)
+
+
+# ---- Δ_A
+
+
+def test_releases_are_held_to_the_delay_that_their_journal_records(tmp_path: Path) -> None:
+    settings = replace(TINY, release_delay_ns=DELAY)
+    write(tmp_path, RELEASED[:2], settings)
+    write(tmp_path, RELEASED[2:3], settings)
+    sooner = replace(RELEASED[3], due=RELEASED[3].due - 9, released_at=RELEASED[3].released_at - 9)
+    write(tmp_path, [sooner], settings)
+    report = verify(tmp_path)
+    assert report.record == JournalRecord(delays=((1, DELAY),)), "written when it changes"
+    assert (report.counts, report.unjudged_delays) == ({FaultKind.EARLY: 1}, 0)
+    assert report.faults[0].text == "due 249,999,991 ns after T_t, 9 ns before T_t+Δ_A (Δ_A = 250,000,000 ns)"
+    assert verify(segments(tmp_path)[3]).counts == {FaultKind.EARLY: 1}, "a segment by itself too"
+
+
+def test_a_delay_that_changes_counts_from_then_on(tmp_path: Path) -> None:
+    write(tmp_path, RELEASED[:2], TINY)
+    write(tmp_path, RELEASED[2:3], replace(TINY, release_delay_ns=DELAY))
+    write(tmp_path, RELEASED[3:], replace(TINY, release_delay_ns=DELAY - 5))
+    report = verify(tmp_path)
+    assert report.record == JournalRecord(delays=((5, DELAY), (7, DELAY - 5)))
+    assert (report.counts, report.unjudged_delays) == ({}, 2)
+    assert prune(tmp_path, keep_bytes=1, keep_seconds=0, now=0)
+    assert verify(tmp_path).record == JournalRecord(7, Beginning.RETENTION, ((7, DELAY - 5),)), "what is gone goes"
+
+
+def test_blocks_of_others_are_held_to_no_delay(tmp_path: Path) -> None:
+    write_record(tmp_path, STRIPE, SITE, JournalRecord(delays=((1, 2 * DELAY),)), sync=False)
+    write(tmp_path, [replace(one, fetched=True) for one in RELEASED])
+    assert verify(tmp_path).is_sound
 
 
 def test_a_file_that_is_no_segment_inside_is_damage(tmp_path: Path) -> None:

@@ -114,6 +114,8 @@ def _audit(audit: dict[str, Any]) -> list[str]:
     compared = f"{audit['journals']} journals, {audit['messages_compared']:,} messages compared"
     if audit["verdict"] == "clean":
         return [f"clean: {compared}: one sequence everywhere, nothing early"]
+    if audit["verdict"] == "unjudged":
+        return [audit["sentence"]]
     counts = ", ".join(f"{count} {kind}" for kind, count in audit["counts"].items())
     shown = audit["findings"][:_FINDINGS_SHOWN] if audit["verdict"] != "findings" else []
     return [f"{audit['verdict']} ({counts}): {compared}", *shown]

@@ -73,13 +73,19 @@ def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
         ("bytes decoded", figure(feed.log.bytes_read)),
         ("messages", figure(feed.log.total_messages)),
         ("events", figure(summary.digest.events)),
-        ("symbols", figure(len(feed.directory))),
+        ("symbols", figure(symbols_of(feed))),
+        ("listings", figure(len(feed.directory))),
         ("first", _moment(summary.first_ns)),
         ("last", _moment(summary.last_ns)),
         ("faults", figure(feed.log.total_faults)),
         ("digest", summary.digest.hex),
     ]
     return rows + [("session", session) for session in feed.sessions]
+
+
+def symbols_of(feed: FeedFile) -> int:
+    """Symbols, each once: a directory lists a symbol for every floor on which it trades."""
+    return len({listing.symbol for listing in feed.directory})
 
 
 def message_rows(feed: FeedFile) -> list[tuple[str, str, str]]:
@@ -143,7 +149,8 @@ def summary_as_json(feed: FeedFile, summary: FeedSummary) -> dict[str, object]:
         "kinds": {kind.name.lower(): int(summary.kinds[kind]) for kind in EventKind if summary.kinds[kind]},
         "first_ns": summary.first_ns,
         "last_ns": summary.last_ns,
-        "symbols": len(directory),
+        "symbols": symbols_of(feed),
+        "listings": len(directory),
         "directory": [
             {
                 "floor": listing.floor,

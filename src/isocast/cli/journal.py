@@ -15,6 +15,7 @@ from cyclopts.validators import Number
 from isocast.cli.render import Progress, figure, line, show_json, show_table
 
 if TYPE_CHECKING:
+    from isocast.runtime.journal_record import JournalRecord
     from isocast.runtime.journal_summary import SegmentSummary
     from isocast.runtime.journal_verify import VerifyReport
 
@@ -79,9 +80,32 @@ def inspect(directory: Path, /, *, json: _Flag = False) -> int:
                 line(
                     f"GAP: sequences {(before.last_sequence or 0) + 1} to {(after.first_sequence or 0) - 1} are missing"
                 )
+        if directory.is_dir() and (told := _beginning(segments)):
+            line(told)
         totals = ", ".join(f"{figure(value)} {name}" for name, value in _totals(segments).items())
         line(f"{figure(len(segments))} segment{'s' * (len(segments) != 1)}: {totals}.")
     return 1 if any(segment.damage for segment in segments) else 0
+
+
+def _beginning(segments: list[SegmentSummary]) -> str:
+    """Where a journal begins, if not with the first sequence, and whether that is where it should."""
+    from isocast.runtime.journal_record import missing_beginning, read_record
+    from isocast.terms.errors import JournalError
+
+    first = segments[0]
+    sequence = first.first_sequence or 0
+    try:
+        record = read_record(first.path.parent, first.stripe, first.site)
+    except JournalError as damage:
+        return f"DAMAGED {damage}"
+    fault = missing_beginning(record, sequence)
+    if fault is not None:
+        return f"GAP: {fault}"
+    return "" if record is None or sequence <= 1 else _begins(record, sequence)
+
+
+def _begins(record: JournalRecord, sequence: int) -> str:
+    return f"Begins with sequence {figure(sequence)}: messages before it {record.why.text}."
 
 
 def _insist_on_segments(directory: Path) -> None:
@@ -169,6 +193,8 @@ def _report_as_json(report: VerifyReport) -> dict[str, object]:
         "next_sequence": report.next_sequence,
         "fetched_messages": report.fetched_messages,
         "unfinished_bytes": report.unfinished_bytes,
+        "begins": None if report.record is None else report.record.why.value,
+        "not_judged": {"release_delay_blocks": report.unjudged_delays},
         "labels_digest": report.labels_digest,
         "events_digest": report.events_digest,
         "faults": {kind.value: report.counts[kind] for kind in FaultKind},
@@ -194,8 +220,13 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
     show_table(f"Journal {directory}", ("", "value"), rows)
     if report.unfinished_bytes:
         line(_unfinished("The newest segment", report.unfinished_bytes))
+    if report.record is not None and (report.first_sequence or 0) > 1:
+        line(_begins(report.record, report.first_sequence or 0))
+    if report.unjudged_delays:
+        count = figure(report.unjudged_delays)
+        line(f"Not judged: whether {count} blocks were due Δ_A behind T_t; the journal does not record Δ_A there.")
     if report.is_sound:
-        line("Sound: nothing is wrong.")
+        line("Sound: nothing is wrong. Whether it ends too soon, other sites tell: isocast lake audit.")
         return
     line(f"WRONG: {figure(report.counts.total())}, the first of them {report.faults[0]}")
     for fault in report.faults[1:_FAULTS_SHOWN]:

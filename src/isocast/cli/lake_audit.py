@@ -27,7 +27,7 @@ _EXAMPLES = """Examples:
 
     isocast lake audit --journals data --live --plain --json
 
-Exit code: 0 clean, 1 something is wrong or could not be read, 2 bad input.
+Exit code: 0 clean, 1 something is wrong, could not be read or could not be judged, 2 bad input.
 """
 
 audit = App(name="audit", help_epilogue=_EXAMPLES)
@@ -54,7 +54,8 @@ def _audit(
     journals
         A folder with the journals of one market, one below it for each node: a market's data directory.
     config
-        The market's file: its data directory is audited, and releases are held to its own Δ_A.
+        The market's file: its data directory is audited, releases are held to its Δ_A and not to that which journals
+        record, and receivers without a journal are named.
     live
         The market runs: journals that end at different messages, or within a block, are no findings.
     block
@@ -74,10 +75,10 @@ def _audit(
     from isocast.lake.report import write_page
     from isocast.lake.report_audit import audit_page
 
-    where, delay_ns = _place(journals, config)
+    where, delay_ns, expected = _place(journals, config)
     find_journals(where)  # Before Spark takes its seconds to start.
     with _runner(master, plain=plain) as run, working("Reading journals", quiet=json):
-        found = audits.audit(where, run, block_messages=block, release_delay_ns=delay_ns, live=live)
+        found = audits.audit(where, run, block_messages=block, release_delay_ns=delay_ns, live=live, expected=expected)
     if report is not None:
         write_page(audit_page(found), report)
         note(f"Written: {report}")
@@ -88,18 +89,20 @@ def _audit(
     return 0 if found.verdict is Verdict.CLEAN else 1
 
 
-def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None]:
-    """What to audit, and Δ_A where it is known."""
+def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None, tuple[tuple[int, int, str], ...]]:
+    """What to audit, Δ_A where it is known, and the receivers that keep a journal."""
     from isocast.terms.errors import ConfigurationError
 
     if config is not None:
         from isocast.runtime.market_file import load_market
 
         market = load_market(config)
-        return journals or market.data_directory, market.timing.release_delay_ns
+        started = [plan for plan in market.receivers if plan.start]
+        keepers = tuple((stripe, plan.node, plan.name) for plan in started for stripe in plan.stripes)
+        return journals or market.data_directory, market.timing.release_delay_ns, keepers
     if journals is None:
         raise ConfigurationError("command line", "--journals", "is missing: a folder of journals, or --config FILE")
-    return journals, None
+    return journals, None, ()
 
 
 @contextmanager
@@ -118,13 +121,22 @@ def _runner(master: str | None, *, plain: bool) -> Iterator[Run]:
 
 
 def _show(found: AuditReport) -> None:
-    from isocast.lake.report_audit import FINDING_HEADERS, JOURNAL_HEADERS, finding_rows, journal_rows
+    from isocast.lake.report_audit import (
+        FINDING_HEADERS,
+        JOURNAL_HEADERS,
+        UNJUDGED_HEADERS,
+        finding_rows,
+        journal_rows,
+        unjudged_rows,
+    )
 
     show_table("Journals", JOURNAL_HEADERS, journal_rows(found))
     if found.findings:
         show_table("Findings", FINDING_HEADERS, finding_rows(found, _SHOWN))
     if len(found.findings) > _SHOWN:
         line(f"… and {len(found.findings) - _SHOWN:,} more: --report FILE.html or --json has them.")
+    if found.unjudged:
+        show_table("Not judged", UNJUDGED_HEADERS, unjudged_rows(found))
     for code in dict.fromkeys(told.code for told in found.notes):
         notes = [told for told in found.notes if told.code == code]
         least, most = min(told.count for told in notes), max(told.count for told in notes)

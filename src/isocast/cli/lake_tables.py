@@ -14,6 +14,10 @@ from cyclopts.validators import Number
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
 from isocast.cli.render import counted, figure, line, note, show_json, show_table
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import SECOND
+from isocast.terms.places import local_path
+from isocast.terms.quantities import parse_duration
 
 if TYPE_CHECKING:
     from isocast.lake.pipeline import Report
@@ -71,6 +75,7 @@ def _run(
     lake: Path,
     origin: OriginOptions = _ORIGIN,
     options: LakeOptions = _LAKE,
+    keep: str = "1h",
     master: str | None = None,
     json: _Flag = False,
 ) -> int:
@@ -80,25 +85,28 @@ def _run(
     ----------
     lake
         The directory of the tables; made if it is new.
+    keep
+        How long files that were replaced stay for queries that have begun: 1h, 30min, 0s.
     master
         Spark's master: local[2], spark://HOST:7077. All cores of this machine if left out.
     json
         Print one JSON object instead of a table.
     """
     origin.check()
+    lake, keep_s = local_path(lake, "command line", "--lake"), _seconds(keep)
     with lake_session("isocast lake run", master) as spark:
         from isocast.lake import pipeline
         from isocast.lake.tables import Lake
 
         come_from = origin.origin()
-        made = Lake.create(lake, options.settings(lake))
+        made = Lake.create(lake, options.settings(lake), keep_s)
         report = pipeline.run(spark, made, come_from, max_rows=origin.max_rows, tell=_teller(quiet=json))
     _show(report, json=json)
     return 0
 
 
 @stream.default
-def _stream(
+def _stream(  # noqa: PLR0913 - options of a command
     *,
     lake: Path,
     origin: OriginOptions = _ORIGIN,
@@ -106,6 +114,7 @@ def _stream(
     every: Annotated[float, Parameter(validator=Number(gt=0, lte=3_600))] = 2.0,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     available_now: _Flag = False,
+    keep: str = "1h",
     master: str | None = None,
     json: _Flag = False,
 ) -> int:
@@ -121,18 +130,21 @@ def _stream(
         End after so long; at Ctrl-C if left out.
     available_now
         End with what is there when it starts.
+    keep
+        How long files that were replaced stay for queries that have begun: 1h, 30min, 0s.
     master
         Spark's master: local[2], spark://HOST:7077. All cores of this machine if left out.
     json
         Print one JSON object at the end instead of a table.
     """
     origin.check()
+    lake, keep_s = local_path(lake, "command line", "--lake"), _seconds(keep)
     with lake_session("isocast lake stream", master) as spark:
         from isocast.lake import pipeline
         from isocast.lake.tables import Lake
 
         come_from = origin.origin()
-        made = Lake.create(lake, options.settings(lake))
+        made = Lake.create(lake, options.settings(lake), keep_s)
         stops: list[int] = []
         until = None if seconds is None else time.monotonic() + seconds
         # A batch that is being written is finished first: nothing would be lost, only done again.
@@ -158,6 +170,14 @@ def _stream(
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError:
+        rule = f'must be a time such as 1h, 30min or 0s, not "{text}"'
+        raise ConfigurationError("command line", "--keep", rule) from None
+
+
 def _teller(*, quiet: bool) -> Callable[[str], None]:
     return (lambda _: None) if quiet else note
 
@@ -166,9 +186,11 @@ def _show(report: Report, *, json: bool) -> None:
     if json:
         show_json(report.as_json())
         return
-    rows = [
-        (name, figure(of["rows"]), figure(of["files"]), figure(of["version"])) for name, of in report.tables.items()
-    ]
-    show_table("Tables", ("table", "rows", "files", "version"), rows)
+    columns = ("rows", "files", "bytes", "version")
+    rows = [(name, *(figure(of[column]) for column in columns)) for name, of in report.tables.items()]
+    show_table("Tables", ("table", *columns), rows)
+    kept, size = (sum(of[column] for of in report.tables.values()) for column in ("kept_files", "kept_bytes"))
+    if kept:
+        line(f"{counted(kept, 'replaced file')} ({figure(size)} bytes) kept for queries that have begun: --keep.")
     came = f"{counted(report.events, 'event')} came in {counted(report.batches, 'batch', 'batches')}"
     line(f"{came}, {report.seconds:.1f} s.")

@@ -11,13 +11,22 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
 from isocast import __version__
 from isocast.cli.render import note
-from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, TransportError
+from isocast.terms.errors import (
+    ConfigurationError,
+    IsocastError,
+    JournalFull,
+    NodeFailedError,
+    StoreFull,
+    TransportError,
+)
+from isocast.terms.places import local_path, scheme_of
 
 __all__ = ["app", "main"]
 
@@ -71,6 +80,20 @@ for _name, _place in {
     app.command(f"isocast.cli.{_place}", name=_name)
 
 
+_NO_PLACES = frozenset({"spark", "k8s", "http", "https", "ws", "wss"})
+"""Schemes of what options take besides files and folders."""
+
+
+def _insist_on_places(words: Sequence[str]) -> None:
+    """Refuse URLs of files for any option of any command: Python would make a folder of that name."""
+    for before, word in pairwise(["", *words]):
+        option, _, value = word.rpartition("=") if word.startswith("--") else (before, "", word)
+        if (scheme := scheme_of(value)) and scheme not in _NO_PLACES:
+            key = option if option.startswith("-") else "path"
+            place = local_path(value, "command line", key)
+            raise ConfigurationError("command line", key, f"give the path itself: {place}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; what it returns is the exit code."""
     for name in ("stdout", "stderr"):
@@ -80,6 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal without Greek letters still gets its numbers.
     words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        _insist_on_places(words)
+    except IsocastError as error:
+        note(f"isocast: {error}")
+        return _BAD_INPUT
     if not words or words[0] in app.help_flags:
         app.resolved_commands()  # The list of commands says what each is for.
     try:

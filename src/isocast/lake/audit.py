@@ -12,11 +12,18 @@ of messages and compares them; only blocks in which receivers differ are read a 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from isocast.lake.audit_compare import Comparison, judge_contents, judge_delays, judge_ends
+from isocast.lake.audit_compare import (
+    Comparison,
+    judge_contents,
+    judge_delays,
+    judge_ends,
+    judge_records,
+    tell_unjudged,
+)
 from isocast.lake.audit_journals import PART_BYTES, HeldJournal, SegmentTask, find_journals, plan_tasks
 from isocast.lake.audit_judge import Journal, judge
 from isocast.lake.audit_terms import AuditReport
@@ -57,15 +64,18 @@ def audit(
     part_bytes: int = PART_BYTES,
     release_delay_ns: int | None = None,
     live: bool = False,
+    expected: Collection[tuple[int, int, str]] = (),
 ) -> AuditReport:
     """Audit everything below a folder. ConfigurationError if there is nothing, or two markets.
 
-    `live`: the journals are being written, so that ends which differ, or are not whole yet, are no findings.
+    `release_delay_ns` is Δ_A by the market's file; without it that of each journal's own record. `live`: the journals
+    are being written, so that ends which differ, or are not whole yet, are no findings. `expected` are stripe, node and
+    name of every receiver that keeps a journal, if that is known.
     """
     if block_messages < 1:
         raise ConfigurationError("command line", "--block", f"must be at least 1, not {block_messages}")
     folders = find_journals(where)
-    tasks = plan_tasks(folders, block_messages, part_bytes)
+    tasks = plan_tasks(folders, block_messages, part_bytes, release_delay_ns)
     records = [SegmentRecord.from_json(cell) for cell in run("segment", [task.to_json() for task in tasks])]
     journals = _assembled(folders, records)
     report = AuditReport(str(where), block_messages)
@@ -81,9 +91,20 @@ def audit(
         comparison.take([result for result in found if result.stripe == stripe], report)
     for stripe, group in by_stripe.items():
         judge_ends([cover for cover in report.covers if cover.stripe == stripe], report, live=live)
-        judge_delays(group, report, release_delay_ns)
-    judge_contents(journals, report)
+        judge_delays(group, report)
+        judge_records(group, report)
+        judge_contents(group, report)
+        tell_unjudged(group, report)
+    _tell_absent(journals, report, expected)
     return report
+
+
+def _tell_absent(journals: Sequence[Journal], report: AuditReport, expected: Collection[tuple[int, int, str]]) -> None:
+    """Receivers of whose journals nothing is here: somebody removed them, or they are on other machines."""
+    here = {(journal.folder.stripe, journal.folder.receiver) for journal in journals}
+    absent = sorted({name for stripe, receiver, name in expected if (stripe, receiver) not in here})
+    text = f"receivers of the market have no journal here: {', '.join(absent)}; copy theirs into one folder"
+    report.leave("same sequence", "S1", len(absent), text, decides=True)
 
 
 def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord]) -> list[Journal]:

@@ -11,7 +11,7 @@ from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, N
 from isocast.lake.audit_zoom import ZoomResult, ZoomTask
 from isocast.terms.ids import describe, is_site
 
-__all__ = ["Comparison", "judge_contents", "judge_delays", "judge_ends"]
+__all__ = ["Comparison", "judge_contents", "judge_delays", "judge_ends", "judge_records", "tell_unjudged"]
 
 
 class Comparison:
@@ -36,7 +36,9 @@ class Comparison:
         skipped: Counter[int] = Counter()
         for number, held in sorted(self._blocks.items()):
             if len(held) == 1:
-                report.messages_alone += sum(digest.messages for digest in next(iter(held.values())))
+                alone = sum(digest.messages for digest in next(iter(held.values())))
+                report.messages_alone += alone
+                report.alone[self._stripe] += alone
             elif _is_one(held):
                 report.blocks_compared += 1
                 report.messages_compared += next(iter(held.values()))[0].messages
@@ -134,9 +136,8 @@ def _messages(count: int) -> str:
 
 
 def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> None:
-    """Of one stripe: who ends before the others, and who begins after them."""
+    """Of one stripe: who ends before the others."""
     ends = [cover.last_sequence for cover in covers if cover.last_sequence is not None]
-    begins = [cover.first_sequence for cover in covers if cover.first_sequence is not None]
     for cover in covers:
         if cover.last_sequence is None:
             text = "the journal holds no message that could be read"
@@ -148,51 +149,98 @@ def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> N
             report.add(
                 Finding(FindingKind.BEHIND, cover.stripe, cover.receiver, text, cover.directory, None, first, last)
             )
-        if cover.first_sequence is not None and cover.first_sequence > min(begins):
-            count = cover.first_sequence - min(begins)
-            text = f"the journal begins {_messages(count)} after others do: older segments are gone"
-            report.notes.append(Note("begins-later", cover.stripe, cover.receiver, count, text))
+    if live:
+        report.leave("ends", "S2", len(covers), f"journals of stripe {covers[0].stripe} end where they end: they grow")
 
 
 # Instants ---------------------------------------------------------------------------------------------
 
 
-def judge_delays(journals: Sequence[Journal], report: AuditReport, release_delay_ns: int | None) -> None:
-    """S12 where a journal lies about its instant too: nothing is due before T_t+Δ_A.
+def judge_delays(journals: Sequence[Journal], report: AuditReport) -> None:
+    """S12 where a journal lies about its instant too, and nobody says what Δ_A was: neither a market's file nor it.
 
-    Δ_A is the market's if its file was given. Else it is what nearly all tokens of a stripe have; what several
-    receivers have alike was the market's setting once, and is no lie.
+    A receiver that alone was sooner than nearly all tokens are is found. What several share may have been the market's
+    setting once, or may be a lie that they share: that is not judged, and said.
     """
     delays: dict[int, Counter[int]] = {}
+    unjudged = 0
     for journal in journals:
+        if not is_site(journal.folder.receiver):
+            continue  # A follower's instant is at most that of the arrival, by a clock of its own.
         own = delays.setdefault(journal.folder.receiver, Counter())
         for record in journal.records:
+            unjudged += record.unjudged_delays
             own.update({int(delay): count for delay, count in record.delays.items()})
     together = sum(delays.values(), Counter())
-    if not together:
-        return
-    delay_ns = together.most_common(1)[0][0] if release_delay_ns is None else release_delay_ns
+    usual_ns = together.most_common(1)[0][0] if together else 0
     for journal in journals:
         receiver = journal.folder.receiver
-        if not is_site(receiver):
-            continue  # A follower's instant is at most that of the arrival, by a clock of its own.
         least_of: dict[str, Sequence[int]] = {}
-        for record in journal.records:
+        for record in journal.records if is_site(receiver) else ():
             found = record.least_delay
             if found is not None and (record.path not in least_of or found[0] < least_of[record.path][0]):
                 least_of[record.path] = found
         for path, (least, sequence, offset) in least_of.items():
-            if least >= delay_ns:
+            if least >= usual_ns or any(least in delays[other] for other in delays if other != receiver):
                 continue
-            if release_delay_ns is None and any(least in delays[other] for other in delays if other != receiver):
-                continue
-            text = f"due {least:,} ns after T_t, {delay_ns - least:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
+            text = f"due {least:,} ns after T_t, {usual_ns - least:,} ns before T_t+Δ_A (Δ_A = {usual_ns:,} ns)"
             stripe = journal.folder.stripe
             report.add(Finding(FindingKind.EARLY, stripe, receiver, text, path, offset, sequence, field="due"))
+    text = (
+        f"blocks of stripe {journals[0].folder.stripe} were held to no Δ_A, which no record beside their journals says"
+    )
+    report.leave("nothing early", "S12", unjudged, f"{text}: name the market's file by --config", decides=True)
+
+
+def judge_records(journals: Sequence[Journal], report: AuditReport) -> None:
+    """Of one stripe: receivers that recorded another Δ_A for the newest messages release at other instants."""
+    newest = {
+        journal.folder.receiver: journal.folder.record.delays[-1][1]
+        for journal in journals
+        if is_site(journal.folder.receiver) and journal.folder.record is not None and journal.folder.record.delays
+    }
+    most = Counter(newest.values()).most_common(1)
+    for receiver, delay_ns in sorted(newest.items()):
+        if delay_ns != most[0][0]:
+            text = f"ns is its Δ_A, and {most[0][0]:,} ns that of most: each was held to its own"
+            stripe = journals[0].folder.stripe
+            report.notes.append(Note("another-delay", stripe, receiver, delay_ns, text))
+
+
+def tell_unjudged(journals: Sequence[Journal], report: AuditReport) -> None:
+    """Of one stripe: what could not be held to a rule, and how much of it."""
+    stripe = journals[0].folder.stripe
+    records = [record for journal in journals for record in journal.records]
+    messages = sum(record.messages for record in records)
+    if len(journals) == 1:
+        text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nobody to compare them with"
+        report.leave("same sequence", "S1", messages, text, decides=True)
+    else:
+        text = f"messages of stripe {stripe} are held by one journal alone: nobody to compare them with"
+        report.leave("same sequence", "S1", report.alone[stripe], text)
+    unlabelled = sum(record.unlabelled for record in records)
+    text = f"messages of stripe {stripe} came by lines, which do not tell who published them"
+    report.leave("source order, no forged message", "S3, S4", unlabelled, text)
+    is_open = any(record.own_digests for record in records)
+    sealed = sum(record.sealed if is_open else record.sealed + len(record.foreign_digests) for record in records)
+    text = f"payloads of stripe {stripe} were sealed, as it seems: their digests are those of what travelled"
+    if is_open:
+        text = f"payloads of stripe {stripe} are not what their digests say, in parts where none is: elsewhere they are"
+    report.leave("no forged message", "S4", sealed, text, decides=is_open)
+    fetched = sum(record.fetched for record in records)
+    text = f"messages of stripe {stripe} were fetched later: their times are those of the site that released them"
+    report.leave("nothing early", "S12", fetched, text)
+    followers = sum(
+        record.blocks for journal in journals if not is_site(journal.folder.receiver) for record in journal.records
+    )
+    text = f"blocks of stripe {stripe} were heard by a line: their instant is that of the arrival, by another clock"
+    report.leave("nothing early", "S12", followers, text)
+    aside = sum(len(journal.folder.aside) for journal in journals)
+    report.leave("every byte", "", aside, f"{aside:,} files beside journals of stripe {stripe} were not read")
 
 
 def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:
-    """Payloads that are not what the ring ordered: known wherever the market does not seal (S4)."""
+    """Of one stripe: payloads that are not what the ring ordered: known wherever the market does not seal (S4)."""
     if not any(record.own_digests for journal in journals for record in journal.records):
         return
     named = {(finding.stripe, finding.receiver, finding.sequence) for finding in report.findings}
@@ -215,3 +263,7 @@ def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:
                             field="digest",
                         )
                     )
+            if record.foreign_more:
+                more = f"{record.foreign_more:,} more payloads are not what their digests say"
+                stripe, receiver = folder.stripe, folder.receiver
+                report.add(Finding(FindingKind.FORGED, stripe, receiver, more, record.path, count=record.foreign_more))

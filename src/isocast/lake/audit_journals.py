@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isocast.lake.source_catalog import market_of
+from isocast.runtime.journal_record import JournalRecord, read_record
 from isocast.runtime.journal_segments import Segment, SegmentFile
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe
+from isocast.terms.places import local_path
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, SEGMENT_SUFFIX, segment_of_name
 
 __all__ = ["PART_BYTES", "HeldJournal", "SegmentTask", "Start", "find_journals", "plan_tasks"]
@@ -37,6 +39,10 @@ class HeldJournal:
     files: tuple[SegmentFile, ...]
     aside: tuple[str, ...] = ()
     """Files that were set aside, or never finished: not part of the journal."""
+    record: JournalRecord | None = None
+    """What the journal says of itself."""
+    record_fault: str = ""
+    """What is wrong with that."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -68,6 +74,8 @@ class SegmentTask:
     """Where what follows begins; None for the newest."""
     is_oldest: bool
     block_messages: int
+    delays: tuple[tuple[int, int], ...] = ()
+    """From which sequence on which Δ_A, as far as that is known."""
 
     def to_json(self) -> str:
         """As a row's cell."""
@@ -78,11 +86,13 @@ class SegmentTask:
         """Back from a cell."""
         fields: dict[str, Any] = json.loads(text)
         following = tuple(Start(*each) for each in fields["following"])
-        return cls(**{**fields, "start": Start(*fields["start"]), "following": following})
+        delays = tuple((first, delay_ns) for first, delay_ns in fields["delays"])
+        return cls(**{**fields, "start": Start(*fields["start"]), "following": following, "delays": delays})
 
 
 def find_journals(where: Path) -> list[HeldJournal]:
     """Every journal below a folder, by stripe and receiver; ConfigurationError if two markets lie there."""
+    where = local_path(where, "command line", "--journals")
     if not where.is_dir():
         raise ConfigurationError(str(where), "--journals", "no such folder")
     folders: dict[tuple[int, int, str], list[SegmentFile]] = {}
@@ -99,10 +109,23 @@ def find_journals(where: Path) -> list[HeldJournal]:
     _insist_on_one_market(where, list(folders))
     return [
         HeldJournal(
-            stripe, site, directory, _name(where, site, directory), tuple(sorted(files)), _aside(aside, directory)
+            stripe,
+            site,
+            directory,
+            _name(where, site, directory),
+            tuple(sorted(files)),
+            _aside(aside, directory),
+            *_record(stripe, site, directory),
         )
         for (stripe, site, directory), files in sorted(folders.items())
     ]
+
+
+def _record(stripe: int, site: int, directory: str) -> tuple[JournalRecord | None, str]:
+    try:
+        return read_record(Path(directory), stripe, site), ""
+    except JournalError as damage:
+        return None, damage.rule
 
 
 def _aside(aside: dict[str, list[str]], directory: str) -> tuple[str, ...]:
@@ -136,13 +159,23 @@ def _name(where: Path, site: int, directory: str) -> str:
     return describe(site) if folder == where else folder.name
 
 
-def plan_tasks(journals: Sequence[HeldJournal], block_messages: int, part_bytes: int = PART_BYTES) -> list[SegmentTask]:
-    """A task for each segment, or part of one. A block of messages belongs to the part in which it begins."""
+def plan_tasks(
+    journals: Sequence[HeldJournal],
+    block_messages: int,
+    part_bytes: int = PART_BYTES,
+    release_delay_ns: int | None = None,
+) -> list[SegmentTask]:
+    """A task for each segment, or part of one. A block of messages belongs to the part in which it begins.
+
+    Δ_A is what the market's file says, if it was given, else what each journal records.
+    """
     total = sum(_size(file.path) for journal in journals for file in journal.files)
     # Parts are for balance: where there are many segments anyway, none has to be looked through for places to cut.
     part_bytes = max(part_bytes, total // _PARTS_ENOUGH)
     tasks = []
     for journal in journals:
+        recorded = journal.record.delays if journal.record is not None else ()
+        delays = recorded if release_delay_ns is None else ((0, release_delay_ns),)
         starts = [start for file in journal.files for start in _starts(file, part_bytes)]
         for place, start in enumerate(starts):
             following = starts[place + 1 :]
@@ -157,6 +190,7 @@ def plan_tasks(journals: Sequence[HeldJournal], block_messages: int, part_bytes:
                     following[0].first_sequence if following else None,
                     place == 0,
                     block_messages,
+                    delays,
                 )
             )
     return tasks

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from isocast.lake.audit_journals import HeldJournal
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_walk import SegmentRecord
+from isocast.runtime.journal_record import JournalRecord, missing_beginning, record_path
 from isocast.runtime.journal_verify import FaultKind, order_faults, source_fault
-from isocast.wire.journal import BlockHeader
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
 
 __all__ = ["Journal", "judge"]
 
@@ -59,6 +61,7 @@ class _Judge:
         self._live = live
 
     def run(self) -> None:
+        self._beginning()
         reached = _Reached()
         for record in self._records:
             is_newest = record is self._records[-1]
@@ -82,12 +85,31 @@ class _Judge:
         first: int | None,
         last: int | None,
         count: int = 1,
+        field: str = "",
     ) -> None:
+        stripe, receiver = self._folder.stripe, self._folder.receiver
         self._report.add(
-            Finding(
-                kind, self._folder.stripe, self._folder.receiver, text, record.path, offset, first, last, count=count
-            )
+            Finding(kind, stripe, receiver, text, record.path, offset, first, last, field=field, count=count)
         )
+
+    # Where it begins ----------------------------------------------------------------------------
+
+    def _beginning(self) -> None:
+        """A journal begins with sequence 1, or where its own record says: else its first segments are gone (S2)."""
+        folder, known = self._folder, self._folder.record or JournalRecord()
+        stripe, receiver, first = folder.stripe, folder.receiver, folder.files[0]
+        if folder.record_fault:
+            path = record_path(Path(folder.directory), stripe, receiver)
+            self._report.add(Finding(FindingKind.DAMAGE, stripe, receiver, folder.record_fault, str(path), 0))
+            return
+        fault = missing_beginning(folder.record, first.first_sequence)
+        if fault is not None:
+            span = known.first_sequence, first.first_sequence - 1
+            place = str(first.path), SEGMENT_HEADER_BYTES
+            self._report.add(Finding(FindingKind.GAP, stripe, receiver, fault, *place, *span))
+        elif first.first_sequence > 1:
+            text = f"messages before its first {known.why.text}"
+            self._report.notes.append(Note("begins-later", stripe, receiver, first.first_sequence - 1, text))
 
     # What could not be read ---------------------------------------------------------------------
 
@@ -121,10 +143,13 @@ class _Judge:
         known = dict(reached.sources)
         if before is not None:
             missing, end = before.next_sequence, first.first_sequence - 1
+            if record.offset == SEGMENT_HEADER_BYTES:
+                # What is missing behind the sequence of a segment's name is missing in it, and said there.
+                end = min(end, max(self._named(record), missing) - 1)
             if missing <= end and not _is_within(missing, end, damaged):
                 text = f"sequences {missing} to {end} are missing"
                 self._add(FindingKind.GAP, text, record, record.offset, missing, end)
-            elif end < missing - 1:
+            elif first.first_sequence < missing:
                 text = f"sequence {first.first_sequence} follows {before.next_sequence - 1}"
                 self._add(
                     FindingKind.DUPLICATE, text, record, record.offset, first.first_sequence, before.next_sequence - 1
@@ -142,16 +167,21 @@ class _Judge:
         behind = [span for span in _damaged(record) if span[0] >= last.next_sequence]
         return _Reached(last, {**kept, **record.last_numbers}, behind)
 
+    def _named(self, record: SegmentRecord) -> int:
+        """The sequence with which a segment begins, as its name says."""
+        return next(file.first_sequence for file in self._folder.files if str(file.path) == record.path)
+
     def _faults(self, record: SegmentRecord) -> None:
         damaged = _damaged(record)
         told: dict[str, int] = {}
-        for kind, offset, text, first, last in sorted(record.faults, key=lambda fault: (fault[1], fault[3] or 0)):
+        for fault in sorted(record.faults, key=lambda each: (each[1], each[3] or 0)):
+            kind, offset, text, first, last, name = fault
             told[kind] = told.get(kind, 0) + 1
             if kind == FaultKind.GAP and first is not None and last is not None and _is_within(first, last, damaged):
                 continue  # The blocks are there, and damaged: that is said already.
             repeated = kind == FaultKind.SOURCE and text.endswith("repeated")
             found = FindingKind.DUPLICATE if repeated else _KINDS[FaultKind(kind)]
-            self._add(found, text, record, offset, first, last)
+            self._add(found, text, record, offset, first, last, field=name)
         for kind, count in record.fault_counts.items():
             more = count - told.get(kind, 0)
             if more > 0:
@@ -203,7 +233,7 @@ def _damaged(record: SegmentRecord) -> list[_Span]:
     """Sequences of blocks that are there and damaged, as far as their headers can be read."""
     return [
         (first, last)
-        for kind, _, _, first, last in record.faults
+        for kind, _, _, first, last, _ in record.faults
         if kind == FaultKind.DAMAGE and first is not None and last is not None
     ]
 

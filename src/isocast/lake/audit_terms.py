@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["LAWS", "AuditReport", "Cover", "Finding", "FindingKind", "Note", "Verdict"]
+__all__ = ["LAWS", "AuditReport", "Cover", "Finding", "FindingKind", "Note", "Unjudged", "Verdict"]
 
 
 class FindingKind(StrEnum):
@@ -61,6 +61,8 @@ class Verdict(StrEnum):
     """In one word."""
 
     CLEAN = "clean"
+    UNJUDGED = "unjudged"
+    """Nothing that could be judged is wrong, and a whole rule could not be judged."""
     INCOMPLETE = "incomplete"
     """What could be read is clean, and something could not be read or is not there yet."""
     FINDINGS = "findings"
@@ -117,6 +119,24 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Unjudged:
+    """What a rule could not be held to, for want of something."""
+
+    rule: str
+    law: str
+    count: int
+    text: str
+    """Behind the count: of what, why, and what to do."""
+    decides: bool = False
+    """Whether the audit is not clean for it: a rule was not judged at all where it had to be."""
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        return f"{self.rule} ({self.law}): {self.count:,} {self.text}" if self.law else f"{self.rule}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Cover:
     """How far one receiver's journal of one stripe reaches, and what was read of it."""
 
@@ -149,12 +169,20 @@ class AuditReport:
     covers: list[Cover] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    unjudged: list[Unjudged] = field(default_factory=list)
     blocks_compared: int = 0
     blocks_different: int = 0
     messages_compared: int = 0
     messages_alone: int = 0
     """Held by one receiver only: nobody to compare them with."""
+    alone: Counter[int] = field(default_factory=Counter)
+    """The same by stripe."""
     counts: Counter[FindingKind] = field(default_factory=Counter)
+
+    def leave(self, rule: str, law: str, count: int, text: str, *, decides: bool = False) -> None:
+        """Say what was not judged, if it is anything."""
+        if count:
+            self.unjudged.append(Unjudged(rule, law, count, text, decides))
 
     def add(self, finding: Finding) -> None:
         """Count it, and keep it while there is room."""
@@ -166,7 +194,7 @@ class AuditReport:
     def verdict(self) -> Verdict:
         """Clean only if everything was read and nothing is wrong."""
         if not self.counts:
-            return Verdict.CLEAN
+            return Verdict.UNJUDGED if any(each.decides for each in self.unjudged) else Verdict.CLEAN
         return Verdict.INCOMPLETE if set(self.counts) <= _INCOMPLETE else Verdict.FINDINGS
 
     @property
@@ -181,6 +209,9 @@ class AuditReport:
         match self.verdict:
             case Verdict.CLEAN:
                 return f"CLEAN: {held}; {compared}{alone}: all hold the same sequence, and nothing was early."
+            case Verdict.UNJUDGED:
+                what = "; ".join(each.sentence for each in self.unjudged if each.decides)
+                return f"UNJUDGED: nothing that was judged is wrong; not judged: {what}; {held}; {compared}{alone}."
             case Verdict.INCOMPLETE:
                 what = ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
                 return f"INCOMPLETE ({what}): what was read is clean; {held}; {compared}{alone}."
@@ -202,5 +233,6 @@ class AuditReport:
             "counts": {kind.value: self.counts[kind] for kind in FindingKind if self.counts[kind]},
             "findings": [finding.as_json() for finding in self.findings],
             "notes": [asdict(note) for note in self.notes],
+            "not_judged": [asdict(each) for each in self.unjudged],
             "journals": [asdict(cover) for cover in self.covers],
         }

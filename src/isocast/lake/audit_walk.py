@@ -16,6 +16,7 @@ import numpy as np
 
 from isocast.lake.audit_digests import BlockDigest, StretchDigest
 from isocast.lake.audit_journals import SegmentTask
+from isocast.runtime.journal_record import JournalRecord
 from isocast.runtime.journal_segments import Segment, segment_files
 from isocast.runtime.journal_verify import Fault, FaultKind, VerifyReport, verify
 from isocast.terms.errors import JournalError, RemoteProtocolError
@@ -61,8 +62,8 @@ class SegmentRecord:
     """Why nothing of it could be read."""
     first_header: str = ""
     last_header: str = ""
-    faults: list[tuple[str, int, str, int | None, int | None]] = field(default_factory=list)
-    """Kind, offset, text, first and last sequence."""
+    faults: list[tuple[str, int, str, int | None, int | None, str]] = field(default_factory=list)
+    """Kind, offset, text, first and last sequence, field."""
     fault_counts: dict[str, int] = field(default_factory=dict)
     first_numbers: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """For each source its first number, with sequence and offset; only of sources met before `forgot`."""
@@ -71,14 +72,22 @@ class SegmentRecord:
     forgot: bool = False
     """Sequences are missing inside, or messages whose sources are not told: numbers need not follow over that."""
     digests: list[BlockDigest] = field(default_factory=list)
+    unjudged_delays: int = 0
+    """Blocks that the site released itself, and of which nobody says what Δ_A was."""
     delays: dict[str, int] = field(default_factory=dict)
-    """due - T_t of the first block of each token, by how often."""
+    """Of these: due - T_t of the first block of each token, by how often."""
     least_delay: tuple[int, int, int] | None = None
-    """The smallest due - T_t of any block that the site released itself: with its sequence and offset."""
+    """Of these: the smallest due - T_t, with its sequence and offset."""
+    unlabelled: int = 0
+    """Messages whose source nobody told."""
+    sealed: int = 0
+    """Messages of known sources whose payload cannot be held against the digest that was ordered."""
     own_digests: int = 0
     """Payloads whose digest is the one that was ordered: only where nothing is sealed."""
     foreign_digests: list[tuple[int, int]] = field(default_factory=list)
     """Sequence and offset of payloads whose digest is another."""
+    foreign_more: int = 0
+    """Further ones, which are not listed."""
 
     def to_json(self) -> str:
         """As a row's cell."""
@@ -108,7 +117,8 @@ def read_segment(task: SegmentTask) -> SegmentRecord:
     record = SegmentRecord(task.stripe, task.receiver, start.path, start.offset)
     walk = _Walk(task, record)
     try:
-        report = verify(Path(start.path), visit=walk.visit, start=start.offset, stop=task.stop)
+        record_of = JournalRecord(delays=task.delays)
+        report = verify(Path(start.path), visit=walk.visit, start=start.offset, stop=task.stop, record=record_of)
     except (JournalError, OSError) as reason:
         record.refused = str(reason)
         return record
@@ -125,6 +135,7 @@ def _keep(record: SegmentRecord, report: VerifyReport, task: SegmentTask) -> Non
     record.blocks, record.messages = report.blocks, report.messages
     record.events, record.fetched, record.unfinished = report.events, report.fetched_messages, report.unfinished_bytes
     record.reached = report.bytes - report.unfinished_bytes
+    record.unjudged_delays = report.unjudged_delays
     record.fault_counts = {kind.value: count for kind, count in report.counts.items()}
     for fault in report.faults[:_FAULTS_MAX]:
         if fault.kind is FaultKind.DAMAGE and fault.offset == 0:
@@ -132,7 +143,7 @@ def _keep(record: SegmentRecord, report: VerifyReport, task: SegmentTask) -> Non
             record.refused = fault.text
             record.fault_counts.pop(FaultKind.DAMAGE.value)
         else:
-            record.faults.append((fault.kind.value, fault.offset, fault.text, *_span(fault)))
+            record.faults.append((fault.kind.value, fault.offset, fault.text, *_span(fault), fault.field))
 
 
 def _span(fault: Fault) -> tuple[int | None, int | None]:
@@ -172,6 +183,7 @@ class _Walk:
         self._open: StretchDigest | None = None
         self._last: BlockView | None = None
         self._delays: Counter[int] = Counter()
+        self._delays_known = JournalRecord(delays=task.delays)
         self._sealed = False
         self._tried = 0
 
@@ -187,9 +199,13 @@ class _Walk:
         record.opaque += int(np.count_nonzero(rows["flags"] == 0))
         record.uncertified += header.messages * header.uncertified
         self._sources(offset, block)
-        if not header.fetched:
+        if not header.fetched and self._delays_known.delay_at(header.first_sequence) is None:
             self._delay(offset, header)
-        if not self._sealed and rows["source"].all():
+        if not rows["source"].all():
+            record.unlabelled += header.messages
+        elif self._sealed:
+            record.sealed += header.messages
+        else:
             self._contents(offset, block)
         self._digest(block)
 
@@ -228,9 +244,12 @@ class _Walk:
                 record.own_digests += 1
             elif len(record.foreign_digests) < _FAULTS_MAX + _SEALED_AFTER:
                 record.foreign_digests.append((sequence, offset))
+            else:
+                record.foreign_more += 1
             self._tried += 1
         if not record.own_digests and self._tried >= _SEALED_AFTER:
             self._sealed = True
+            record.sealed = self._tried
             record.foreign_digests.clear()
 
     # Digests ------------------------------------------------------------------------------------

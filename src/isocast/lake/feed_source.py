@@ -25,10 +25,11 @@ from isocast.lake.feed_stream import FeedPartition, FeedStreamReader
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source_columns import event_batch, symbol_words
 from isocast.lake.source_faults import Fault, write_faults
-from isocast.lake.source_options import arrow_schema, columns_of, insist_on_known, number_of, struct_of
+from isocast.lake.source_options import arrow_schema, columns_of, insist_on_known, number_of, paths_of, struct_of
 from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
 from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
+from isocast.terms.places import local_path
 from isocast.terms.suggestion import suggestion
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -42,8 +43,8 @@ FEED_SCHEMA = pa.schema(
 _FORM = "format isocast-feed"
 _MAX_FILES = "maxFilesPerTrigger"
 _KNOWN = (
-    "path", "columns", "floor", "day", "zone", "ofSymbol", "symbol", "mapping", "kind", "port", "onError", "quarantine",
-    _MAX_FILES,
+    "path", "paths", "columns", "floor", "day", "zone", "ofSymbol", "symbol", "mapping", "kind", "port", "onError",
+    "quarantine", _MAX_FILES,
 )  # fmt: skip
 _ROWS = 1 << 16
 _WORDS = (
@@ -66,7 +67,8 @@ class _FeedReader(DataSourceReader):
         self._given = given
         self._schema = schema
         self._strict = given.get("onError", "fail") == "fail"
-        self._quarantine = given.get("quarantine", "")
+        where = given.get("quarantine", "").strip()
+        self._quarantine = str(local_path(where, _FORM, "quarantine")) if where else ""
         self._check()
 
     def _check(self) -> None:
@@ -80,13 +82,18 @@ class _FeedReader(DataSourceReader):
         self._symbols()
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FeedPartition(str(path)) for path in _files(self._given.get("path", ""))]
+        return [FeedPartition(path) for path in self._found(may_be_empty=False)]
 
     def arrived(self) -> list[str]:
         """The files that are there now, of a folder or a pattern perhaps none."""
-        where = self._given.get("path", "")
-        may_be_empty = Path(where).is_dir() or has_magic(where)
-        return [str(path) for path in _files(where, may_be_empty=may_be_empty)]
+        return self._found(may_be_empty=True)
+
+    def _found(self, *, may_be_empty: bool) -> list[str]:
+        """The files of all paths, each once, those of the first path first."""
+        places = paths_of(self._given, _FORM)
+        if not places:
+            raise ConfigurationError(_FORM, "path", 'name a file, a folder or a pattern: .load("feeds/*.gz")')
+        return list(dict.fromkeys(str(path) for where in places for path in _files(where, may_be_empty=may_be_empty)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FeedPartition):
@@ -212,16 +219,14 @@ def _as_options(text: str) -> str:
 
 
 def _files(where: str, *, may_be_empty: bool = False) -> list[Path]:
-    """A file, the files of a folder, or those that a pattern names."""
-    if not where:
-        raise ConfigurationError(_FORM, "path", 'name a file, a folder or a pattern: .load("feeds/*.gz")')
+    """A file, the files of a folder, or those that a pattern names; of these two perhaps none."""
     top = Path(where)
     if top.is_dir():
         found = [path for path in top.iterdir() if path.is_file() and not path.name.startswith(".")]
         found = [path for path in found if path.suffix.lower() not in _OTHER_FILES]
     else:
         found = [top] if top.is_file() else [Path(name) for name in glob(where)]  # noqa: PTH207 - an absolute pattern
-    if not found and not may_be_empty:
+    if not found and not (may_be_empty and (top.is_dir() or has_magic(where))):
         raise ConfigurationError(_FORM, "path", f"{where}: there is no such file")
     return sorted(found)
 

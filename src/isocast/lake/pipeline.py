@@ -137,7 +137,14 @@ def _finished(lake: Lake, report: Report, began: float) -> Report:
     report.seconds = time.monotonic() - began
     for table in lake.tables:
         now = table.snapshot()
-        report.tables[table.name] = {"version": now.version, "rows": now.rows, "files": len(now.files)}
+        report.tables[table.name] = {
+            "version": now.version,
+            "rows": now.rows,
+            "files": len(now.files),
+            "bytes": now.bytes,
+            "kept_files": now.kept_files,
+            "kept_bytes": now.kept_bytes,
+        }
     return report
 
 

@@ -30,7 +30,7 @@ class Report:
     """That came into bronze."""
     batches: int = 0
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Version and rows of each table behind it."""
+    """Of each table behind it: version, rows, files and bytes, and replaced files that stay for readers."""
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from isocast.lake.durable_files import make_folder, sync_file, sync_folder
 from isocast.lake.schemas import RELEASED_SCHEMA
 from isocast.lake.source_options import struct_of
 from isocast.lake.tables import DataFile, Lake, Table
@@ -167,10 +168,12 @@ def _commit(
     """Rows and state together: the log entry names the files of both."""
     version = table.snapshot().version + 1
     place = table.path / "_state"
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     names = {name: f"{name}-{version:08}" for name in state}
     for name, content in state.items():
         pq.write_table(content, place / names[name])
+        sync_file(place / names[name])
+    sync_folder(place)
     came = 0
 
     def said(added: list[DataFile]) -> dict[str, Any]:

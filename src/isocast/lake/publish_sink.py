@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from isocast.runtime.arrow import from_arrow
 from isocast.runtime.market_file import load_market
 from isocast.runtime.publisher import Publisher
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from isocast.terms.places import local_path, scheme_of
 from isocast.terms.suggestion import suggestion
 from isocast.wire.event_checks import are_events
 from isocast.wire.events import EventArray, events_view
@@ -133,9 +133,9 @@ class BatchPublisher(DataSourceArrowWriter):
             rule = "name the batch, such as 2026-01-05: whoever writes it again publishes nothing twice"
             raise ConfigurationError(_FORM, "batch", rule)
         _insist_on_place(given)
-        progress = given.get("progress", "").strip()
+        progress = _folder(given, "progress")
         if not progress:
-            progress = str(load_market(Path(given["market"])).data_directory / ".lake")
+            progress = str(load_market(Path(_folder(given, "market"))).data_directory / ".lake")
         digest = blake2b(f"{given.get('source', '')} {name}".encode(), digest_size=16).hexdigest()
         self._writer = _Writer(_plan(given, schema, str(Path(progress) / f"publish-{digest}")))
 
@@ -153,21 +153,29 @@ class BatchPublisher(DataSourceArrowWriter):
 
 def _stream_progress(given: Mapping[str, str]) -> str:
     """Beside the checkpoint: the two belong together, as batches are numbered in it."""
-    named = given.get("progress", "").strip()
+    named = _folder(given, "progress")
     if named:
         return named
     where = _checkpoint(given)
     if not where:
+        elsewhere = given.get("checkpointLocation", "").strip()
         rule = "set checkpointLocation to a local folder, or progress to one that lives as long as the checkpoint"
-        raise ConfigurationError(_FORM, "progress", rule)
+        raise ConfigurationError(_FORM, "progress", f"{elsewhere} is no local folder: {rule}" if elsewhere else rule)
     return str(Path(where) / "isocast-publish")
+
+
+def _folder(given: Mapping[str, str], option: str) -> str:
+    """A path of this machine; empty if it was not given."""
+    where = given.get(option, "").strip()
+    return str(local_path(where, _FORM, option)) if where else ""
 
 
 def _checkpoint(given: Mapping[str, str]) -> str:
     """The checkpoint's folder, if it is one of this machine's."""
     where = given.get("checkpointLocation", "").strip()
-    parsed = urlparse(where)
-    return unquote(parsed.path) if parsed.scheme in {"", "file"} else ""
+    # Spark keeps its own checkpoint wherever it likes.
+    is_here = scheme_of(where) in {"", "file"}
+    return str(local_path(where, _FORM, "checkpointLocation")) if where and is_here else ""
 
 
 def _query(checkpoint: str) -> str:
@@ -197,13 +205,15 @@ def _plan(given: Mapping[str, str], schema: StructType, progress: str) -> _Plan:
         raise ConfigurationError(_FORM, "patience", f"{patience!r} is not a number of seconds")
     columns = tuple(name for name in names if name in EVENT_SCHEMA.names)
     order = _order(given, schema)
-    return _Plan(given["market"], given["source"], columns, order, progress, _checkpoint(given), float(patience))
+    market, checkpoint = _folder(given, "market"), _checkpoint(given)
+    return _Plan(market, given["source"], columns, order, progress, checkpoint, float(patience))
 
 
 def _insist_on_place(given: Mapping[str, str]) -> None:
     for option in ("market", "source"):
         if not given.get(option, "").strip():
             raise ConfigurationError(_FORM, option, "is missing: the market's file, and the source that publishes")
+    _folder(given, "market")
 
 
 def _insist_on_types(schema: StructType) -> None:

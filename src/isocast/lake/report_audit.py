@@ -8,7 +8,16 @@ from isocast.lake.audit_terms import LAWS, AuditReport, Finding, FindingKind, Ve
 from isocast.lake.report import Page, Table
 from isocast.terms.ids import describe, is_site
 
-__all__ = ["FINDING_HEADERS", "JOURNAL_HEADERS", "audit_page", "finding_rows", "journal_rows", "note_rows"]
+__all__ = [
+    "FINDING_HEADERS",
+    "JOURNAL_HEADERS",
+    "UNJUDGED_HEADERS",
+    "audit_page",
+    "finding_rows",
+    "journal_rows",
+    "note_rows",
+    "unjudged_rows",
+]
 
 FINDING_HEADERS = ("what", "law", "receiver", "where", "file", "byte", "says")
 JOURNAL_HEADERS = (
@@ -16,13 +25,19 @@ JOURNAL_HEADERS = (
     "unread bytes", "digest",
 )  # fmt: skip
 
+UNJUDGED_HEADERS = ("rule", "law", "count", "what and why")
+
 _CHECKED = (
     (
         "same sequence",
         "S1",
         "a digest of every block of messages is equal at all receivers; the first difference is named",
     ),
-    ("no gap, no duplicate", "S2", "sequences are contiguous; no sequence and no (source, number) occurs twice"),
+    (
+        "no gap, no duplicate",
+        "S2",
+        "sequences are contiguous from 1 or a journal's recorded beginning; none, nor a (source, number), occurs twice",
+    ),
     ("source order", "S3", "each source's numbers follow one another"),
     (
         "no forged message",
@@ -44,6 +59,7 @@ def audit_page(report: AuditReport) -> Page:
         (
             Table("Findings", FINDING_HEADERS, finding_rows(report)),
             Table("Journals", JOURNAL_HEADERS, journal_rows(report), _digest_text(report)),
+            Table("Not judged", UNJUDGED_HEADERS, unjudged_rows(report)),
             Table("Notes", ("what", "receiver", "stripe", "count", "says"), note_rows(report)),
             Table("What was checked", ("rule", "law", "how"), _CHECKED),
         ),
@@ -109,6 +125,12 @@ def journal_rows(report: AuditReport) -> list[tuple[str, ...]]:
         )
         for cover in report.covers
     ]
+
+
+def unjudged_rows(report: AuditReport) -> list[tuple[str, ...]]:
+    """What could not be held to a rule; what decides the verdict first."""
+    ordered = sorted(report.unjudged, key=lambda each: not each.decides)
+    return [(each.rule, each.law, f"{each.count:,}", each.text) for each in ordered]
 
 
 def note_rows(report: AuditReport) -> list[tuple[str, ...]]:

@@ -19,6 +19,7 @@ from isocast.lake.source_faults import Fault, Faults
 from isocast.runtime.journal_segments import SegmentFile, segment_files
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import NodeId, describe, is_site
+from isocast.terms.places import local_path
 from isocast.terms.suggestion import suggestion
 from isocast.wire.journal import segment_of_name
 
@@ -76,14 +77,22 @@ class Lane:
     """Whether a gap is no fault: what one receiver lacks is what an audit looks for."""
 
 
-def find_journals(where: str) -> list[JournalFolder]:
-    """Every journal below a folder, or the one that is named; ConfigurationError if there is none."""
-    top = Path(where)
+def find_journals(*places: str) -> list[JournalFolder]:
+    """Every journal below some folders, and those that are named; ConfigurationError for a place without any.
+
+    A journal that lies below two of the places is one.
+    """
+    found = {str(Path(one.path).resolve()): one for where in reversed(places) for one in reversed(_journals(where))}
+    return sorted(found.values(), key=lambda journal: (journal.stripe, *journal.rank, journal.path))
+
+
+def _journals(where: str) -> list[JournalFolder]:
+    top = local_path(where, "format isocast", "path")
     if not top.exists():
         raise ConfigurationError("format isocast", "path", f"{where}: no such folder")
     if top.is_file():
         file = segment_files(top)[0]
-        return [JournalFolder(file.stripe, file.site, where)]
+        return [JournalFolder(file.stripe, file.site, str(top))]
     found: list[JournalFolder] = []
     for directory, folders, names in os.walk(top):
         folders.sort()
@@ -93,7 +102,7 @@ def find_journals(where: str) -> list[JournalFolder]:
     if not found:
         rule = f"{where}: holds no journal; give the data directory of a market, or one journal"
         raise ConfigurationError("format isocast", "path", rule)
-    return sorted(found, key=lambda journal: (journal.stripe, *journal.rank, journal.path))
+    return found
 
 
 def lanes_of(

@@ -27,7 +27,7 @@ class Lanes:
     def look(self, faults: Faults) -> dict[str, Lane]:
         """By the key of their offsets."""
         options = self._options
-        journals = find_journals(options.path)
+        journals = find_journals(*options.paths)
         self._compare(journals, faults)
         kept = [journal for journal in journals if journal not in self._strangers]
         return {lane.key: lane for lane in lanes_of(kept, options.receiver, options.stripes, faults)}
@@ -137,4 +137,4 @@ class Lanes:
                 f"the checkpoint has read stripe {', '.join(missing)}, of which there is no journal here: give the"
                 " folder and the options that it was made with, or begin with a new checkpoint"
             )
-            raise JournalError(self._options.path, rule)
+            raise JournalError(", ".join(self._options.paths), rule)

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from isocast.lake.source_faults import Faults
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import Symbol
+from isocast.terms.places import local_path
 from isocast.terms.suggestion import suggestion
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "columns_of",
     "insist_on_known",
     "number_of",
+    "paths_of",
     "read_options",
     "struct_of",
 ]
@@ -49,6 +51,7 @@ _SPLIT = 256 << 20
 """A task costs some 70 ms of CPU time by itself, as much as reading 10 MB."""
 _KNOWN = (
     "path",
+    "paths",
     "columns",
     "receiver",
     "fromSequence",
@@ -73,7 +76,8 @@ _KNOWN = (
 class Options:
     """What a read was asked for."""
 
-    path: str = ""
+    paths: tuple[str, ...] = ()
+    """Folders of journals, journals or segments: read as one market's."""
     receiver: str = "one"
     """one, all, a number or a name."""
     first: int = 0
@@ -103,14 +107,15 @@ class Options:
 def read_options(given: Mapping[str, str]) -> Options:
     """Options from what Spark hands over; ConfigurationError names the one that breaks a rule."""
     insist_on_known(given, _KNOWN)
-    if bool(given.get("path")) == bool(given.get("market")):
+    paths = paths_of(given)
+    if bool(paths) == bool(given.get("market")):
         raise ConfigurationError(FORMAT, "path", 'give either a folder, .load("data"), or the option market')
     last = number_of(given, "toSequence", END - 1)
     rows = number_of(given, "maxRowsPerTrigger", number_of(given, "maxEventsPerTrigger", 0))
     strict, quarantine = _on_error(given)
     is_released = _one_of(given, "frame", ("released", "quarantine")) == "released"
     return Options(
-        path=given.get("path", ""),
+        paths=paths,
         receiver=_text(given, "receiver", "one"),
         first=number_of(given, "fromSequence", 0),
         stop=last + 1,
@@ -124,7 +129,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         # Two tasks in one segment would both tell of its damage.
         split_bytes=number_of(given, "splitBytes", _SPLIT, least=1 << 16) if is_released else END,
         min_partitions=number_of(given, "minPartitions", len(os.sched_getaffinity(0)), least=1) if is_released else 1,
-        market=given.get("market", ""),
+        market=_place(given, "market"),
         server=given.get("server", ""),
         visitor=given.get("as", ""),
     )
@@ -136,6 +141,28 @@ def insist_on_known(given: Mapping[str, str], known: tuple[str, ...], form: str 
     for name in given:
         if name.casefold() not in folded:
             raise ConfigurationError(form, name, f"there is no such option{suggestion(name, known)}")
+
+
+def paths_of(given: Mapping[str, str], form: str = FORMAT) -> tuple[str, ...]:
+    """What `.load` was given: one path, or several, which Spark hands over as a JSON list; each of this machine."""
+    several = given.get("paths", "")
+    try:
+        found = json.loads(several) if several else [given.get("path", "")]
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ConfigurationError(form, "paths", f'{several!r} is no JSON list: .load(["here", "there"]) makes one')
+    named = [one for one in found if one.strip()]
+    if several and given.get("path", "").strip():
+        rule = f"give all paths in one way: .load({json.dumps([*named, given['path']])})"
+        raise ConfigurationError(form, "path", rule)
+    return tuple(dict.fromkeys(str(local_path(one, form, "path")) for one in named))
+
+
+def _place(given: Mapping[str, str], name: str) -> str:
+    """A path of this machine; empty if it was not given."""
+    where = given.get(name, "").strip()
+    return str(local_path(where, FORMAT, name)) if where else ""
 
 
 def number_of(given: Mapping[str, str], name: str, default: int, least: int = 0, form: str = FORMAT) -> int:
@@ -163,7 +190,7 @@ def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> st
 def _on_error(given: Mapping[str, str]) -> tuple[bool, str]:
     """Whether a fault ends the read; where it is written down otherwise."""
     strict = _one_of(given, "onError", ("fail", "quarantine")) == "fail"
-    where = given.get("quarantine", "").strip()
+    where = _place(given, "quarantine")
     if given.get("frame") == "quarantine":
         return False, where
     if not strict and not where:

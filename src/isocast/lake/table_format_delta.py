@@ -23,7 +23,7 @@ _WHOLE = {"INT32", "INT64"}
 _PROPERTIES: dict[str, str | None] = {
     # A reader opens a checkpoint and at most so many commits.
     "delta.checkpointInterval": "32",
-    # A stream commits every few seconds, and what it replaces is gone at once: nobody can go back far.
+    # A stream commits every few seconds, and what it replaces stays for an hour (`KEEP_S`): nobody goes back far.
     "delta.logRetentionDuration": "interval 6 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }

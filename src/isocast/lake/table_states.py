@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataFile", "FileChange", "TableState"]
+__all__ = ["DataFile", "FileChange", "ReplacedFile", "TableState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,16 @@ class DataFile:
     def partition(self) -> dict[str, str]:
         """date=2026-03-02/stripe=0 as names and values."""
         return dict(part.split("=", 1) for part in Path(self.path).parts[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedFile:
+    """A file that is no part of the table any more, and stays a while for frames that were made before."""
+
+    path: str
+    bytes: int
+    at: float
+    """When it was replaced, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

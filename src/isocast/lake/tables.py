@@ -3,10 +3,15 @@
     lake/lake.json                                      format, version, what the gold tables are made with
     lake/silver/tape/date=2026-03-02/stripe=0/*.parquet
     lake/silver/tape/_log/00000000000000000007.json     what the seventh commit added and removed, and up to where
+    lake/files/silver/tape/date=2026-03-02/…            a second name of each file, by which frames read it
 
-A commit writes its files aside, moves them into place, and then makes one log entry, which is there or not there. Files
-without an entry are swept by the next writer. So a job that is killed leaves the table as it was before or after.
-A lake has one writer at a time; a lock says so.
+A commit writes its files aside, moves them into place, syncs files and folders to the disk, and then makes one log
+entry, which is there or not there. Files without an entry are swept by the next writer. So a job that is killed, or a
+machine that loses power, leaves the table as it was before or after.
+
+A frame reads the files that it was made with, whatever becomes of the table. So a file that a commit replaces loses
+its place in the table at once, for whoever reads the folder, and keeps its second name for a while (`keep_s`); a later
+commit, or the next job, removes that too. A lake has one writer at a time; a lock says so.
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -27,12 +33,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from isocast.lake.durable_files import create_json, make_folder, sync_file, sync_folder
 from isocast.lake.schemas import SCHEMA_VERSION
 from isocast.lake.table_formats import mirror_of
-from isocast.lake.table_states import DataFile, FileChange, TableState
+from isocast.lake.table_states import DataFile, FileChange, ReplacedFile, TableState
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.places import local_path
 
-__all__ = ["DataFile", "Lake", "LakeSettings", "Snapshot", "Table"]
+__all__ = ["KEEP_S", "DataFile", "Lake", "LakeSettings", "ReplacedFile", "Snapshot", "Table"]
+
+KEEP_S = 3_600.0
+"""Seconds that a replaced file stays: a query that has begun may take so long."""
 
 _SNAPSHOT_EVERY = 32
 """Commits between two log entries that list all files: a reader opens at most so many."""
@@ -66,26 +77,57 @@ class Snapshot:
     files: tuple[DataFile, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
     """What the newest commit says besides: offsets, memory, batches."""
+    replaced: tuple[ReplacedFile, ...] = ()
+    """Files that are no part of it, and stay for frames that were made before."""
 
     @property
     def rows(self) -> int:
         """Of all files."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def kept_files(self) -> int:
+        """Replaced files that stay."""
+        return len(self.replaced)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the replaced files that stay."""
+        return sum(file.bytes for file in self.replaced)
+
 
 class Table:
     """One table of a lake."""
 
-    def __init__(self, root: Path, name: str, keys: Sequence[str], mirror: str = "parquet") -> None:
-        """`keys` are the columns by which it is partitioned."""
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        keys: Sequence[str],
+        mirror: str = "parquet",
+        *,
+        keep_s: float = KEEP_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`keys` are the columns by which it is partitioned; `keep_s` is how long replaced files stay."""
         self.name = name
+        self._keep_s = keep_s
+        self._clock = clock
         self.path = root / name
+        self._second = root / "files" / name
         self.keys = tuple(keys)
         self._log = self.path / "_log"
         self._known = Snapshot()
         self._lock = Lock()
         self._committing = Lock()
         self._mirror = mirror_of(mirror)
+        self._is_listed = mirror != "parquet"
+        """Whether readers go by another format's log, and not by the folder: replaced files stay where they are."""
 
     def snapshot(self) -> Snapshot:
         """The newest version; version 0 is an empty table."""
@@ -99,18 +141,24 @@ class Table:
     def _followed(self, known: Snapshot, newest: int) -> Snapshot:
         """From a version that is known, or from the last entry that lists all files."""
         files = {file.path: file for file in known.files}
+        replaced = {file.path: file for file in known.replaced}
         later: list[dict[str, Any]] = []
         for version in range(newest, known.version, -1):
             entry = self._entry(version)
             if "files" in entry:
                 files = {file["path"]: DataFile(**file) for file in entry["files"]}
+                replaced = {file["path"]: ReplacedFile(**file) for file in entry.get("replaced", [])}
                 break
             later.append(entry)
         for entry in reversed(later):
             for path in entry["removed"]:
-                files.pop(path, None)
+                gone = files.pop(path, None)
+                if gone is not None and "at" in entry:
+                    replaced[path] = ReplacedFile(path, gone.bytes, entry["at"])
+            for path in entry.get("expired", ()):
+                replaced.pop(path, None)
             files.update({file["path"]: DataFile(**file) for file in entry["added"]})
-        return Snapshot(newest, tuple(files.values()), self._entry(newest)["notes"])
+        return Snapshot(newest, tuple(files.values()), self._entry(newest)["notes"], tuple(replaced.values()))
 
     def _newest(self, known: int) -> int:
         """The greatest version; a log has no gaps."""
@@ -157,10 +205,15 @@ class Table:
         chosen = self.snapshot().files if files is None else files
         if not chosen:
             return None
-        paths = [str(self.path / file.path) for file in chosen]
+        base = self.frames_base(chosen)
+        paths = [str(base / file.path) for file in chosen]
         # Known columns spare Spark a job that looks at the files.
         schema = StructType.fromJson(self._entry(self.snapshot().version)["schema"])
-        return spark.read.schema(schema).option("basePath", str(self.path)).parquet(*paths)
+        return spark.read.schema(schema).option("basePath", str(base)).parquet(*paths)
+
+    def frames_base(self, files: Sequence[DataFile]) -> Path:
+        """Below which folder frames read files: that of the second names, unless an older job has made none."""
+        return self._second if all((self._second / file.path).exists() for file in files) else self.path
 
     def commit(
         self,
@@ -202,58 +255,88 @@ class Table:
             schema = self._entry(before.version)["schema"] if before.version else None
             if frame is not None and schema is None:
                 schema = frame.schema.jsonValue()
-            gone = {file.path for file in removed}
+            now, gone = self._clock(), {file.path for file in removed}
             files = [*(file for file in before.files if file.path not in gone), *added]
+            kept = [*before.replaced, *(ReplacedFile(file.path, file.bytes, now) for file in removed)]
+            expired = self._expired(kept)
+            replaced = tuple(file for file in kept if file.path not in expired)
             entry: dict[str, Any] = {
                 "version": version,
                 "schema_version": SCHEMA_VERSION,
+                "at": now,
                 "added": [asdict(file) for file in added],
                 "removed": sorted(gone),
+                "expired": sorted(expired),
                 "compacts": compacts,
                 "schema": schema,
                 "notes": said,
             }
             if version % _SNAPSHOT_EVERY == 0:
                 entry["files"] = [asdict(file) for file in files]
+                entry["replaced"] = [asdict(file) for file in replaced]
             self._append(version, entry)
             state = TableState(self.path, self.keys, version, tuple(files), schema)
-            # Files that go, go last: whoever reads by another format's log still finds what it lists.
             self._mirror.publish(state, FileChange(added, removed, compacts))
-            for path in gone:
+            # Files that go, go last: whoever reads by another format's log still finds what it lists.
+            for path in expired if self._is_listed else gone:
                 (self.path / path).unlink(missing_ok=True)
-        return Snapshot(version, tuple(files), said)
+            for path in expired:
+                (self._second / path).unlink(missing_ok=True)
+        return Snapshot(version, tuple(files), said, replaced)
+
+    def _expired(self, kept: Iterable[ReplacedFile]) -> set[str]:
+        """Replaced files whose time is over. A clock that was wrong keeps none for longer than the right one."""
+        now = self._clock()
+        return {file.path for file in kept if abs(now - file.at) >= self._keep_s}
 
     def sweep(self) -> None:
-        """Remove what a killed job left behind; only whoever has the lock may do so."""
+        """Remove what a killed job left behind, and what is kept no longer; only whoever has the lock may do so."""
         shutil.rmtree(self.path / "_staging", ignore_errors=True)
         now = self.snapshot()
         schema = self._entry(now.version)["schema"] if now.version else None
         self._mirror.catch_up(TableState(self.path, self.keys, now.version, now.files, schema))
-        known = {file.path for file in now.files}
-        for path in self.path.rglob("*.parquet"):
-            if str(path.relative_to(self.path)) not in known:
-                path.unlink()
+        listed = {file.path for file in now.files}
+        kept = listed | ({file.path for file in now.replaced} - self._expired(now.replaced))
+        for folder, known in ((self.path, kept if self._is_listed else listed), (self._second, kept)):
+            for path in folder.rglob("*.parquet"):
+                if str(path.relative_to(folder)) not in known:
+                    path.unlink()
+        for name in listed:
+            self._name_again(name)
 
     def _write(self, frame: DataFrame) -> Path:
         """Rows into files that do not count yet."""
+        make_folder(self.path)
         staging = self.path / "_staging" / uuid4().hex
         frame.write.partitionBy(*self.keys).parquet(str(staging))
         return staging
 
     def _moved(self, staging: Path, version: int) -> list[DataFile]:
-        """Files of a commit, at their place."""
+        """Files of a commit, at their place: on the disk, whichever task has written them, and their names too."""
         added = []
         for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
             rows = pq.read_metadata(path).num_rows
             if not rows:
                 continue
             place = path.relative_to(staging).parent / f"{version:08}-{number:05}.parquet"
-            (self.path / place).parent.mkdir(parents=True, exist_ok=True)
+            make_folder((self.path / place).parent)
             size = path.stat().st_size
+            sync_file(path)
             path.replace(self.path / place)
+            (self._second / place).unlink(missing_ok=True)
+            self._name_again(str(place))
             added.append(DataFile(str(place), rows, size))
+        for folder in sorted({(self.path / file.path).parent for file in added}):
+            sync_folder(folder)
         shutil.rmtree(staging, ignore_errors=True)
         return added
+
+    def _name_again(self, path: str) -> None:
+        """The second name of a file that counts: no byte is written twice. One that is lost is made anew by a sweep."""
+        second = self._second / path
+        if not second.exists():
+            second.parent.mkdir(parents=True, exist_ok=True)
+            os.link(self.path / path, second)
 
     def _place(self, version: int) -> Path:
         return self._log / f"{version:0{_DIGITS}}.json"
@@ -266,24 +349,27 @@ class Table:
         return entry
 
     def _append(self, version: int, entry: Mapping[str, Any]) -> None:
-        self._log.mkdir(parents=True, exist_ok=True)
-        _create(self._place(version), entry)
+        make_folder(self._log)
+        create_json(self._place(version), entry)
 
 
 class Lake:
     """A directory of tables."""
 
-    def __init__(self, root: Path, settings: LakeSettings) -> None:
+    def __init__(self, root: Path, settings: LakeSettings, keep_s: float = KEEP_S) -> None:
         """`Lake.open` and `Lake.create` read and write the file that says what it is."""
         self.root = root
         self.settings = settings
-        made = settings.format
-        self.released = Table(root, "bronze/released", ("date", "stripe"), made)
-        self.tape = Table(root, "silver/tape", ("date", "stripe"), made)
-        self.quotes = Table(root, "silver/quotes", ("date", "stripe"), made)
-        self.bars = Table(root, "gold/bars", ("interval", "date", "hour"), made)
-        self.vwap = Table(root, "gold/vwap", ("interval", "date", "hour"), made)
-        self.spreads = Table(root, "gold/spreads", ("interval", "date"), made)
+
+        def table(name: str, *keys: str) -> Table:
+            return Table(root, name, keys, settings.format, keep_s=keep_s)
+
+        self.released = table("bronze/released", "date", "stripe")
+        self.tape = table("silver/tape", "date", "stripe")
+        self.quotes = table("silver/quotes", "date", "stripe")
+        self.bars = table("gold/bars", "interval", "date", "hour")
+        self.vwap = table("gold/vwap", "interval", "date", "hour")
+        self.spreads = table("gold/spreads", "interval", "date")
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -307,8 +393,9 @@ class Lake:
         return self.root / "_checkpoint"
 
     @classmethod
-    def open(cls, root: Path) -> Self:
+    def open(cls, root: Path, keep_s: float = KEEP_S) -> Self:
         """A lake that exists; ConfigurationError if it does not, or if a newer version has written it."""
+        root = local_path(root, "lake", "--lake")
         path = root / "lake.json"
         if not path.is_file():
             raise ConfigurationError(str(root), "--lake", "is no lake: `isocast lake run` makes one")
@@ -321,13 +408,17 @@ class Lake:
             raise ConfigurationError(str(path), "schema_version", rule)
         settings = LakeSettings.from_json(found["settings"])
         mirror_of(settings.format).insist_on_packages()
-        return cls(root, settings)
+        return cls(root, settings, keep_s)
 
     @classmethod
-    def create(cls, root: Path, settings: LakeSettings | None = None) -> Self:
-        """The lake of a directory, made if it is new; settings that are given must be its own."""
+    def create(cls, root: Path, settings: LakeSettings | None = None, keep_s: float = KEEP_S) -> Self:
+        """The lake of a directory, made if it is new; settings that are given must be its own.
+
+        `keep_s` is how long files that this job replaces stay for frames that were made before.
+        """
+        root = local_path(root, "lake", "--lake")
         if (root / "lake.json").is_file():
-            lake = cls.open(root)
+            lake = cls.open(root, keep_s)
             if settings is not None and settings != lake.settings:
                 own, other = asdict(lake.settings), asdict(settings)
                 names = sorted(name for name in own if own[name] != other[name])
@@ -336,11 +427,11 @@ class Lake:
             return lake
         wanted = settings or LakeSettings()
         mirror_of(wanted.format).insist_on_packages()
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         if any(path.name not in {"_lock", "_checkpoint"} for path in root.iterdir()):
             raise ConfigurationError(str(root), "--lake", "is neither empty nor a lake")
-        _create(root / "lake.json", {"schema_version": SCHEMA_VERSION, "settings": asdict(wanted)})
-        return cls(root, wanted)
+        create_json(root / "lake.json", {"schema_version": SCHEMA_VERSION, "settings": asdict(wanted)})
+        return cls(root, wanted, keep_s)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -367,19 +458,3 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(str(path), "file", "is not a JSON object")
     return found
-
-
-def _create(path: Path, content: Mapping[str, Any]) -> None:
-    """A file that is there whole, or not at all; an older one is never replaced."""
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    with aside.open("w", encoding="utf-8") as out:
-        json.dump(content, out)
-        out.flush()
-        os.fsync(out.fileno())
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        raise ConfigurationError(str(path), "--lake", "another job has written this version") from None
-    finally:
-        with suppress(FileNotFoundError):
-            aside.unlink()

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, Self
 
 from isocast.ring.effects import Release
 from isocast.runtime.disk_watch import OpenFile, first_trouble
+from isocast.runtime.journal_record import Beginning, JournalRecord, read_record, write_record
 from isocast.runtime.journal_repair import Cut, mend
 from isocast.runtime.journal_segments import Segment, SegmentFile, segment_files
 from isocast.runtime.retention import prune
@@ -54,6 +55,8 @@ class JournalSettings:
     """Oldest segments go while all together are longer; 0 keeps everything."""
     keep_seconds: int = 0
     """Segments go when their newest block is older; 0 keeps everything."""
+    release_delay_ns: int = 0
+    """Δ_A, which the journal's record keeps for whoever judges it; 0: nothing is said."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -163,6 +166,7 @@ class Journal:
         self._is_broken = False
         self._is_behind = False
         """Whether the kernel has blocks that the disk may not have."""
+        self._skipped = False
 
     @classmethod
     def open(cls, directory: Path, stripe: int, site: NodeId, settings: JournalSettings | None = None) -> Self:
@@ -176,6 +180,7 @@ class Journal:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             journal._recover()
+            journal._record_delay()
         except BlockingIOError as reason:
             journal.close()
             raise JournalError(str(directory), "another process writes this journal; stop it first") from reason
@@ -256,6 +261,7 @@ class Journal:
         if next_sequence <= self.position.next_sequence:
             raise LocalProtocolError(f"sequence {next_sequence} is no gap behind {self.position.next_sequence - 1}")
         self.position = self.position._replace(next_sequence=next_sequence)
+        self._skipped = True
         self.counters.gaps += 1
         if self._fd >= 0:
             self.sync()
@@ -268,7 +274,13 @@ class Journal:
         if not settings.keep_bytes and not settings.keep_seconds:
             return []
         try:
-            gone = prune(self.directory, keep_bytes=settings.keep_bytes, keep_seconds=settings.keep_seconds, now=now)
+            gone = prune(
+                self.directory,
+                keep_bytes=settings.keep_bytes,
+                keep_seconds=settings.keep_seconds,
+                now=now,
+                sync=self._is_synced,
+            )
         except (OSError, JournalError):
             # Too much history is no reason to stop releasing; the counter is there to be watched.
             self.counters.prune_failures += 1
@@ -292,6 +304,28 @@ class Journal:
                 break
         if last is not None:
             self.position = Position.after(last)
+
+    def _record_delay(self) -> None:
+        """Δ_A from here on; a market's file may have changed since."""
+        if self._settings.release_delay_ns:
+            before = self._record()
+            now = before.released_with(self._settings.release_delay_ns, self.position.next_sequence)
+            if now != before:
+                write_record(self.directory, self._stripe, self._site, now, sync=self._is_synced)
+
+    def _record(self) -> JournalRecord:
+        """What the journal says of itself; a record that is damaged is made anew, and what it said is lost."""
+        try:
+            return read_record(self.directory, self._stripe, self._site) or JournalRecord()
+        except JournalError:
+            return JournalRecord()
+
+    def _record_beginning(self, first_sequence: int) -> None:
+        """Of a journal without a segment: that it begins behind the first sequence, if it does."""
+        before = self._record()
+        if first_sequence > before.first_sequence and not segment_files(self.directory):
+            now = before.beginning(first_sequence, Beginning.ABSENT if self._skipped else Beginning.BEGUN)
+            write_record(self.directory, self._stripe, self._site, now, sync=self._is_synced)
 
     def _adopt(self, file: SegmentFile) -> BlockHeader | None:
         """Go on in the newest segment."""
@@ -332,6 +366,8 @@ class Journal:
         start = pack_segment_header(SegmentHeader(self._stripe, self._site, header.released_at, header.first_sequence))
         fd = -1
         try:
+            if self._file is None:
+                self._record_beginning(header.first_sequence)
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
             _write_all(fd, (start,), len(start), 0)
             if self._is_synced:

@@ -12,15 +12,16 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from isocast.runtime.journal_record import JournalRecord, missing_beginning, read_record
 from isocast.runtime.journal_segments import Segment, SegmentFile, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
-from isocast.terms.ids import NodeId, describe
+from isocast.terms.ids import NodeId, describe, is_site
 from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SEGMENT_HEADER_BYTES, BlockHeader
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES
 
-__all__ = ["Fault", "FaultKind", "VerifyReport", "Visit", "order_faults", "source_fault", "verify"]
+__all__ = ["Fault", "FaultKind", "VerifyReport", "Visit", "delay_fault", "order_faults", "source_fault", "verify"]
 
 _FAULTS_KEPT = 1_000
 """Of each report; all are counted."""
@@ -58,6 +59,8 @@ class Fault(NamedTuple):
     text: str
     sequence: int | None = None
     """The first message that it concerns, where that is known."""
+    field: str = ""
+    """Of the block, if it is about one."""
 
     def __str__(self) -> str:
         """One line."""
@@ -87,6 +90,10 @@ class VerifyReport:
     """How many faults of each kind."""
     faults: list[Fault] = field(default_factory=list)
     """The first thousand."""
+    record: JournalRecord | None = None
+    """What the journal says of itself: where it begins and why, and what Δ_A was."""
+    unjudged_delays: int = 0
+    """Blocks of a site's own of which nobody says what Δ_A was: they are held to their own instant alone."""
 
     @property
     def is_sound(self) -> bool:
@@ -101,12 +108,26 @@ def verify(
     *,
     start: int = SEGMENT_HEADER_BYTES,
     stop: int | None = None,
+    record: JournalRecord | None = None,
 ) -> VerifyReport:
     """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all.
 
-    Of one segment, `start` and `stop` choose the blocks that begin at or behind the one, and before the other.
+    Of one segment, `start` and `stop` choose the blocks that begin at or behind the one, and before the other. The
+    journal's own record says where it begins and what Δ_A was, unless another `record` is given.
     """
-    return _Verifier(segment_files(where), progress, visit, start, stop).run()
+    found = _Verifier(segment_files(where), progress, visit, start, stop)
+    found.take_record(where if where.is_dir() else where.parent, record)
+    if where.is_dir():
+        found.judge_beginning()
+    return found.run()
+
+
+def delay_fault(header: BlockHeader, delay_ns: int) -> str | None:
+    """Whether a block was due before T_t+Δ_A, and by how much (S12)."""
+    short = delay_ns - (header.due - header.instant)
+    if short <= 0:
+        return None
+    return f"due {delay_ns - short:,} ns after T_t, {short:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
 
 
 def order_faults(before: BlockHeader, header: BlockHeader) -> Iterator[str]:
@@ -150,12 +171,35 @@ class _Verifier:
         self._progress = progress
         self._visit = visit
         self._before: BlockHeader | None = None
+        self._next: int | None = None
+        """The sequence of the next block."""
+        self._is_site = True
         self._expected: dict[NodeId, int] = {}
         """The next number of each source."""
         self._labels = blake2b(digest_size=DIGEST_BYTES)
         self._events = blake2b(digest_size=DIGEST_BYTES)
         self._path = ""
         self._offset = 0
+
+    def take_record(self, directory: Path, given: JournalRecord | None) -> None:
+        """What the journal says of itself, or what somebody else says of it."""
+        self.report.record = given
+        if given is None and self._files:
+            first = self._files[0]
+            try:
+                self.report.record = read_record(directory, first.stripe, first.site)
+            except JournalError as damage:
+                self._path = damage.file
+                self._fault(FaultKind.DAMAGE, damage.rule)
+
+    def judge_beginning(self) -> None:
+        """A journal begins with sequence 1, or where its record says: else its first segments are gone (S2)."""
+        record, is_damaged = self.report.record, bool(self.report.counts)
+        fault = missing_beginning(record, self._files[0].first_sequence) if self._files else None
+        if fault is not None and not is_damaged:
+            self._path = str(self._files[0].path)
+            sequence = (record or JournalRecord()).first_sequence
+            self._fault(FaultKind.GAP, fault, SEGMENT_HEADER_BYTES, sequence)
 
     def run(self) -> VerifyReport:
         report = self.report
@@ -167,6 +211,10 @@ class _Verifier:
             self._path = str(file.path)
             try:
                 with Segment(file) as segment:
+                    if self._start == SEGMENT_HEADER_BYTES and self._next is None:
+                        # The first block is the one that the file's name and header say, or it is gone.
+                        self._next = file.first_sequence
+                    self._is_site = is_site(file.site)
                     self._read(segment, done, total)
             except JournalError as damage:
                 self._fault(FaultKind.DAMAGE, damage.rule, damage.offset or 0)
@@ -224,7 +272,7 @@ class _Verifier:
         report.messages += header.messages
         report.fetched_messages += header.messages * header.fetched
         report.events += header.events
-        report.next_sequence = header.next_sequence
+        report.next_sequence = self._next = header.next_sequence
         table = np.frombuffer(block.raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
         self._labels.update(table.reshape(-1, DIRECTORY_BYTES)[:, :_LABEL_BYTES].tobytes())
         events_at = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
@@ -234,15 +282,18 @@ class _Verifier:
 
     def _place(self, header: BlockHeader) -> None:
         """Sequences are contiguous (S2)."""
-        expected = self.report.next_sequence
+        expected = self._next
         found = header.first_sequence
-        if expected is None:
+        is_first = self.report.first_sequence is None
+        if is_first:
             self.report.first_sequence = found
+        if expected is None:
+            pass
         elif found > expected:
             self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing", sequence=expected)
         elif found < expected:
             self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}", sequence=found)
-        if found != expected:
+        if found != expected or is_first:
             self._expected.clear()
             self._labels.update(found.to_bytes(8, "little"))
 
@@ -251,9 +302,20 @@ class _Verifier:
         if header.lateness_ns < 0:
             text = f"released {-header.lateness_ns} ns before its instant"
             self._fault(FaultKind.EARLY, text, sequence=header.first_sequence)
+        if self._is_site and not header.fetched:
+            self._delay(header)
         if self._before is not None:
             for text in order_faults(self._before, header):
                 self._fault(FaultKind.ORDER, text, sequence=header.first_sequence)
+
+    def _delay(self, header: BlockHeader) -> None:
+        """Nor is anything due before T_t+Δ_A: a journal may lie about its instant too."""
+        record = self.report.record
+        delay_ns = None if record is None else record.delay_at(header.first_sequence)
+        if delay_ns is None:
+            self.report.unjudged_delays += 1
+        elif (text := delay_fault(header, delay_ns)) is not None:
+            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence, field="due")
 
     def _sources(self, block: BlockView) -> None:
         """Each source's numbers follow one another (S2, S3); a retransmit server's blocks do not name the sources."""
@@ -280,8 +342,10 @@ class _Verifier:
     def _number_fault(self, source: NodeId, number: int, before: int, sequence: int) -> None:
         self._fault(FaultKind.SOURCE, source_fault(source, number, before), sequence=sequence)
 
-    def _fault(self, kind: FaultKind, text: str, offset: int | None = None, sequence: int | None = None) -> None:
+    def _fault(
+        self, kind: FaultKind, text: str, offset: int | None = None, sequence: int | None = None, field: str = ""
+    ) -> None:
         self.report.counts[kind] += 1
         if len(self.report.faults) < _FAULTS_KEPT:
             place = self._offset if offset is None else offset
-            self.report.faults.append(Fault(kind, self._path, place, text, sequence))
+            self.report.faults.append(Fault(kind, self._path, place, text, sequence, field))

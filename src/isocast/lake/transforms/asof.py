@@ -43,6 +43,8 @@ def asof_join(
 
     A row on the right counts if its `right_on`, as far as `left_on` has columns, is not greater. All of them are
     integers; `prefix` goes before the names that are taken. The right frame's rows may come in any order.
+    As in SQL, NULL equals nothing: a row on the left whose `by` or `left_on` is NULL finds nothing and stays, and a row
+    on the right whose `by` or `right_on` is NULL is found by nobody.
     """
     left_keys, right_keys = _names(left_on), _names(right_on)
     if not left_keys or len(left_keys) > len(right_keys):
@@ -129,9 +131,10 @@ class _Join:
             yield from kept.combine_chunks().to_batches()
 
     def _newest(self, table: pa.Table) -> pa.Table:
+        table = table.filter(_are_known(table, [*self._by, *self._right_on]))
         keys = _codes([table], [*self._by, _SLICE])[0]
         order = np.lexsort((*(_numbers(table, name) for name in reversed(self._right_on)), keys))
-        is_last = np.append(keys[order[1:]] != keys[order[:-1]], [True])
+        is_last = np.append(keys[order[1:]] != keys[order[:-1]], [True])[: len(order)]
         return table.take(pa.array(order[is_last]))
 
     def joined(self, inherited: pa.Table) -> Callable[[pa.Table, pa.Table], pa.Table]:
@@ -147,6 +150,7 @@ class _Join:
 
     def _join(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Rows of both by key and time; whatever is on the right goes before what is on the left at the same time."""
+        right = right.filter(_are_known(right, [*self._by, *self._right_on]))
         right_codes, left_codes = _codes([right, left], self._by)
         codes = np.concatenate([right_codes, left_codes])
         is_left = np.concatenate([np.zeros(len(right), np.bool_), np.ones(len(left), np.bool_)])
@@ -166,13 +170,25 @@ class _Join:
         found = np.where(newest >= starts, order[np.maximum(newest, 0)], -1)
         match = np.empty(len(left), np.int64)
         match[order[is_left[order]] - len(right)] = found[is_left[order]]
-        chosen = pa.array(match, mask=match < 0)
+        is_known = _are_known(left, [*self._by, *self._left_on]).to_numpy(zero_copy_only=False)
+        chosen = pa.array(match, mask=(match < 0) | ~is_known)
         arrays = [left[name] for name in self._columns] + [right[name].take(chosen) for name in self._take]
         return pa.Table.from_arrays(arrays, [*self._columns, *self._names])
 
 
+def _are_known(table: pa.Table, names: Sequence[str]) -> pa.BooleanArray:
+    """Which rows have no NULL in some columns."""
+    known: npt.NDArray[np.bool_] = np.ones(len(table), np.bool_)
+    for name in names:
+        if table[name].null_count:
+            known &= table[name].is_valid().to_numpy()
+    return pa.array(known)
+
+
 def _numbers(table: pa.Table, name: str) -> _Integers:
-    numbers: _Integers = table[name].to_numpy().astype(np.int64, copy=False)
+    """Whole numbers; what is NULL is 0, and whoever may have one asks `_are_known`: with NULLs numpy has floats."""
+    column = table[name].fill_null(0) if table[name].null_count else table[name]
+    numbers: _Integers = column.to_numpy().astype(np.int64, copy=False)
     return numbers
 
 
@@ -183,7 +199,8 @@ def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[_Integers]:
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
         coded = column.combine_chunks().dictionary_encode()
         coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-        indices = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        # NULL is a value of its own here; whoever compares leaves it out.
+        indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         total = total * (len(coded.dictionary) + 1) + indices
         # Numbers close up again, so that many columns do not overflow.
         total = np.unique(total, return_inverse=True)[1] if name != names[0] else total

@@ -74,7 +74,13 @@ class Context:
         from isocast.runtime.journal import JournalSettings  # noqa: PLC0415
 
         kept = self.market.journal
-        return JournalSettings(kept.segment_bytes, self.market.durability.value, kept.keep_bytes, kept.keep_seconds)
+        return JournalSettings(
+            kept.segment_bytes,
+            self.market.durability.value,
+            kept.keep_bytes,
+            kept.keep_seconds,
+            self.market.timing.release_delay_ns,
+        )
 
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
