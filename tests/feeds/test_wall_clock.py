@@ -80,11 +80,9 @@ def test_an_offset_says_exactly_when(text: str, expected: str) -> None:
     assert found % SECOND == {"1": 1, "9": 123_456_789}.get(text.partition(".")[2][8:9], 0)
 
 
-@pytest.mark.parametrize(
-    "text", ["2024-03-10T09:30:00-25:00", "2024-03-10T09:30:00-04:60", "2024-03-10T09:30:00+", "2024-03-10T09:30:00-4",
-             "2024-03-10T09:30:00-04-00", "2024-03-10T09:30:00.123456789x", "2024-03-10T09:30:00.1ZZ", "1960-01-01T00:00:00Z"]
-)  # fmt: skip
-def test_an_offset_that_is_none_is_a_bad_row(text: str) -> None:
+@pytest.mark.parametrize("end", ["-25:00", "-04:60", "+", "-4", "-04-00", ".123456789x", ".1ZZ", "-04:00Z"])
+def test_an_offset_that_is_none_is_a_bad_row(end: str) -> None:
+    text = f"2024-03-10T09:30:00{end}"
     found, log = decoded("iso", NEW_YORK, date(2024, 1, 1), text, "2024-03-10T09:30:00Z", strict=False)
     assert len(found) == 1
     assert log.faults[Fault.BAD_ROW]["count"] == 1

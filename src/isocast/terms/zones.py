@@ -2,8 +2,8 @@
 
 A wall time is what a clock at that place shows, in nanoseconds, as if it were UTC: 1970-01-01T00:00 there is 0, and the
 time of day is its remainder by a day. Where clocks go forward, some wall times are skipped: no instant has them. Where
-clocks go back, some come twice. Everything follows from one table of a zone's changes, so that whoever asks (a reader of
-files, a writer of feeds, Spark) gets the same answer.
+clocks go back, some come twice. Everything follows from one table of a zone's changes, so that readers of files, writers
+of feeds and Spark give the same answer.
 """
 
 from __future__ import annotations
