@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from isocast.lake.pipeline_bronze import BronzeSink, Report, StoppedError, Tell
 from isocast.lake.pipeline_close import compact_lake
 from isocast.lake.pipeline_follow import Follower
-from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap
+from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap, spread_counts
 from isocast.lake.pipeline_silver import advance_quotes, advance_tape, news_of
 from isocast.lake.tables import Lake, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
@@ -138,6 +138,7 @@ def _finished(lake: Lake, report: Report, began: float) -> Report:
     for table in lake.tables:
         now = table.snapshot()
         report.tables[table.name] = {"version": now.version, "rows": now.rows, "files": len(now.files)}
+    report.spreads = spread_counts(lake)
     return report
 
 

@@ -155,7 +155,7 @@ class _Packets(_Itch):
         if self._wall is None:
             self._wall = WallClock(self.day.zone, FeedLog("capture"))
         instants, _ = self._wall.instants(clocks + self.day.wall)
-        return instants.tolist()
+        return [int(instant) for instant in instants]
 
     def finish(self, digest: str) -> None:  # noqa: ARG002 - a packet has no place for it
         """The end of the session."""

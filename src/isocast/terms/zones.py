@@ -2,8 +2,8 @@
 
 A wall time is what a clock at that place shows, in nanoseconds, as if it were UTC: 1970-01-01T00:00 there is 0, and the
 time of day is its remainder by a day. Where clocks go forward, some wall times are skipped: no instant has them. Where
-clocks go back, some come twice. Everything follows from one table of a zone's changes, so that readers of files, writers
-of feeds and Spark give the same answer.
+clocks go back, some come twice. Everything follows from one table of a zone's changes, so that readers of files,
+writers of feeds and Spark give the same answer.
 """
 
 from __future__ import annotations
@@ -47,16 +47,13 @@ class Settled(NamedTuple):
 
 
 class ZoneTable(NamedTuple):
-    """A zone's changes for engines that cannot search: one row for each period of 2^shift nanoseconds since 1970.
+    """A zone's changes for engines that cannot search: one for each period of 2^shift nanoseconds since 1970.
 
-    A period has one change at most. In a period without one, `change` is that of the last before it, and both offsets
-    are the same.
+    It is the change within the period, of which there is one at most, or the last one before it.
     """
 
     shift: int
     change: Instants
-    before: Instants
-    after: Instants
 
 
 class Zone:
@@ -127,7 +124,8 @@ class Zone:
         first, last = (int(np.searchsorted(self.changes, end, "right")) for end in (instants.min(), instants.max()))
         if first == last:
             return instants + self.offsets[first]
-        return instants + self.offsets[np.searchsorted(self.changes, instants, "right")]
+        offsets: Instants = self.offsets[np.searchsorted(self.changes, instants, "right")]
+        return instants + offsets
 
     def settle(self, walls: npt.NDArray[np.int64]) -> Settled:
         """The instants of wall times."""
@@ -146,28 +144,18 @@ class Zone:
         back = np.where(repeated, -turn[place], 0)
         return Settled(walls - self.offsets[place], skipped, repeated, back)
 
-    # ---- tables for other engines
+    # ---- a table for other engines
 
     @cached_property
-    def by_instant(self) -> ZoneTable:
-        """The offset at an instant, by the instant's period."""
-        return self._table(self.changes)
-
-    @cached_property
-    def by_wall(self) -> ZoneTable:
-        """The offset of a wall time, by the wall time's period; `change` is where it is settled."""
-        return self._table(self._settled)
-
-    def _table(self, marks: Instants) -> ZoneTable:
+    def by_period(self) -> ZoneTable:
+        """The last change at an instant, by the instant's period."""
+        marks = self.changes
         least = int(np.diff(marks).min()) if len(marks) > 1 else 1 << 60
         # A day is spare, so that what lies a day before a period's change is in no other change's period.
         shift = max(least - DAY_NS, 1).bit_length() - 1
-        starts = np.arange(1 << (63 - shift), dtype=np.int64) << shift
-        place = np.searchsorted(marks, starts, "left")
-        ends = np.append(starts[1:], np.iinfo(np.int64).max)
-        behind = np.searchsorted(marks, ends, "left")
-        known = np.concatenate([[_LOWEST], marks])
-        return ZoneTable(shift, known[behind], self.offsets[place], self.offsets[behind])
+        ends = (np.arange(1, 1 << (63 - shift), dtype=np.int64)) << shift
+        behind = np.searchsorted(marks, np.append(ends, np.iinfo(np.int64).max), "left")
+        return ZoneTable(shift, np.concatenate([[_LOWEST], marks])[behind])
 
 
 @lru_cache(maxsize=64)
