@@ -124,8 +124,8 @@ class Zone:
         first, last = (int(np.searchsorted(self.changes, end, "right")) for end in (instants.min(), instants.max()))
         if first == last:
             return instants + self.offsets[first]
-        offsets: Instants = self.offsets[np.searchsorted(self.changes, instants, "right")]
-        return instants + offsets
+        shown: Instants = instants + self.offsets[np.searchsorted(self.changes, instants, "right")]
+        return shown
 
     def settle(self, walls: npt.NDArray[np.int64]) -> Settled:
         """The instants of wall times."""
