@@ -123,7 +123,7 @@ class Zone:
             return instants
         first, last = (int(np.searchsorted(self.changes, end, "right")) for end in (instants.min(), instants.max()))
         if first == last:
-            return instants + self.offsets[first]
+            return instants + np.int64(self.offsets[first])
         shown: Instants = instants + self.offsets[np.searchsorted(self.changes, instants, "right")]
         return shown
 
