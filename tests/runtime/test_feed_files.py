@@ -446,3 +446,13 @@ def test_symbols_are_given_where_a_table_has_none(tmp_path: Path) -> None:
         read(path, mapping=load_mapping("us-tape-trades"))
     events, _ = read(path, mapping=load_mapping("us-tape-trades"), symbol=Symbol("AIG"))
     assert events["symbol"].tolist() == [b"AIG"]
+
+
+def test_a_capture_refuses_times_that_its_seconds_cannot_say(tmp_path: Path) -> None:
+    events = build_events(
+        [MarketEvent(EventKind.TRADE, Mic("XNYS"), Symbol("A"), price=1, quantity=1, time=(1 << 32) * 10**9, id=1)]
+    )
+    log = FeedLog("far.events")
+    with pytest.raises(FeedError, match="times behind 2106"), open_sink(tmp_path / "far.pcap", log, "UTC") as sink:
+        sink.write(events)
+    assert not list(tmp_path.iterdir())

@@ -77,15 +77,20 @@ class DayClock:
     def of(self, times: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Nanoseconds since midnight of instants, by the clock; below 0, or a day and more, on other days."""
         instants = times.astype(np.int64)
-        if self._is_plain and len(instants) and self._first <= instants.min() and instants.max() < self._last:
+        if self._is_plain and self._has_all(instants):
             return instants - self._first
         return self.zone.walls(instants) - self.wall
 
-    def told(self, times: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The hour of the day of instants of any day, and which of them are of another one."""
+    def told(self, times: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+        """The hour of the day of instants of any day, and how many of them are of another one."""
         clock = self.of(times)
+        if not len(clock) or (clock.min() >= 0 and clock.max() < DAY_NS):
+            return clock, 0
         other = (clock < 0) | (clock >= DAY_NS)
-        return (np.where(other, (clock + self.wall) % DAY_NS, clock) if other.any() else clock), other
+        return np.where(other, (clock + self.wall) % DAY_NS, clock), int(np.count_nonzero(other))
+
+    def _has_all(self, instants: npt.NDArray[np.int64]) -> bool:
+        return bool(len(instants) and self._first <= instants.min() and instants.max() < self._last)
 
 
 def day_clock(midnight: int | DayClock | tuple[date, str]) -> DayClock:

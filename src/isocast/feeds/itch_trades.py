@@ -29,13 +29,16 @@ def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
     """What `writer.write` would give; None unless all are ordinary trades of stocks that have their numbers."""
     if (events["kind"] != EventKind.TRADE).any() or (events["flags"] & _OTHERWISE).any():
         return None
-    price, clock = events["price"], writer.clock(events)
-    if price.min() < 0 or price.max() > _U32 or clock.min() < 0 or int(clock.max()) >> _CLOCK_BITS:
+    price = events["price"]
+    if price.min() < 0 or price.max() > _U32:
         return None
     known = writer.locates.numbers.get
     numbers = [known(pair, 0) for pair in zip(events["floor"].tolist(), events["symbol"].tolist(), strict=True)]
     symbols = np.ascontiguousarray(events["symbol"]).view(np.uint8).reshape(-1, 8)
     if not all(numbers) or not symbols[:, 0].all():
+        return None
+    clock = writer.counted_clock(events)
+    if clock.min() < 0 or int(clock.max()) >> _CLOCK_BITS:
         return None
     records = np.zeros(len(events), _FRAMED)
     records["length"], records["type"], records["side"] = _LENGTH, b"P", ord("B")
@@ -44,5 +47,4 @@ def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
     records["shares"], records["price"], records["match"] = events["quantity"], price, events["id"]
     records["stock"] = np.where(symbols, symbols, _BLANK).reshape(-1).view("S8")
     writer.log.took("P", len(records))
-    writer.count_other_days(events)
     return records.tobytes()

@@ -125,27 +125,25 @@ class ItchWriter:
 
     def clock(self, events: EventArray) -> npt.NDArray[np.int64]:
         """Nanoseconds since midnight by the clock on the wall; below 0 for an event that is not of this day."""
-        if self._keep_hour:
-            clock, _ = self._day.told(events["time"])
-            return clock
-        return self._day.of(events["time"])
+        return self._day.told(events["time"])[0] if self._keep_hour else self._day.of(events["time"])
+
+    def counted_clock(self, events: EventArray) -> npt.NDArray[np.int64]:
+        """The same, of events that are about to be written: those that keep the hour of another day are counted."""
+        if not self._keep_hour:
+            return self._day.of(events["time"])
+        clock, others = self._day.told(events["time"])
+        self.log.skip(OTHER_DAY, others)
+        return clock
 
     def _sound(self, events: EventArray) -> EventArray:
         """Events whose values have room in a message."""
-        clock = self.clock(events)
+        clock = self.counted_clock(events)
         late = (clock < 0) | (clock >= 1 << _CLOCK_BITS)
-        self.count_other_days(events)
         dear = (events["price"] < 0) | (events["price"] > _U32)
         self.log.skip("the time is not of this day", int(np.count_nonzero(late)))
         self.log.skip("the price does not fit 32 bits", int(np.count_nonzero(dear & ~late)))
         bad = late | dear
         return events[~bad] if bad.any() else events
-
-    def count_other_days(self, events: EventArray) -> None:
-        """How many events are told at the hour that they had on another day."""
-        if self._keep_hour:
-            _, other = self._day.told(events["time"])
-            self.log.skip(OTHER_DAY, int(np.count_nonzero(other)))
 
     def _announce(self, events: EventArray, numbers: Indices, fresh: Indices) -> tuple[EventArray, Indices]:
         """A DIRECTORY event before the first event of each symbol that is new, unless that is one itself."""

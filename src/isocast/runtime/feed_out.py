@@ -23,13 +23,15 @@ from isocast.feeds.mold import HEADER_BYTES, end_of_session, packetise
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.wall_clock import WallClock
 from isocast.runtime.feed_tables import ParquetOut
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.wire.events import EventArray
 
 __all__ = ["FeedSink", "OutFormat", "open_sink", "out_format"]
 
 _ITCH_SUFFIXES = (".itch", ".itch50")
 _GROUP, _PORT, _SESSION = "239.255.77.1", 26_477, "ISOCAST001"
+_CAPTURE_END_NS = (1 << 32) * 10**9
+"""A capture has seconds of 32 bits."""
 _CLOCK_AT = HEADER_BYTES + 2 + 5
 
 OutFormat = str
@@ -155,6 +157,9 @@ class _Packets(_Itch):
         if self._wall is None:
             self._wall = WallClock(self.day.zone, FeedLog("capture"))
         instants, _ = self._wall.instants(clocks + self.day.wall)
+        if len(instants) and int(instants.max()) >= _CAPTURE_END_NS:
+            rule = "has times behind 2106, which a capture cannot say: write .itch or .parquet instead"
+            raise FeedError(self._log.file, rule)
         return [int(instant) for instant in instants]
 
     def finish(self, digest: str) -> None:  # noqa: ARG002 - a packet has no place for it
