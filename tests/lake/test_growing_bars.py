@@ -31,7 +31,7 @@ from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import Message
 from isocast.wire.packets import payload_digest
 
-SETTINGS = LakeSettings(intervals=("1m", "1d", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")
+SETTINGS = LakeSettings(intervals=("1m", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")
 DAY_NS = 86_400 * 10**9
 UNTIL_NS = 16 * 3_600 * 10**9
 """11:00 in New York, in the middle of the session."""

@@ -102,13 +102,16 @@ class Calendar:
             return _reached(day * F.lit(DAY_NS) + F.lit(self.opens_ns), zone)
         since = F.pmod(_wall(moment, zone), F.lit(DAY_NS)) - F.lit(self.opens_ns)
         into = F.pmod(since, F.lit(interval.ns))
-        if (self.closes_ns - self.opens_ns) % interval.ns == 0 and self.closes_ns < DAY_NS:
-            # The last moment of a session belongs to its last bar.
+        if self._has_last_moment(interval):
             into = F.when(since == F.lit(self.closes_ns - self.opens_ns), F.lit(interval.ns)).otherwise(into)
         if self._begins_where_clocks_change(interval):
             return moment - into
         change = _last_change(moment, zone)
         return F.greatest(moment - into, F.when(moment >= change, change))
+
+    def _has_last_moment(self, interval: Interval) -> bool:
+        """Whether the last moment of a session would begin a bar: it belongs to the last one."""
+        return (self.closes_ns - self.opens_ns) % interval.ns == 0 and self.closes_ns < DAY_NS
 
     def _begins_where_clocks_change(self, interval: Interval) -> bool:
         """Whether a bar begins there anyway, by the clock before the change and by the clock after it."""
@@ -138,9 +141,9 @@ class Calendar:
         if interval.is_whole_days:
             first = _first_day_at(midnight // DAY_NS, interval)
             return zone.reached(first * DAY_NS + self.opens_ns)
-        since = min(clock, self.closes_ns - 1) - self.opens_ns
-        begins = midnight + self.opens_ns + since - since % interval.ns - offset
-        return max(begins, zone.changed_at(moment))
+        since = clock - self.opens_ns
+        into = interval.ns if self._has_last_moment(interval) and clock == self.closes_ns else since % interval.ns
+        return max(moment - into, zone.changed_at(moment))
 
 
 ALWAYS = Calendar()
