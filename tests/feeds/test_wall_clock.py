@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.feeds.itch_samples import add, directory, frame
 
-from isocast.feeds.days import day_clock
+from isocast.feeds.days import DayClock
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder
@@ -144,10 +144,10 @@ def test_lobster_counts_by_the_clock_of_new_york() -> None:
 @pytest.mark.parametrize("zone, day, utc_hour", CHANGES)
 def test_itch_counts_by_the_clock_both_ways(zone: str, day: date, utc_hour: int) -> None:
     raw = frame(directory(1, 0, "A"), add(1, 34_200 * SECOND, 7, "B", 5, "A", 10_000))
-    (events,) = ItchDecoder(Mic("XNAS"), day_clock((day, zone)), FeedLog("x", strict=True)).blocks([raw])
+    (events,) = ItchDecoder(Mic("XNAS"), DayClock.at(day, zone), FeedLog("x", strict=True)).blocks([raw])
     nine = round(datetime(day.year, day.month, day.day, utc_hour, 30, tzinfo=UTC).timestamp()) * SECOND
     assert events["time"].tolist() == [at(zone, day, 0), nine]
-    written = ItchWriter(day_clock((day, zone)), FeedLog("out")).write(events)
+    written = ItchWriter(DayClock.at(day, zone), FeedLog("out")).write(events)
     assert clocks(written) == [0, 34_200 * SECOND]
 
 
@@ -172,10 +172,10 @@ def trades(*times: int) -> EventArray:
 def test_a_night_of_change_is_written_and_read_again(zone: str, day: date, _utc: int) -> None:
     begins = at(zone, day, 0)
     night = trades(*range(begins, begins + 5 * HOUR, 10 * MINUTE))
-    writer = ItchWriter(day_clock((day, zone)), FeedLog("out"))
+    writer = ItchWriter(DayClock.at(day, zone), FeedLog("out"))
     framed = writer.write(night)
     log = FeedLog("x", strict=True)
-    (events,) = ItchDecoder(Mic("XNAS"), day_clock((day, zone)), log).blocks([framed])
+    (events,) = ItchDecoder(Mic("XNAS"), DayClock.at(day, zone), log).blocks([framed])
     own = events[events["kind"] == EventKind.TRADE]
     assert own["time"].tolist() == night["time"].tolist()
 
@@ -184,8 +184,8 @@ def test_an_event_of_another_season_keeps_its_hour() -> None:
     """09:30 of a day in summer, told in a session in winter: it was 08:30 when hours counted from midnight of UTC."""
     summer, winter = at(NEW_YORK, date(2012, 6, 21), 9, 30), date(2026, 1, 15)
     events = np.concatenate([trades(summer), np.zeros(0, EVENT_DTYPE)])
-    writer = ItchWriter(day_clock((winter, NEW_YORK)), FeedLog("out"), keep_hour=True)
+    writer = ItchWriter(DayClock.at(winter, NEW_YORK), FeedLog("out"), keep_hour=True)
     assert clocks(writer.write(events)) == [34_200 * SECOND] * 2
-    stripe = StripeWriter(day_clock((winter, NEW_YORK)))
+    stripe = StripeWriter(DayClock.at(winter, NEW_YORK))
     assert clocks(stripe.messages(events, {(b"XNAS", b"A"): 1, (b"XNAS", b""): 2})) == [34_200 * SECOND]
     assert writer.log.skipped == {"times of another day, told as the same hour of this one": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,11 @@ class DayClock:
         self._first, self._last = zone.reached(wall), zone.reached(wall + DAY_NS)
         self._is_plain = self._last - self._first == DAY_NS
 
+    @classmethod
+    def at(cls, day: date, zone: str) -> Self:
+        """Of a day at a place."""
+        return cls(day_number(day) * DAY_NS, zone_of(zone))
+
     def of(self, times: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Nanoseconds since midnight of instants, by the clock; below 0, or a day and more, on other days."""
         instants = times.astype(np.int64)
@@ -93,11 +98,6 @@ class DayClock:
         return bool(len(instants) and self._first <= instants.min() and instants.max() < self._last)
 
 
-def day_clock(midnight: int | DayClock | tuple[date, str]) -> DayClock:
-    """The clock of a day at a place; of an instant: the time that has passed since it."""
-    if isinstance(midnight, DayClock):
-        return midnight
-    if isinstance(midnight, tuple):
-        day, zone = midnight
-        return DayClock(day_number(day) * DAY_NS, zone_of(zone))
-    return DayClock(midnight, zone_of("UTC"))
+def day_clock(midnight: int | DayClock) -> DayClock:
+    """The clock of a day; of an instant: the time that has passed since it."""
+    return midnight if isinstance(midnight, DayClock) else DayClock(midnight, zone_of("UTC"))

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.days import DayClock, check_zone, day_at, day_clock, midnight_ns
+from isocast.feeds.days import DayClock, check_zone, day_at, midnight_ns
 from isocast.feeds.itch_trades import TRADE_BYTES, plain_trades
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.mold import MoldRequest, message_places, packetise
@@ -246,7 +246,7 @@ class EdgeFeed:
         self._forget_before(day - self._keep)
         self._day = archive = DayArchive(self._root, day)
         self._serve(archive)
-        clock = day_clock((day, self._zone))
+        clock = DayClock.at(day, self._zone)
         self._sessions = {stripe: _Session(archive.sessions[stripe], clock) for stripe in self.stripes}
 
     def _serve(self, archive: DayArchive) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.captures import write_capture
-from isocast.feeds.days import day_at, day_clock
+from isocast.feeds.days import DayClock, day_at, day_clock
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.mold import HEADER_BYTES, end_of_session, packetise
 from isocast.feeds.outcomes import FeedLog
@@ -126,7 +126,7 @@ class _Itch:
     def messages(self, events: EventArray) -> bytes:
         """The bytes of these events."""
         if self._writer is None:
-            self.day = day_clock((day_at(int(events["time"][0]), self._zone), self._zone))
+            self.day = DayClock.at(day_at(int(events["time"][0]), self._zone), self._zone)
             self._writer = ItchWriter(self.day, self._log, name_floors=True)
         return self._writer.write(events)
 
