@@ -53,7 +53,7 @@ def writer() -> ItchWriter:
 def test_the_same_bytes(values: list[tuple[bytes, bytes, int, int, int, int, int]]) -> None:
     events = events_of(values)
     one, other = writer(), writer()
-    short = plain_trades(one, events, MIDNIGHT)
+    short = plain_trades(one, events)
     assert short == other.write(events)
     assert short is not None
     assert len(short) == TRADE_BYTES * len(events)
@@ -72,7 +72,7 @@ def test_whatever_is_not_plain_goes_the_long_way() -> None:
     }.items():
         events = plain.copy()
         events[field][1] = value
-        assert plain_trades(writer(), events, MIDNIGHT) is None, field
+        assert plain_trades(writer(), events) is None, field
     for field, value in {
         "flags": EventFlag.LINKED,
         "price": 1 << 32,
@@ -81,5 +81,5 @@ def test_whatever_is_not_plain_goes_the_long_way() -> None:
     }.items():
         events = plain.copy()
         events[field][1] = value
-        assert plain_trades(writer(), events, MIDNIGHT) is None, field
-    assert plain_trades(writer(), plain, MIDNIGHT) is not None
+        assert plain_trades(writer(), events) is None, field
+    assert plain_trades(writer(), plain) is not None

@@ -209,3 +209,33 @@ def test_a_wrong_mapping_names_its_key(change: tuple[str, str], key: str, rule: 
     with pytest.raises(ConfigurationError, match=rule) as caught:
         read_mapping(MAPPING.replace(*change, 1), "m.toml")
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ("1,1844674407370956,1", "row 2: p: 1844674407370956, times 10000, is beyond what a record holds"),
+        ("1,922337203685478,1", "row 2: p: 922337203685478, times 10000, is beyond what a record holds"),
+        ("1,-922337203685478,1", "row 2: p: -922337203685478, times 10000, is beyond what a record holds"),
+        ("1,1,18446744073710", "row 2: q: 18446744073710, times 1000000, is beyond what a record holds"),
+        ("1,1,4295", "row 2: q: 4295000000 is beyond what a record holds"),
+        ("1,99999999999999999999,1", "row 2: p: 99999999999999999999 is beyond what a record holds"),
+        ("9999999999999,1,1", "row 2: t: 9999999999999 is beyond what a record holds"),
+    ],
+)
+def test_a_product_beyond_64_bits_is_a_bad_row_with_its_reason(row: str, said: str) -> None:
+    mapping = TableMapping(
+        "trade", "t", TimeForm.EPOCH_S, ("t", "p", "q"), price="p", quantity="q", price_decimals=0, lot=1_000_000
+    )
+    events, log = decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"))
+    assert events[["price", "quantity"]].tolist() == [(10_000, 1_000_000), (20_000, 2_000_000)]
+    assert log.faults[Fault.BAD_ROW] == {"count": 1, "first_offset": 6, "first": said}
+
+
+def test_a_price_with_its_point_that_has_no_room_is_a_bad_row() -> None:
+    mapping = TableMapping("trade", "t", TimeForm.EPOCH_S, ("t", "p", "q"), price="p", quantity="q")
+    text = "1,922337203685477.5807,1\n1,922337203685477.5808,1\n1,9223372036854770.7,1\n"
+    events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
+    assert events["price"].tolist() == [(1 << 63) - 1]
+    assert log.faults[Fault.BAD_ROW]["count"] == 2
+    assert log.faults[Fault.BAD_ROW]["first"] == "row 2: p: 922337203685477.5808 is beyond what a record holds"

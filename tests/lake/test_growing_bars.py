@@ -20,16 +20,18 @@ from tests.lake.transforms.days import synthetic_day
 from isocast.lake import pipeline
 from isocast.lake.pipeline import Origin, run, stream
 from isocast.lake.pipeline_follow import Follower
+from isocast.lake.pipeline_gold import spread_counts
 from isocast.lake.tables import Lake, LakeSettings
 from isocast.lake.transforms.bars import bar_parts, grown_bars, whole_bars
 from isocast.lake.transforms.calendars import read_calendar, read_interval
+from isocast.lake.transforms.spreads import LEFT_OUT, NOTED
 from isocast.runtime.journal import Journal
 from isocast.terms.ids import source_id
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import Message
 from isocast.wire.packets import payload_digest
 
-SETTINGS = LakeSettings(intervals=("1m", "1d"), zone="America/New_York", session="09:30-16:00", window="90m")
+SETTINGS = LakeSettings(intervals=("1m", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")
 DAY_NS = 86_400 * 10**9
 UNTIL_NS = 16 * 3_600 * 10**9
 """11:00 in New York, in the middle of the session."""
@@ -117,22 +119,24 @@ def test_what_comes_in_the_same_instant_of_a_stripe_closes_a_bar_and_does_not_op
     ]
 
 
-@pytest.mark.parametrize("zone, session", [("UTC", None), ("America/New_York", "09:30-16:00"), ("Asia/Kolkata", None)])
-def test_the_start_of_a_bar_is_the_same_without_spark(spark: SparkSession, zone: str, session: str | None) -> None:
-    calendar = read_calendar(zone, session)
-    random = np.random.default_rng(3)
-    # A year with both changes of New York's clocks, and every quarter of an hour around them.
-    changes = [1_772_953_200, 1_793_512_800]
-    near = [at + 900 * step for at in changes for step in range(-12, 13)]
-    seconds = [*random.integers(1_767_225_600, 1_798_761_600, 200).tolist(), *near]
-    moments = [second * 10**9 + nanos for second in seconds for nanos in (0, 999_999_999)]
-    frame = spark.createDataFrame([(moment,) for moment in moments], "at BIGINT")
-    intervals = [read_interval(text) for text in ("1s", "5m", "4h", "1d", "7d")]
-    columns = [calendar.start_of(F.col("at"), interval).alias(interval.text) for interval in intervals]
-    for row in frame.select("at", *columns).collect():
-        assert [row[interval.text] for interval in intervals] == [
-            calendar.start_at(row["at"], interval) for interval in intervals
-        ]
+def test_spreads_of_every_interval_are_of_the_same_trades(spark: SparkSession, at_once: Lake) -> None:
+    """A week begins days before its last trade: it is there too, and the report says how many have no spread."""
+    made = at_once.spreads.read(spark)
+    assert made is not None
+    names = ("trades", *LEFT_OUT, *NOTED)
+    found = {
+        row["interval"]: row for row in made.groupBy("interval").agg(*(F.sum(n).alias(n) for n in names)).collect()
+    }
+    counts = spread_counts(at_once)
+    assert {text: {name: row[name] for name in names} for text, row in found.items()} == dict.fromkeys(
+        SETTINGS.intervals, counts
+    )
+    assert counts["trades"] > 0
+    tape = at_once.tape.read(spark)
+    assert tape is not None
+    stands = bar_parts(tape, read_interval("1d"), read_calendar(SETTINGS.zone, SETTINGS.session))
+    total = stands.agg(F.sum("trades")).collect()[0][0]
+    assert sum(counts[name] for name in ("trades", *LEFT_OUT)) == total
 
 
 def test_a_follower_does_what_is_due_and_tells_what_failed() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
 from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_writer import OTHER_DAY
 from isocast.feeds.mold import MoldRequest, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_release
 from isocast.runtime.edge_archive import DayArchive
-from isocast.runtime.edge_feed import OTHER_DAY, EdgeBlock, EdgeFeed, SessionEnd, session_name
+from isocast.runtime.edge_feed import EdgeBlock, EdgeFeed, SessionEnd, session_name
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventKind, MarketStatus, Mic
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -237,3 +239,29 @@ def test_a_day_is_opened_as_far_as_its_index_counts(tmp_path: Path) -> None:
     assert archive.next_sequence == 0
     assert list(archive.messages()) == []
     archive.close()
+
+
+@pytest.mark.parametrize("day", [date(2026, 1, 15), date(2026, 3, 8), date(2026, 7, 1), date(2026, 11, 1)])
+def test_a_trade_of_a_summer_morning_is_told_at_its_hour_in_every_season(tmp_path: Path, day: date) -> None:
+    """Half past nine in New York, replayed in winter, in summer, and on days on which clocks change."""
+    zone = ZoneInfo("America/New_York")
+    summer = round(datetime(2012, 6, 21, 9, 30, tzinfo=zone).timestamp()) * 10**9
+    release = round(datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp()) * 10**9
+    feed = EdgeFeed(tmp_path, zone="America/New_York")
+    for number in (1, 2):
+        _, _, events = message(number)
+        events["time"] = [summer, release, summer + 1]
+        made = blocks(feed.take(number, release, events))
+        trades = [each for block in made for each in messages_of(block.framed) if each[:1] == b"P"]
+        clocks = [int.from_bytes(each[5:11]) for each in trades]
+        assert clocks == [34_200 * 10**9, 43_200 * 10**9, 34_200 * 10**9 + 1]
+    feed.close()
+
+
+def messages_of(framed: bytes) -> list[bytes]:
+    found = []
+    while framed:
+        size = int.from_bytes(framed[:2])
+        found.append(framed[2 : 2 + size])
+        framed = framed[2 + size :]
+    return found

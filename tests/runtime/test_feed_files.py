@@ -10,6 +10,7 @@ import os
 import zipfile
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.feeds.itch_samples import DAY, frame
 from tests.feeds.test_tables import TAQ
 
 from isocast.feeds.days import read_day
+from isocast.feeds.mappings import TableMapping, TimeForm
 from isocast.feeds.merge import merge_feeds
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.feeds.synthetic import SyntheticDay
@@ -179,6 +181,65 @@ def test_parquet_of_others_by_a_mapping(tmp_path: Path) -> None:
     assert events.tolist() == [(1, 0, 0, b"XNYS", b"IBM", 1_812_500, 100, 0, 1_381_152_600_123_456_789, 1)]
     assert feed.log.faults[Fault.BAD_ROW]["first"] == "sz: not what the mapping says it is"
     assert [(listing.floor, listing.symbol) for listing in feed.directory] == [("XNYS", "IBM")]
+
+
+def parquet_times(path: Path, column: Any, form: str, zone: str) -> tuple[list[int], FeedFile]:  # noqa: ANN401
+    """The times of a Parquet file whose other columns are ones."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    ones = pa.array([1] * len(column))
+    parquet.write_table(pa.table({"t": column, "p": ones, "q": ones}), path)
+    mapping = TableMapping("trade", "t", TimeForm(form), price="p", quantity="q", zone=zone)
+    events, feed = read(path, mapping=mapping, day=date(2024, 3, 10), floor=Mic("XNYS"), symbol=Symbol("A"))
+    return events["time"].tolist(), feed
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("form", ["epoch-ns", "iso"])
+def test_timestamps_of_parquet_with_a_zone_are_instants(tmp_path: Path, unit: str, form: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    seconds = 1_710_077_400  # 09:30 in New York on a day on which clocks change.
+    per = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    column = pa.array([seconds * per + per - 1, seconds * per, None], pa.timestamp(unit, "America/New_York"))
+    found, feed = parquet_times(tmp_path / "z.parquet", column, form, "Europe/London")
+    assert found == [seconds * 10**9 + 10**9 - 10**9 // per, seconds * 10**9]
+    assert feed.log.faults[Fault.BAD_ROW]["count"] == 1
+
+
+def test_timestamps_of_parquet_without_a_zone_are_what_a_clock_shows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    walls = [1_710_063_000_123_456_789, 1_710_034_200_000_000_000]
+    column = pa.array(walls, pa.timestamp("ns"))
+    found, _ = parquet_times(tmp_path / "w.parquet", column, "iso", "America/New_York")
+    assert found == [walls[0] + 4 * 3_600 * 10**9, walls[1] + 5 * 3_600 * 10**9]
+    clock = pa.array([34_200 * 10**9 + 1, 9_000 * 10**9], pa.time64("ns"))
+    found, feed = parquet_times(tmp_path / "c.parquet", clock, "clock", "America/New_York")
+    assert found == [1_710_077_400 * 10**9 + 1]
+    assert "clocks skip it" in feed.log.faults[Fault.BAD_ROW]["first"]
+    milliseconds = pa.array([34_200_001], pa.time32("ms"))
+    found, _ = parquet_times(tmp_path / "m.parquet", milliseconds, "clock", "America/New_York")
+    assert found == [1_710_077_400 * 10**9 + 10**6]
+
+
+def test_numbers_of_parquet_that_have_no_room_are_bad_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows = {
+        "t": pa.array([1, 1, 1, (1 << 63) // 1000 + 1], pa.timestamp("us", "UTC")),
+        "p": pa.array([(1 << 64) - 1, 5, 5, 5], pa.uint64()),
+        "q": pa.array([1, (1 << 64) - 1, 7, 1], pa.uint64()),
+        "r": ["1", "2", "3", "FFFFFFFFFFFFFFFF"],
+    }
+    parquet.write_table(pa.table(rows), tmp_path / "n.parquet")
+    mapping = TableMapping(
+        "trade", "t", TimeForm.EPOCH_NS, price="p", quantity="q", price_decimals=4, reference="r", reference_base=16
+    )
+    events, feed = read(tmp_path / "n.parquet", mapping=mapping, floor=Mic("XNYS"), symbol=Symbol("A"))
+    assert events[["price", "quantity", "reference"]].tolist() == [(5, 7, 3)]
+    assert feed.log.faults[Fault.BAD_ROW]["count"] == 3
+    assert "is beyond what a record holds" in feed.log.faults[Fault.BAD_ROW]["first"]
 
 
 def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:
@@ -385,3 +446,13 @@ def test_symbols_are_given_where_a_table_has_none(tmp_path: Path) -> None:
         read(path, mapping=load_mapping("us-tape-trades"))
     events, _ = read(path, mapping=load_mapping("us-tape-trades"), symbol=Symbol("AIG"))
     assert events["symbol"].tolist() == [b"AIG"]
+
+
+def test_a_capture_refuses_times_that_its_seconds_cannot_say(tmp_path: Path) -> None:
+    events = build_events(
+        [MarketEvent(EventKind.TRADE, Mic("XNYS"), Symbol("A"), price=1, quantity=1, time=(1 << 32) * 10**9, id=1)]
+    )
+    log = FeedLog("far.events")
+    with pytest.raises(FeedError, match="times behind 2106"), open_sink(tmp_path / "far.pcap", log, "UTC") as sink:
+        sink.write(events)
+    assert not list(tmp_path.iterdir())

@@ -80,6 +80,12 @@ def test_linked_events_stay_together() -> None:
     assert [len(message) for _, message in cut_messages([events], 3)] == [3, 3, 2], "a chain without end is cut anyway"
 
 
+def test_the_last_times_that_64_bits_count_are_cut_like_any_other() -> None:
+    events = day(5)
+    events["time"] = np.uint64((1 << 64) - 1) - np.arange(5, dtype=np.uint64)[::-1]
+    assert [len(part) for _, part in cut_messages([events], 2)] == [2, 2, 1]
+
+
 def test_a_clock_that_steps_back_keeps_the_order() -> None:
     events = day(4, step_ns=0)
     events["time"] = [START + 5, START + 2, START + 7, START]

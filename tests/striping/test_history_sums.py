@@ -46,3 +46,10 @@ def test_parts_of_sums_add_up_like_the_whole() -> None:
         one = slice(at, at + 1)
         parts.add_sizes(names[one], times[one], counts[one], prices[one], everything[one])
     assert whole.make().prices.tolist() == parts.make().prices.tolist() == [10, 20, 30]
+
+
+def test_more_bytes_than_64_bits_count_are_refused_and_not_wrapped() -> None:
+    maker = HistoryMaker()
+    counts = np.full(8, 10**18 // 50)
+    with pytest.raises(ConfigurationError, match=r"more than 2\^62"):
+        maker.add_counts(np.full(8, b"AA"), np.arange(8) * SECOND, counts, 50)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import reduce
@@ -19,6 +18,7 @@ from operator import or_
 import numpy as np
 
 from isocast.terms.errors import IsocastError, LocalProtocolError
+from isocast.terms.instants import read_instant
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol, from_ticks, to_ticks
 from isocast.terms.suggestion import suggestion
 from isocast.wire.event_checks import are_events
@@ -50,7 +50,6 @@ _IGNORED = frozenset(
 )
 """What `isocast listen` and `isocast journal cat` print beside an event: their output can be published again."""
 _ALIASES = {"time": "time_ns", "qty": "quantity", "size": "quantity", "ref": "reference"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LINE_MAX = 65_536
 _SHORT = {"b": Side.BUY, "s": Side.SELL, "": Side.NONE}
 
@@ -143,13 +142,12 @@ def _time(value: object) -> int:
     if text.isascii() and text.isdigit():
         return _number(text, 63)
     try:
-        moment = datetime.fromisoformat(text)
+        instant = read_instant(text)
     except ValueError:
         raise ValueError(f"{_shown(value)} is neither nanoseconds since 1970 nor ISO 8601") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    if moment < _EPOCH:
+    if instant < 0:
         raise ValueError(f"{text} is before 1970")
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1_000
+    return _number(instant, 63)
 
 
 def _reference(value: object, kind: int) -> int:

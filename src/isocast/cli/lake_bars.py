@@ -44,6 +44,7 @@ def _bars(  # noqa: PLR0913 - options of a command
     symbols: str | None = None,
     zone: str = "UTC",
     session: str | None = None,
+    days: str = "",
     by_floor: _Flag = False,
     out: Path | None = None,
     rows: int = 40,
@@ -57,13 +58,15 @@ def _bars(  # noqa: PLR0913 - options of a command
     lake
         The directory of the tables.
     interval
-        Length of a bar: 500ms, 1s, 1m, 5m, 1h, 1d.
+        Length of a bar: 500ms, 1s, 1m, 5m, 1h, 1d, 1w from Monday, 1mo.
     symbols
         Only these, with commas between them.
     zone
         By whose clock bars begin.
     session
-        Hours of trading there, such as 09:30-16:00.
+        Hours of trading there, such as 09:30-16:00; the last moment belongs to them.
+    days
+        Days of trading there, such as mon-fri or sun-thu; all of them if left out.
     by_floor
         Of each floor for itself.
     out
@@ -87,7 +90,7 @@ def _bars(  # noqa: PLR0913 - options of a command
         from isocast.lake.transforms.calendars import read_calendar, read_interval
 
         opened = Lake.open(lake)
-        length, calendar = read_interval(interval), read_calendar(zone, session)
+        length, calendar = read_interval(interval), read_calendar(zone, session, days=days)
         tape = opened.tape.read(spark)
         if tape is None:
             raise ConfigurationError(

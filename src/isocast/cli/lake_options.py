@@ -64,11 +64,15 @@ class LakeOptions:
     format: str | None = None
     """parquet, delta or iceberg; the last two tell other engines of the same files."""
     interval: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """Length of bars: 1s, 1m, 5m, 1h, 1d; may be repeated. One minute if left out."""
+    """Length of bars: 1s, 1m, 5m, 1h, 1d, 1w, 1mo; may be repeated. One minute if left out."""
     zone: str | None = None
     """By whose clock bars begin: UTC, America/New_York."""
     session: str | None = None
-    """Hours of trading there, such as 09:30-16:00: bars count from the opening, and nothing else is in them."""
+    """Hours of trading there, such as 09:30-16:00: bars count from the opening, and nothing else is in them.
+
+    The last moment belongs to them."""
+    days: str | None = None
+    """Days of trading there, such as mon-fri or sun-thu; all of them if left out."""
 
     def settings(self, existing: Path) -> LakeSettings | None:
         """Settings for a new lake; None if nothing was said of one that exists."""
@@ -78,12 +82,14 @@ class LakeOptions:
         base = Lake.open(existing).settings if (existing / "lake.json").is_file() else LakeSettings()
         for text in self.interval:
             read_interval(text)
-        read_calendar(self.zone or base.zone, self.session or base.session or None)
+        days = self.days or base.days
+        read_calendar(self.zone or base.zone, self.session or base.session or None, days=days)
         return LakeSettings(
             self.format or base.format,
             self.interval or base.intervals,
             self.zone or base.zone,
             self.session or base.session,
+            days,
             base.window,
             base.horizon,
         )

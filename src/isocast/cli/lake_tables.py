@@ -192,5 +192,18 @@ def _show(report: Report, *, json: bool) -> None:
     kept, size = (sum(of[column] for of in report.tables.values()) for column in ("kept_files", "kept_bytes"))
     if kept:
         line(f"{counted(kept, 'replaced file')} ({figure(size)} bytes) kept for queries that have begun: --keep.")
+    if report.spreads:
+        line(_spread_text(report.spreads))
     came = f"{counted(report.events, 'event')} came in {counted(report.batches, 'batch', 'batches')}"
     line(f"{came}, {report.seconds:.1f} s.")
+
+
+def _spread_text(counts: dict[str, int]) -> str:
+    """How many trades the spreads are of, and why not of the others."""
+    without = {name: counts[name] for name in ("crossed", "one_sided", "unquoted")}
+    all_of_them = counts["trades"] + sum(without.values())
+    text = f"Spreads of {figure(counts['trades'])} of {counted(all_of_them, 'trade')}"
+    reasons = [f"{figure(count)} {name.replace('_', '-')}" for name, count in without.items() if count]
+    noted = [f"{figure(counts[name])} {name}" for name in ("locked", "stale", "unrealised") if counts[name]]
+    text += f"; without one: {', '.join(reasons)}" if reasons else ""
+    return text + (f"; of those with one: {', '.join(noted)}" if noted else "") + "."

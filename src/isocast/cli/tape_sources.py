@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -18,6 +17,7 @@ from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError, JournalError, LocalProtocolError, RemoteProtocolError
+from isocast.terms.instants import read_instant
 from isocast.terms.market import Mic, Symbol
 from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray
@@ -37,8 +37,6 @@ __all__ = [
 
 Sequences: TypeAlias = npt.NDArray[np.uint64]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -55,12 +53,10 @@ class Moment:
         if text.isascii() and text.isdigit():
             return cls(sequence=int(text))
         try:
-            moment = datetime.fromisoformat(text)
+            return cls(time_ns=read_instant(text))
         except ValueError:
             rule = f'"{text}" is neither a sequence nor a time such as 2026-03-02T14:30:00Z'
             raise ConfigurationError("command line", "--at", rule) from None
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-        return cls(time_ns=(since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,25 +17,36 @@ import numpy.typing as npt
 
 from isocast.feeds.outcomes import Fault, FeedLog
 
-__all__ = ["Cells", "Column", "read_cells"]
+__all__ = ["TOO_LARGE", "Cells", "Column", "Wrong", "read_cells"]
 
 _NEWLINE, _RETURN, _BLANK, _QUOTE = 10, 13, 32, 34
 _SAFE = "\x1f"
 """Separates cells that were in quotes: no text has it."""
 _LINE_MAX = 1 << 16
+_SHOWN = 40
+"""Characters of a cell that a message quotes."""
 _DIGITS_MAX = 19
 """As many as a 64-bit integer can have. Not all of those fit: above 2^63 they wrap to below zero, and are seen."""
+TOO_LARGE = "is beyond what a record holds"
 _ZERO, _MINUS, _PLUS, _POINT = (ord(sign) for sign in "0-+.")
 
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+class Wrong(NamedTuple):
+    """Some rows of a column that are bad, and why."""
+
+    rows: Flags
+    what: str
+
+
 class Column(NamedTuple):
-    """Values and which of them are good; where one is not, the value means nothing."""
+    """Values and which of them are good; where one is not, the value means nothing, and `wrong` may say why."""
 
     values: npt.NDArray[Any]
     good: Flags
+    wrong: tuple[Wrong, ...] = ()
 
 
 class Cells:
@@ -103,10 +114,19 @@ class Cells:
             whole += kept
             fraction = np.where(point, 0, fraction + (is_digit & (fraction >= 0)))
         digits = np.clip(fraction, 0, places)
-        good &= (whole > 0) & (whole + places - digits <= _DIGITS_MAX)
+        good &= whole > 0
+        fits = whole + places - digits <= _DIGITS_MAX
         values = values * np.power(np.int64(10), np.minimum(places - digits, _DIGITS_MAX - 1))
-        good &= values >= 0
-        return Column(np.where(negative, -values, values), good)
+        fits &= values >= 0
+        large = good & ~fits
+        wrong = (Wrong(large, f"{self._shown(place, large)} {TOO_LARGE}"),) if large.any() else ()
+        return Column(np.where(negative, -values, values), good & fits, wrong)
+
+    def _shown(self, place: int, rows: Flags) -> str:
+        """The first of some cells, as it stands there."""
+        row = int(np.flatnonzero(rows)[0])
+        raw = self._raw[self._starts[row, place] : self._ends[row, place]].tobytes()
+        return raw[:_SHOWN].decode("ascii", "replace") + ("…" if len(raw) > _SHOWN else "")
 
     def hexadecimal(self, place: int) -> Column:
         """Numbers of at most 15 hexadecimal digits."""

@@ -1,22 +1,24 @@
-"""Which day a feed is of: its name says so, or somebody does; and when midnight was there."""
+"""Which day a feed is of: its name says so, or somebody does; and the clock of that day at its place."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as clock
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import date, timedelta
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.zones import DAY_NS, NEW_YORK, Zone, day_number, zone_of
 
-__all__ = ["NEW_YORK", "check_zone", "day_at", "day_in_name", "midnight_ns", "read_day"]
+__all__ = ["NEW_YORK", "DayClock", "check_zone", "day_at", "day_clock", "day_in_name", "midnight_ns", "read_day"]
 
-NEW_YORK = "America/New_York"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DASHED = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR_FIRST = re.compile(r"(?<!\d)((?:19|20)\d{2})(\d{2})(\d{2})(?!\d)")
 _MONTH_FIRST = re.compile(r"(?<!\d)(\d{2})(\d{2})((?:19|20)\d{2})(?!\d)")
 _SHORT = re.compile(r"S(\d{2})(\d{2})(\d{2})(?!\d)")
+_EPOCH = date(1970, 1, 1)
 
 
 def read_day(text: str, key: str = "--day") -> date:
@@ -44,19 +46,58 @@ def day_in_name(name: str) -> date | None:
     return None
 
 
-def check_zone(zone: str) -> ZoneInfo:
+def check_zone(zone: str) -> Zone:
     """The rules of a time zone by its name; ConfigurationError if there is none."""
-    try:
-        return ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigurationError("feed", "zone", f"{zone!r} is no time zone such as {NEW_YORK}") from None
+    return zone_of(zone)
 
 
 def midnight_ns(day: date, zone: str) -> int:
     """When that day began there, in nanoseconds since 1970."""
-    return (datetime.combine(day, clock(), check_zone(zone)) - _EPOCH) // timedelta(microseconds=1) * 1_000
+    return zone_of(zone).begins(day)
 
 
 def day_at(time_ns: int, zone: str) -> date:
     """The day of an instant at a place."""
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).astimezone(check_zone(zone)).date()
+    return _EPOCH + timedelta(days=zone_of(zone).wall_at(time_ns) // DAY_NS)
+
+
+class DayClock:
+    """The clock on the wall of one day: what ITCH calls nanoseconds since midnight.
+
+    On a day on which clocks change that is the hour of the day, not the time that has passed since midnight.
+    """
+
+    def __init__(self, wall: int, zone: Zone) -> None:
+        """`wall` is the wall time of midnight."""
+        self.wall = wall
+        self.zone = zone
+        self._first, self._last = zone.reached(wall), zone.reached(wall + DAY_NS)
+        self._is_plain = self._last - self._first == DAY_NS
+
+    @classmethod
+    def at(cls, day: date, zone: str) -> Self:
+        """Of a day at a place."""
+        return cls(day_number(day) * DAY_NS, zone_of(zone))
+
+    def of(self, times: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Nanoseconds since midnight of instants, by the clock; below 0, or a day and more, on other days."""
+        instants = times.astype(np.int64)
+        if self._is_plain and self._has_all(instants):
+            return instants - self._first
+        return self.zone.walls(instants) - self.wall
+
+    def told(self, times: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+        """The hour of the day of instants of any day, and how many of them are of another one."""
+        clock = self.of(times)
+        if not len(clock) or (clock.min() >= 0 and clock.max() < DAY_NS):
+            return clock, 0
+        other = (clock < 0) | (clock >= DAY_NS)
+        return np.where(other, (clock + self.wall) % DAY_NS, clock), int(np.count_nonzero(other))
+
+    def _has_all(self, instants: npt.NDArray[np.int64]) -> bool:
+        return bool(len(instants) and self._first <= instants.min() and instants.max() < self._last)
+
+
+def day_clock(midnight: int | DayClock) -> DayClock:
+    """The clock of a day; of an instant: the time that has passed since it."""
+    return midnight if isinstance(midnight, DayClock) else DayClock(midnight, zone_of("UTC"))

@@ -26,12 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.clock_watch import ClockWatch
+from isocast.feeds.days import DayClock, day_clock
 from isocast.feeds.itch_block import KINDS, MessageBlock, by_code, open_block
 from isocast.feeds.itch_book import OrderBook
 from isocast.feeds.itch_floors import FloorTable, salt_of
 from isocast.feeds.itch_frames import find_messages
 from isocast.feeds.itch_layout import LAYOUTS, NAMES, PREFIX_BYTES, Bytes, Indices, records_at
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.wall_clock import SKIPPED_TIME, WallClock
 from isocast.terms.market import EventFlag, MarketStatus, Mic
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -61,11 +63,12 @@ _NAMED = ("R", "H", "h", "A", "F", "P", "Q")
 class ItchDecoder:
     """Turns messages into events, and remembers what later ones need: orders that stand, names of stocks."""
 
-    def __init__(self, floor: Mic, midnight: int, log: FeedLog) -> None:
-        """`midnight` of the feed's day at its place, in nanoseconds since 1970."""
+    def __init__(self, floor: Mic, midnight: int | DayClock, log: FeedLog) -> None:
+        """`midnight` is the clock of the feed's day at its place, or an instant from which its clock counts."""
         self.log = log
         self._floors = FloorTable(floor)
-        self._midnight = np.uint64(midnight)
+        self._midnight = np.int64(day_clock(midnight).wall)
+        self._wall = WallClock(day_clock(midnight).zone, log)
         self._book = OrderBook()
         self._fields = np.zeros(_LOCATES, np.uint64)
         """The bytes of each stock's name as the feed writes them ..."""
@@ -155,8 +158,10 @@ class ItchDecoder:
     def _fill_all(self, block: MessageBlock, raw: Bytes, places: Indices) -> None:
         """What every message has: its time, its floor, and the name of its stock by number."""
         eights = np.ndarray((len(raw) - 7,), ">u8", raw, strides=(1,))
-        clock = eights[places + PREFIX_BYTES + 3].astype(np.uint64) & _CLOCK_MASK
-        self._clock.see(clock, block.where)
+        clock = (eights[places + PREFIX_BYTES + 3].astype(np.uint64) & _CLOCK_MASK).astype(np.int64)
+        instants, exists = self._wall.instants(clock + self._midnight)
+        times = instants.astype(np.uint64)
+        self._clock.see(times, block.where)
         for name in _NAMED:
             if name in block.records:
                 self._learn(block, name)
@@ -168,8 +173,9 @@ class ItchDecoder:
             events["floor"] = floors[carrier]
         else:
             events["floor"] = self._floors.floors[0]
-        events["time"] = (clock + self._midnight)[carrier]
+        events["time"] = times[carrier]
         events["symbol"] = self._symbols[numbers[carrier]]
+        block.refuse_messages(np.flatnonzero(~exists), Fault.BAD_VALUE, SKIPPED_TIME)
         nameless = _NEEDS_SYMBOL[block.types] > self._named[numbers]
         block.refuse_messages(np.flatnonzero(nameless), Fault.UNKNOWN_SYMBOL, "a stock that was not announced")
 

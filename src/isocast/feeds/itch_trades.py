@@ -25,22 +25,25 @@ _OTHERWISE = int(EventFlag.AUCTION | EventFlag.LINKED)
 _BLANK = np.uint8(0x20)
 
 
-def plain_trades(writer: ItchWriter, events: EventArray, midnight: int) -> bytes | None:
+def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
     """What `writer.write` would give; None unless all are ordinary trades of stocks that have their numbers."""
     if (events["kind"] != EventKind.TRADE).any() or (events["flags"] & _OTHERWISE).any():
         return None
-    price, clock = events["price"], events["time"] - np.uint64(midnight)
-    if price.min() < 0 or price.max() > _U32 or int(clock.max()) >> _CLOCK_BITS:
+    price = events["price"]
+    if price.min() < 0 or price.max() > _U32:
         return None
     known = writer.locates.numbers.get
     numbers = [known(pair, 0) for pair in zip(events["floor"].tolist(), events["symbol"].tolist(), strict=True)]
     symbols = np.ascontiguousarray(events["symbol"]).view(np.uint8).reshape(-1, 8)
     if not all(numbers) or not symbols[:, 0].all():
         return None
+    clock = writer.counted_clock(events)
+    if clock.min() < 0 or int(clock.max()) >> _CLOCK_BITS:
+        return None
     records = np.zeros(len(events), _FRAMED)
     records["length"], records["type"], records["side"] = _LENGTH, b"P", ord("B")
     records["locate"] = numbers
-    records["clock_high"], records["clock_low"] = clock >> np.uint64(32), clock & np.uint64(_U32)
+    records["clock_high"], records["clock_low"] = clock >> 32, clock & _U32
     records["shares"], records["price"], records["match"] = events["quantity"], price, events["id"]
     records["stock"] = np.where(symbols, symbols, _BLANK).reshape(-1).view("S8")
     writer.log.took("P", len(records))

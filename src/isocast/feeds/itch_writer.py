@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.days import DayClock, day_clock
 from isocast.feeds.itch_decoder import CLOSED_REASON
 from isocast.feeds.itch_floors import floor_messages, salt_of
 from isocast.feeds.itch_layout import CROSS_TYPES, LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
@@ -30,7 +31,9 @@ from isocast.feeds.outcomes import FeedLog
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["ItchWriter"]
+__all__ = ["OTHER_DAY", "ItchWriter"]
+
+OTHER_DAY = "times of another day, told as the same hour of this one"
 
 _U32 = (1 << 32) - 1
 _CLOCK_BITS = 48
@@ -76,14 +79,18 @@ _ONE_TO_ONE = {
 class ItchWriter:
     """Writes one feed. Floors may be several: each pair of floor and symbol is a stock with a number of its own."""
 
-    def __init__(self, midnight: int, log: FeedLog, *, name_floors: bool = False) -> None:
-        """`midnight` is where the clock of the feed starts, in nanoseconds since 1970.
+    def __init__(
+        self, midnight: int | DayClock, log: FeedLog, *, name_floors: bool = False, keep_hour: bool = False
+    ) -> None:
+        """`midnight` is the clock of the feed's day at its place, or an instant from which its clock counts.
 
         With `name_floors` the feed says of which floor each number is (`itch_floors`); without, nobody can know.
+        With `keep_hour` an event of another day is told at its own hour, as of this day.
         """
         self.log = log
         self.locates = Locates()
-        self._midnight = midnight
+        self._day = day_clock(midnight)
+        self._keep_hour = keep_hour
         self._orders = OrderTable()
         self._name_floors = name_floors
         self._introduced: set[bytes] = set()
@@ -102,7 +109,7 @@ class ItchWriter:
     def _floors(self, events: EventArray, numbers: Indices, fresh: Indices) -> bytes:
         """Which floors the new numbers are of, and first of all what floors there are."""
         pairs = list(zip(events["floor"][fresh].tolist(), events["symbol"][fresh].tolist(), strict=True))
-        clock = int(events["time"][0]) - self._midnight
+        clock = int(self.clock(events[:1])[0])
         introduced = []
         for floor in dict.fromkeys(floor for floor, _ in pairs):
             if floor not in self._introduced:
@@ -116,10 +123,22 @@ class ItchWriter:
 
     # ---- what can be written
 
+    def clock(self, events: EventArray) -> npt.NDArray[np.int64]:
+        """Nanoseconds since midnight by the clock on the wall; below 0 for an event that is not of this day."""
+        return self._day.told(events["time"])[0] if self._keep_hour else self._day.of(events["time"])
+
+    def counted_clock(self, events: EventArray) -> npt.NDArray[np.int64]:
+        """The same, of events that are about to be written: those that keep the hour of another day are counted."""
+        if not self._keep_hour:
+            return self._day.of(events["time"])
+        clock, others = self._day.told(events["time"])
+        self.log.skip(OTHER_DAY, others)
+        return clock
+
     def _sound(self, events: EventArray) -> EventArray:
         """Events whose values have room in a message."""
-        clock = events["time"] - np.uint64(self._midnight)  # Wraps below midnight, and is far too large then.
-        late = clock >= np.uint64(1 << _CLOCK_BITS)
+        clock = self.counted_clock(events)
+        late = (clock < 0) | (clock >= 1 << _CLOCK_BITS)
         dear = (events["price"] < 0) | (events["price"] > _U32)
         self.log.skip("the time is not of this day", int(np.count_nonzero(late)))
         self.log.skip("the price does not fit 32 bits", int(np.count_nonzero(dear & ~late)))
@@ -223,12 +242,11 @@ class ItchWriter:
         rows = events[chosen]
         records = np.zeros(len(rows), _FRAMED[name])
         fields = records.dtype.names or ()
-        clock = rows["time"] - np.uint64(self._midnight)
+        clock = self.clock(rows)
         records["length"] = LENGTHS[name]
         records["type"] = name.encode("ascii")
         records["locate"] = numbers[chosen]
-        records["clock_high"] = clock >> np.uint64(32)
-        records["clock_low"] = clock & np.uint64(_U32)
+        records["clock_high"], records["clock_low"] = clock >> 32, clock & _U32
         if "stock" in fields:
             records["stock"] = np.char.ljust(rows["symbol"], 8, b" ")
         if "price" in fields:

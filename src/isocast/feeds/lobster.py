@@ -21,9 +21,11 @@ import numpy.typing as npt
 
 from isocast.feeds.cells import Cells, read_cells
 from isocast.feeds.clock_watch import ClockWatch
-from isocast.feeds.days import NEW_YORK, midnight_ns, read_day
+from isocast.feeds.days import NEW_YORK, read_day
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.wall_clock import SKIPPED_TIME, WallClock
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
+from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 __all__ = ["LobsterDecoder", "LobsterName", "lobster_name"]
@@ -71,12 +73,13 @@ class LobsterDecoder:
     """Reads one message file."""
 
     def __init__(self, floor: Mic, symbol: Symbol, day: str, log: FeedLog) -> None:
-        """Times of a LOBSTER file are those of New York."""
+        """Times of a LOBSTER file are those of New York's clocks."""
         self.log = log
         self.directory = [Listing(str(floor), str(symbol))]
         self._floor = floor
         self._symbol = symbol
-        self._midnight = midnight_ns(read_day(day), NEW_YORK)
+        self._midnight = day_number(read_day(day)) * DAY_NS
+        self._wall = WallClock(zone_of(NEW_YORK), log)
         self._rows = 0
         self._clock = ClockWatch(log)
 
@@ -92,11 +95,12 @@ class LobsterDecoder:
         kind, order, size = (cells.integer(place) for place in (_TYPE, _ORDER, _SIZE))
         price, direction = cells.integer(_PRICE), cells.integer(_DIRECTION)
         good = np.logical_and.reduce([column.good for column in (time, kind, order, size, price, direction)])
-        good &= (time.values >= 0) & (size.values >= 0) & (size.values <= _U32)
+        good &= (time.values >= 0) & (time.values < 2 * DAY_NS) & (size.values >= 0) & (size.values <= _U32)
         bad = np.flatnonzero(~good)
         if len(bad):
             what = "a row that is no LOBSTER message"
             self.log.fault(Fault.BAD_ROW, int(cells.offsets[bad[0]]), what, len(bad))
+        instants = self._instants(time.values, good, cells)
         known = np.isin(kind.values, list(_KINDS))
         unknown = np.flatnonzero(good & ~known)
         if len(unknown):
@@ -112,7 +116,7 @@ class LobsterDecoder:
         events["kind"] = np.array([_KINDS.get(code, 0) for code in range(8)], np.uint8)[codes]
         events["floor"] = self._floor.fixed
         events["symbol"] = self._symbol
-        events["time"] = time.values[kept] + self._midnight
+        events["time"] = instants[kept]
         events["price"] = price.values[kept]
         events["quantity"] = np.where(codes == _DELETE, 0, size.values[kept])
         events["id"] = order.values[kept].astype(np.uint64)
@@ -120,6 +124,20 @@ class LobsterDecoder:
         self._special(events, codes, number[kept])
         self._clock.see(events["time"], cells.offsets[kept])
         return events
+
+    def _instants(
+        self, clock: npt.NDArray[np.int64], good: npt.NDArray[np.bool_], cells: Cells
+    ) -> npt.NDArray[np.int64]:
+        """Instants of times since midnight; rows whose time does not exist are not good any more."""
+        found = np.flatnonzero(good)
+        instants, exists = self._wall.instants(clock[found] + self._midnight)
+        skipped = found[~exists]
+        if len(skipped):
+            self.log.fault(Fault.BAD_ROW, int(cells.offsets[skipped[0]]), SKIPPED_TIME, len(skipped))
+            good[skipped] = False
+        times = np.zeros(len(clock), np.int64)
+        times[found] = instants
+        return times
 
     @staticmethod
     def _special(events: EventArray, codes: npt.NDArray[Any], number: npt.NDArray[Any]) -> None:

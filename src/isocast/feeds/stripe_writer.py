@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.days import DayClock
 from isocast.feeds.directories import pairs_of
 from isocast.feeds.itch_layout import LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
 from isocast.feeds.itch_writer import ItchWriter
@@ -45,7 +46,6 @@ KIND_MESSAGES: dict[EventKind, tuple[int, ...]] = {
 """The messages of each kind that is carried, each with the most bytes that it can have."""
 
 _U32 = (1 << 32) - 1
-_DAY_NS = 86_400 * 10**9
 _CARRIED = np.zeros(256, np.bool_)
 _CARRIED[[int(kind) for kind in KIND_MESSAGES]] = True
 _POSITION = framed("L")
@@ -88,16 +88,15 @@ def _breakers(reference: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 class StripeWriter(ItchWriter):
     """Writes the packets of narrow stripes on one day."""
 
-    def __init__(self, midnight: int) -> None:
-        """`midnight` is where the clock of the feed starts."""
-        super().__init__(midnight, FeedLog("stripe"))
+    def __init__(self, midnight: int | DayClock) -> None:
+        """`midnight` is the clock of the session's day; an event of another day keeps its hour."""
+        super().__init__(midnight, FeedLog("stripe"), keep_hour=True)
 
     def messages(self, events: EventArray, numbers: Numbers, version: int = 0) -> bytes:
         """The messages of these events, each with its length before it; `numbers` are those of their stocks.
 
         `version` is that of the stripe plan. It stands in R as the leverage of a fund, which no stock of ours is.
         """
-        events = self._today(events)
         pairs, _, pair_of = pairs_of(events)
         own = np.array([numbers.get(pair, 0) for pair in pairs], np.int64)[pair_of]
         floors = np.array([numbers.get((floor, b""), 0) for floor, _ in pairs], np.int64)[pair_of]
@@ -123,16 +122,6 @@ class StripeWriter(ItchWriter):
             self._put(raw, begins[again] + _FRAMED[ord("B")], "P", self._records("P", events, own, again))
         return raw.tobytes()
 
-    def _today(self, events: EventArray) -> EventArray:
-        """ITCH counts from midnight: an event of another day keeps its hour."""
-        clock = events["time"].astype(np.int64) - self._midnight
-        other = (clock < 0) | (clock >= _DAY_NS)
-        if not other.any():
-            return events
-        moved = events.copy()
-        moved["time"] = self._midnight + clock % _DAY_NS
-        return moved
-
     def _put_positions(
         self, raw: npt.NDArray[np.uint8], places: Indices, events: EventArray, numbers: Indices, *, named: bool
     ) -> None:
@@ -140,10 +129,10 @@ class StripeWriter(ItchWriter):
         if not len(events):
             return
         records = np.zeros(len(events), _POSITION)
-        clock = events["time"] - np.uint64(self._midnight)
+        clock = self.clock(events)
         records["length"], records["type"] = LENGTHS["L"], b"L"
         records["locate"] = numbers
-        records["clock_high"], records["clock_low"] = clock >> np.uint64(32), clock & np.uint64(_U32)
+        records["clock_high"], records["clock_low"] = clock >> 32, clock & _U32
         records["mpid"] = events["floor"]
         records["stock"] = np.char.ljust(events["symbol"] if named else np.zeros(len(events), "S8"), 8, b" ")
         records["primary"], records["mode"], records["state"] = b"Y", b"N", b"A"

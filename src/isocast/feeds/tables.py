@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.cells import Cells, Column, read_cells
+from isocast.feeds.cells import TOO_LARGE, Cells, Column, Wrong, read_cells
 from isocast.feeds.clock_watch import ClockWatch
-from isocast.feeds.days import midnight_ns
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
-from isocast.feeds.table_times import times_of
+from isocast.feeds.table_times import TableClock
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
+from isocast.terms.whole_numbers import times
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["ColumnSource", "TableDecoder"]
+__all__ = ["ColumnSource", "TableDecoder", "scaled"]
 
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12
@@ -45,6 +45,9 @@ class ColumnSource(Protocol):
     def hexadecimal(self, name: str) -> Column:
         """Numbers written in base 16."""
 
+    def moments(self, name: str) -> tuple[str, Column] | None:
+        """Nanoseconds of a column whose type says that it is times: "instant", "wall" or "clock"; None for others."""
+
 
 class _NamedCells:
     """Cells of a table of text by name."""
@@ -65,6 +68,9 @@ class _NamedCells:
 
     def hexadecimal(self, name: str) -> Column:
         return self._cells.hexadecimal(self._places[name])
+
+    def moments(self, name: str) -> None:
+        """Text says nothing of its type."""
 
 
 class TableDecoder:
@@ -94,7 +100,7 @@ class TableDecoder:
             raise ConfigurationError(log.file, "symbol", "it has no column of symbols; give --symbol")
         if not mapping.floor and floor is None:
             raise ConfigurationError(log.file, "floor", "it has no column of venues; give --as")
-        self._midnight = midnight_ns(day, mapping.zone) if day is not None else 0
+        self._times = TableClock(mapping, day, log)
 
     @property
     def directory(self) -> list[Listing]:
@@ -149,7 +155,7 @@ class TableDecoder:
         good = np.ones(len(rows), np.bool_)
         number = np.arange(self._rows + 1, self._rows + len(rows) + 1, dtype=np.uint64)
         self._rows += len(rows)
-        self._put(base, "time", times_of(rows, mapping, self._midnight), good, rows, mapping.time)
+        self._put(base, "time", self._times.times(rows), good, rows, mapping.time)
         self._floors(base, good, rows)
         self._symbols(base, good, rows)
         if mapping.reference:
@@ -174,6 +180,12 @@ class TableDecoder:
         name: str,
     ) -> None:
         """A column into its field; rows where it is bad are named, once each."""
+        for wrong in column.wrong:
+            own = np.flatnonzero(good & wrong.rows)
+            if len(own):
+                row = self._rows - len(rows) + int(own[0]) + 1
+                self.log.fault(Fault.BAD_ROW, int(rows.offsets[own[0]]), f"row {row}: {name}: {wrong.what}", len(own))
+                good &= ~wrong.rows
         bad = np.flatnonzero(good & ~column.good)
         if len(bad):
             what = f"{name}: not what the mapping says it is"
@@ -212,15 +224,13 @@ class TableDecoder:
         if decimals < 0 or decimals == PRICE_DECIMALS:
             return rows.decimal(name, PRICE_DECIMALS if decimals < 0 else 0)
         if decimals < PRICE_DECIMALS:
-            column = rows.decimal(name, 0)
-            return Column(column.values * 10 ** (PRICE_DECIMALS - decimals), column.good)
+            return scaled(rows.decimal(name, 0), 10 ** (PRICE_DECIMALS - decimals))
         column = rows.decimal(name, 0)
         finer = 10 ** (decimals - PRICE_DECIMALS)
-        return Column(column.values // finer, column.good & (column.values % finer == 0))
+        return column._replace(values=column.values // finer, good=column.good & (column.values % finer == 0))
 
     def _quantity(self, rows: ColumnSource, name: str) -> Column:
-        column = rows.decimal(name, 0)
-        return _within(Column(column.values * self._mapping.lot, column.good), _U32)
+        return _within(scaled(rows.decimal(name, 0), self._mapping.lot), _U32)
 
     def _trades(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
         mapping = self._mapping
@@ -261,7 +271,22 @@ class TableDecoder:
         return both[kept]
 
 
+def scaled(column: Column, factor: int) -> Column:
+    """Whole numbers times a factor; bad, and said so, where the product has no room in 64 bits."""
+    products, fits = times(column.values, factor)
+    large = column.good & ~fits
+    if not large.any():
+        return column._replace(values=products)
+    first = int(column.values[np.flatnonzero(large)[0]])
+    what = f"{first} {TOO_LARGE}" if factor == 1 else f"{first}, times {factor}, {TOO_LARGE}"
+    return Column(products, column.good & fits, (*column.wrong, Wrong(large, what)))
+
+
 def _within(column: Column, most: int) -> Column:
-    values: npt.NDArray[Any] = column.values
-    good = column.good & (values >= 0) & (values <= most)
-    return Column(np.where(good, values, 0), good)
+    """Whole numbers from 0 on; bad, and said so, above what their field holds."""
+    good = column.good & (column.values >= 0) & (column.values <= most)
+    large = column.good & (column.values > most)
+    wrong = column.wrong
+    if large.any():
+        wrong = (*wrong, Wrong(large, f"{column.values[np.flatnonzero(large)[0]]} {TOO_LARGE}"))
+    return Column(np.where(good, column.values, 0), good, wrong)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from isocast.lake.pipeline_bronze import BronzeSink, Report, StoppedError, Tell
 from isocast.lake.pipeline_close import compact_lake
 from isocast.lake.pipeline_follow import Follower
-from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap
+from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap, spread_counts
 from isocast.lake.pipeline_silver import advance_quotes, advance_tape, news_of
 from isocast.lake.tables import Lake, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
@@ -145,6 +145,7 @@ def _finished(lake: Lake, report: Report, began: float) -> Report:
             "kept_files": now.kept_files,
             "kept_bytes": now.kept_bytes,
         }
+    report.spreads = spread_counts(lake)
     return report
 
 

@@ -31,6 +31,8 @@ class Report:
     batches: int = 0
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of each table behind it: version, rows, files and bytes, and replaced files that stay for readers."""
+    spreads: dict[str, int] = field(default_factory=dict)
+    """Trades with a spread, and those without one, by reason."""
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -40,6 +42,7 @@ class Report:
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
             "tables": self.tables,
+            "spreads": self.spreads,
         }
 
 

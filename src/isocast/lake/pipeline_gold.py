@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from functools import reduce
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,10 +19,10 @@ from isocast.lake.pipeline_silver import DAY_NS, HOUR_NS, date_of
 from isocast.lake.tables import DataFile, Lake, Table
 from isocast.lake.transforms.bars import bar_parts, grown_bars, whole_bars
 from isocast.lake.transforms.calendars import Calendar, Interval, read_calendar, read_interval
-from isocast.lake.transforms.spreads import spreads, trade_spreads
+from isocast.lake.transforms.spreads import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.vwap import rolling_vwap
 
-__all__ = ["advance_bars", "advance_spreads", "advance_vwap", "calendar_of"]
+__all__ = ["advance_bars", "advance_spreads", "advance_vwap", "calendar_of", "spread_counts"]
 
 _HOURS = 24
 _Span = tuple[str, int]
@@ -29,7 +31,7 @@ _Span = tuple[str, int]
 
 def calendar_of(lake: Lake) -> Calendar:
     """Zone and hours of a lake's gold tables."""
-    return read_calendar(lake.settings.zone, lake.settings.session or None)
+    return read_calendar(lake.settings.zone, lake.settings.session or None, days=lake.settings.days)
 
 
 def advance_bars(spark: SparkSession, lake: Lake) -> int:
@@ -79,22 +81,42 @@ def advance_vwap(spark: SparkSession, lake: Lake) -> int:
 
 
 def advance_spreads(spark: SparkSession, lake: Lake) -> int:
-    """Spreads of every day in which trades came or changed."""
+    """Spreads of every day on which bars begin whose trades came or changed."""
     version, hours = _changed(lake, lake.spreads)
     tape, quotes = lake.tape.read(spark), lake.quotes.read(spark)
     if not hours or tape is None or quotes is None:
         return 0
     calendar, horizon = calendar_of(lake), read_interval(lake.settings.horizon)
-    days = _days_around(hours)
-    low, high = _midnight(days[0]) - DAY_NS, _midnight(days[-1]) + 2 * DAY_NS
-    near = [frame.where(F.col("event_ns").between(low, high)) for frame in (tape, quotes)]
-    each = trade_spreads(near[0], near[1], horizon)
-    frames = [
-        _placed(spreads(each, read_interval(text), calendar), text).where(F.col("date").isin(days)).drop("hour")
-        for text in lake.settings.intervals
-    ]
-    gone = [file for file in lake.spreads.snapshot().files if file.partition["date"] in days]
+    intervals = [read_interval(text) for text in lake.settings.intervals]
+    days = {
+        interval.text: sorted({_day(hour // _HOURS) for hour in _hours_of_bars(hours, interval, calendar)})
+        for interval in intervals
+    }
+    # A bar may go on behind the day on which it begins, for as long as it is; its quotes may be older than its trades.
+    low = min(_midnight(own[0]) for own in days.values())
+    high = max(_midnight(days[interval.text][-1]) + interval.ns for interval in intervals) + 2 * DAY_NS
+    near = tape.where(F.col("event_ns").between(low, high))
+    each = trade_spreads(near, quotes.where(F.col("event_ns").between(low - DAY_NS, high)), horizon)
+    frames = []
+    for interval in intervals:
+        made = _placed(spreads(each, interval, calendar), interval.text)
+        frames.append(made.where(F.col("date").isin(days[interval.text])).drop("hour"))
+    files = lake.spreads.snapshot().files
+    gone = [file for file in files if file.partition["date"] in days.get(file.partition["interval"], ())]
     return _replace(lake.spreads, frames, gone, {"tape_version": version})
+
+
+def spread_counts(lake: Lake) -> dict[str, int]:
+    """Trades with a spread and without one, by reason, in all of gold/spreads; nothing before it is made."""
+    names = ("trades", *LEFT_OUT, *NOTED)
+    # Every interval has the same trades: one of them counts.
+    own = [file for file in lake.spreads.snapshot().files if file.partition["interval"] == lake.settings.intervals[0]]
+    totals = dict.fromkeys(names, 0)
+    for file in own:
+        table = pq.read_table(lake.spreads.path / file.path, columns=list(names), partitioning=None)
+        for name in names:
+            totals[name] += pc.sum(table[name]).as_py() or 0
+    return totals if own else {}
 
 
 def _changed(lake: Lake, table: Table) -> tuple[int, list[int]]:
@@ -106,7 +128,7 @@ def _changed(lake: Lake, table: Table) -> tuple[int, list[int]]:
 
 def _within(tape: DataFrame, hours: Sequence[int], interval: Interval) -> DataFrame:
     """Trades that can belong to bars of some hours: a bar may begin before its hour and end behind it."""
-    slack = interval.ns + (DAY_NS if interval.days else HOUR_NS)
+    slack = interval.ns + (DAY_NS if interval.is_whole_days else HOUR_NS)
     low, high = hours[0] * HOUR_NS - slack, (hours[-1] + 1) * HOUR_NS + slack
     return tape.where(F.col("event_ns").between(low, high))
 
@@ -118,7 +140,7 @@ def _hours_of_bars(hours: Iterable[int], interval: Interval, calendar: Calendar)
         hour
         for first, last in ends
         for hour in (calendar.start_at(first, interval) // HOUR_NS, calendar.start_at(last, interval) // HOUR_NS)
-    } | (set() if interval.days else set(hours))
+    } | (set() if interval.is_whole_days else set(hours))
 
 
 def _files_in(table: Table, spans: set[_Span]) -> list[DataFile]:
@@ -161,12 +183,6 @@ def _replace(table: Table, frames: Sequence[DataFrame], gone: Sequence[DataFile]
     ordered = None if rows is None else rows.sortWithinPartitions(*table.keys, "symbol", "start_ns")
     table.commit(ordered, said, gone)
     return came
-
-
-def _days_around(hours: Sequence[int]) -> list[str]:
-    """Days of some hours, and those before and behind them."""
-    days = {day for hour in hours for day in range(hour // _HOURS - 1, hour // _HOURS + 2)}
-    return [_day(number) for number in sorted(days)]
 
 
 def _day(number: int) -> str:

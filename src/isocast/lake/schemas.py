@@ -22,7 +22,7 @@ __all__ = [
     "ddl_of",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a column is added, goes, or means something else; tables keep it beside their rows."""
 
 EVENT_KEY = ("stripe", "sequence", "index")

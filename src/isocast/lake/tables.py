@@ -60,6 +60,8 @@ class LakeSettings:
     intervals: tuple[str, ...] = ("1m",)
     zone: str = "UTC"
     session: str = ""
+    days: str = ""
+    """Days of trading, mon-fri; all of them if empty."""
     window: str = "30m"
     horizon: str = "5s"
 

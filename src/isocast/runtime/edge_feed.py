@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.days import check_zone, day_at, midnight_ns
+from isocast.feeds.days import DayClock, check_zone, day_at, midnight_ns
 from isocast.feeds.itch_trades import TRADE_BYTES, plain_trades
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.mold import MoldRequest, message_places, packetise
@@ -35,11 +35,9 @@ Split: TypeAlias = Callable[[npt.NDArray[np.bytes_]], npt.NDArray[np.uint32]]
 
 ROOM = 1_400
 """Bytes of a packet: below every Ethernet's."""
-_DAY_NS = 86_400 * 10**9
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STRIPE_DIGITS = 4
 NO_QUOTES = "ITCH has no quotes"
-OTHER_DAY = "times of another day, told as the same hour of this one"
 
 
 def session_name(day: date, stripe: int) -> str:
@@ -80,31 +78,18 @@ class SessionEnd(NamedTuple):
 class _Session:
     """One edge stripe on one day."""
 
-    def __init__(self, archive: SessionArchive, midnight: int) -> None:
+    def __init__(self, archive: SessionArchive, day: DayClock) -> None:
         self.archive = archive
         self.log = FeedLog(archive.session)
-        self._midnight = midnight
-        self._writer = ItchWriter(midnight, self.log, name_floors=True)
+        self._writer = ItchWriter(day, self.log, name_floors=True, keep_hour=True)
 
     def write(self, events: EventArray, first: int, release: int) -> tuple[bytes, int]:
         """The messages of these events, and how many they are."""
-        events = self._today(events)
-        framed = plain_trades(self._writer, events, self._midnight)
+        framed = plain_trades(self._writer, events)
         if framed is not None:
             return stamp_release(framed, first, release, size=TRADE_BYTES), len(events)
         framed = self._writer.write(events)
         return stamp_release(framed, first, release), len(message_places(framed)) - 1
-
-    def _today(self, events: EventArray) -> EventArray:
-        """ITCH counts from midnight: an event of another day keeps its hour."""
-        clock = events["time"].astype(np.int64) - self._midnight
-        other = (clock < 0) | (clock >= _DAY_NS)
-        if not other.any():
-            return events
-        self.log.skip(OTHER_DAY, int(np.count_nonzero(other)))
-        moved = events.copy()
-        moved["time"] = self._midnight + clock % _DAY_NS
-        return moved
 
 
 class EdgeFeed:
@@ -257,12 +242,12 @@ class EdgeFeed:
         return day_at(release, self._zone)
 
     def _enter(self, day: date) -> None:
-        midnight = midnight_ns(day, self._zone)
-        self._bounds = midnight, midnight_ns(day + timedelta(days=1), self._zone)
+        self._bounds = midnight_ns(day, self._zone), midnight_ns(day + timedelta(days=1), self._zone)
         self._forget_before(day - self._keep)
         self._day = archive = DayArchive(self._root, day)
         self._serve(archive)
-        self._sessions = {stripe: _Session(archive.sessions[stripe], midnight) for stripe in self.stripes}
+        clock = DayClock.at(day, self._zone)
+        self._sessions = {stripe: _Session(archive.sessions[stripe], clock) for stripe in self.stripes}
 
     def _serve(self, archive: DayArchive) -> None:
         for stripe in self.stripes:

@@ -20,7 +20,7 @@ import numpy as np
 
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture
 from isocast.feeds.compressed import GZIP_MAGIC, gunzip
-from isocast.feeds.days import NEW_YORK, day_at, day_in_name, midnight_ns
+from isocast.feeds.days import NEW_YORK, DayClock, day_at, day_in_name
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
@@ -249,7 +249,7 @@ class FeedFile:
         with self._chunks() as chunks:
             match self.format:
                 case FeedFormat.ITCH:
-                    decoder = ItchDecoder(self._floor(), midnight_ns(self._day(), self.options.zone), self.log)
+                    decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
                     self._decoders.append(decoder)
                     yield from decoder.blocks(chunks)
                 case FeedFormat.CAPTURE:
@@ -327,8 +327,7 @@ class FeedFile:
             key = datagram.target, datagram.port
             if key not in readers:
                 day = self.options.day or day_at(datagram.time, self.options.zone)
-                midnight = midnight_ns(day, self.options.zone)
-                decoder = ItchDecoder(self._floor(), midnight, self.log)
+                decoder = ItchDecoder(self._floor(), DayClock.at(day, self.options.zone), self.log)
                 self._decoders.append(decoder)
                 readers[key] = MoldReader(decoder)
             readers[key].receive(datagram.payload, datagram.offset)

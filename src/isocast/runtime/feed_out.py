@@ -13,19 +13,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from isocast.feeds.captures import write_capture
-from isocast.feeds.days import day_at, midnight_ns
+from isocast.feeds.days import DayClock, day_at, day_clock
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.mold import HEADER_BYTES, end_of_session, packetise
 from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.wall_clock import WallClock
 from isocast.runtime.feed_tables import ParquetOut
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.wire.events import EventArray
 
 __all__ = ["FeedSink", "OutFormat", "open_sink", "out_format"]
 
 _ITCH_SUFFIXES = (".itch", ".itch50")
 _GROUP, _PORT, _SESSION = "239.255.80.0", 26_477, "ISOCAST001"
+_CAPTURE_END_NS = (1 << 32) * 10**9
+"""A capture has seconds of 32 bits."""
 _CLOCK_AT = HEADER_BYTES + 2 + 5
 
 OutFormat = str
@@ -111,7 +117,7 @@ class _Itch:
         self._log = log
         self._zone = zone
         self._writer: ItchWriter | None = None
-        self.midnight = 0
+        self.day = day_clock(0)
 
     def write(self, events: EventArray) -> None:
         messages = self.messages(events)
@@ -120,8 +126,8 @@ class _Itch:
     def messages(self, events: EventArray) -> bytes:
         """The bytes of these events."""
         if self._writer is None:
-            self.midnight = midnight_ns(day_at(int(events["time"][0]), self._zone), self._zone)
-            self._writer = ItchWriter(self.midnight, self._log, name_floors=True)
+            self.day = DayClock.at(day_at(int(events["time"][0]), self._zone), self._zone)
+            self._writer = ItchWriter(self.day, self._log, name_floors=True)
         return self._writer.write(events)
 
     def finish(self, digest: str) -> None:
@@ -135,15 +141,26 @@ class _Packets(_Itch):
         super().__init__(file, log, zone)
         self._sequence = 1
         self._latest = 0
+        self._wall: WallClock | None = None
         self._begun = False
 
     def write(self, events: EventArray) -> None:
-        packets = []
-        for packet in packetise(_SESSION, self._sequence, self.messages(events)):
-            self._sequence += int.from_bytes(packet[18:20])
-            self._latest = self.midnight + int.from_bytes(packet[_CLOCK_AT : _CLOCK_AT + 6])
-            packets.append((self._latest, packet))
-        self._put(packets)
+        packets = list(packetise(_SESSION, self._sequence, self.messages(events)))
+        self._sequence += sum(int.from_bytes(packet[18:20]) for packet in packets)
+        clocks = [int.from_bytes(packet[_CLOCK_AT : _CLOCK_AT + 6]) for packet in packets]
+        times = self._times(np.array(clocks, np.int64))
+        self._put(list(zip(times, packets, strict=True)))
+        self._latest = times[-1] if times else self._latest
+
+    def _times(self, clocks: npt.NDArray[np.int64]) -> list[int]:
+        """Instants of ITCH's times since midnight."""
+        if self._wall is None:
+            self._wall = WallClock(self.day.zone, FeedLog("capture"))
+        instants, _ = self._wall.instants(clocks + self.day.wall)
+        if len(instants) and int(instants.max()) >= _CAPTURE_END_NS:
+            rule = "has times behind 2106, which a capture cannot say: write .itch or .parquet instead"
+            raise FeedError(self._log.file, rule)
+        return [int(instant) for instant in instants]
 
     def finish(self, digest: str) -> None:  # noqa: ARG002 - a packet has no place for it
         """The end of the session."""

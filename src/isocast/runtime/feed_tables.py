@@ -14,7 +14,7 @@ from isocast.feeds.cells import Column
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.mappings import TableMapping
 from isocast.feeds.outcomes import FeedLog, Listing
-from isocast.feeds.tables import TableDecoder
+from isocast.feeds.tables import TableDecoder, scaled
 from isocast.runtime.arrow import from_arrow, to_arrow
 from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -23,6 +23,7 @@ __all__ = ["ParquetFeed", "ParquetOut"]
 
 _ROWS = 1 << 17
 _DIGEST_KEY = b"isocast.digest"
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def _parquet() -> Any:  # noqa: ANN401 - a module, which has no better type
@@ -117,12 +118,9 @@ class _ArrowColumns:
         return Column(np.array(texts, f"S{width}"), present & short)
 
     def decimal(self, name: str, places: int, *, cut: bool = False) -> Column:
-        """Integers exactly, floating point by its nearest decimal, instants as nanoseconds, text by its digits."""
+        """Integers exactly, floating point by its nearest decimal, text by its digits."""
         column, present = self._values(name)
         kind = str(column.type)
-        if kind.startswith("timestamp"):
-            values = np.asarray(column.cast("timestamp[ns]").cast("int64").fill_null(0).to_numpy(zero_copy_only=False))
-            return Column(values, present)
         if kind in ("float", "double", "halffloat"):
             reals = np.asarray(column.cast("double").fill_null(0.0).to_numpy(zero_copy_only=False)) * 10.0**places
             finite = np.isfinite(reals) & (np.abs(reals) < 9e18)  # noqa: PLR2004 - 64 bits
@@ -130,21 +128,33 @@ class _ArrowColumns:
             near = finite if cut else finite & (np.abs(reals - values) < 1e-3)  # noqa: PLR2004
             return Column(values, present & near)
         if "int" in kind:
-            values = np.asarray(column.cast("int64", safe=False).fill_null(0).to_numpy(zero_copy_only=False))
-            return Column(values * 10**places, present & (np.abs(values) <= (1 << 62) // 10**places))
+            return scaled(Column(np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False)), present), 10**places)
         return self._decimal_text(column, present, places)
 
+    def moments(self, name: str) -> tuple[str, Column] | None:
+        """Timestamps with a zone are instants, those without are what a clock shows, and times are of a day."""
+        column, present = self._values(name)
+        kind, _, rest = str(column.type).partition("[")
+        if kind not in ("timestamp", "time32", "time64"):
+            return None
+        unit = _UNIT_NS[rest.partition(",")[0].rstrip("]")]
+        whole = column.cast("int32").cast("int64") if kind == "time32" else column.cast("int64")
+        values = np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False))
+        told = scaled(Column(values, present), unit)
+        return ("clock" if kind != "timestamp" else "instant" if "tz=" in rest else "wall"), told
+
     def hexadecimal(self, name: str) -> Column:
-        """Text in base 16."""
+        """Text of at most 15 digits in base 16."""
         values, good = [], []
         for text in self.text(name, 16).values.tolist():
             try:
                 values.append(int(text, 16))
-                good.append(True)
+                good.append(0 <= values[-1] < 1 << 60)
             except ValueError:
                 values.append(0)
                 good.append(False)
-        return Column(np.array(values, np.int64), np.array(good, np.bool_))
+        fits = np.array(good, np.bool_)
+        return Column(np.array(np.where(fits, np.array(values, object), 0), np.int64), fits)
 
     @staticmethod
     def _decimal_text(column: Any, present: npt.NDArray[np.bool_], places: int) -> Column:  # noqa: ANN401

@@ -28,6 +28,7 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 __all__ = ["GATHER_NS", "FloorFeed", "MessageCutter", "ReplayMessage", "cut_messages", "digest_of_file"]
 
 Times: TypeAlias = npt.NDArray[np.uint64]
+_LAST = np.uint64((1 << 64) - 1)
 
 GATHER_NS = 20_000_000
 """Market time that one message may span."""
@@ -182,7 +183,9 @@ class MessageCutter:
 def _ends(events: EventArray, times: Times, per_message: int, until: int | None) -> list[int]:
     """Where messages end, as far as what is here decides it; without `until` nothing follows."""
     linked = (events["flags"] & _LINKED) > 0
-    horizon = np.searchsorted(times, times + np.uint64(GATHER_NS), side="right")
+    # A time of the last moments that 64 bits count must not wrap to the first ones.
+    ends_at = np.minimum(times, _LAST - np.uint64(GATHER_NS)) + np.uint64(GATHER_NS)
+    horizon = np.searchsorted(times, ends_at, side="right")
     ends: list[int] = []
     at, total = 0, len(events)
     while at < total:

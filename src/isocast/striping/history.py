@@ -26,6 +26,8 @@ SLICES = 8
 """In a token period."""
 WINDOW = SLICES + 1
 """Slices that surely hold any token period."""
+_BYTES_MAX = float(1 << 62)
+"""Sums of them are kept in 64 bits."""
 _COMPACT = 4_000_000
 """Rows that are added up at once."""
 PATIENT = (EventKind.DIRECTORY, EventKind.STATUS, EventKind.MARK)
@@ -91,6 +93,7 @@ class HistoryMaker:
         self._sizes = sizes
         self._parts: list[tuple[npt.NDArray[np.uint64], Integers, Integers, Integers]] = []
         self._rows = 0
+        self._bytes = 0.0
 
     def add(self, events: EventArray) -> None:
         """Events with the times at which they happened."""
@@ -117,6 +120,9 @@ class HistoryMaker:
 
     def _add(self, symbols: npt.NDArray[np.uint64], times: Integers, prices: Integers, everything: Integers) -> None:
         if len(symbols):
+            self._bytes += float(everything.sum(dtype=np.float64))
+            if self._bytes >= _BYTES_MAX:
+                raise ConfigurationError("history", "bytes", "more than 2^62 are counted: no plan can be made of that")
             self._parts.append(_added(symbols, times // self._slice_ns, prices, everything))
             self._rows += len(self._parts[-1][0])
             if len(self._parts) > 1 and self._rows > _COMPACT:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
 
 from isocast.striping.history import HistoryMaker
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from isocast.terms.instants import SECOND
+from isocast.terms.instants import SECOND, read_instant
 from isocast.terms.market import SYMBOL_BYTES, Symbol
 from isocast.terms.suggestion import suggestion
 from isocast.wire.limits import EVENT_BYTES
@@ -71,12 +70,11 @@ def _time(text: str) -> int:
         value = Decimal(text)
     except InvalidOperation:
         try:
-            moment = datetime.fromisoformat(text)
+            value = Decimal(read_instant(text)) / SECOND
         except ValueError:
             raise ValueError(
                 f'"{text}" is no time: seconds or nanoseconds since 1970, or 2026-03-02T14:30:00Z'
             ) from None
-        value = Decimal(str(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()))
     if not value.is_finite() or not 0 <= value < 1 << 63:
         raise ValueError(f'"{text}" is no time since 1970')
     nanoseconds = int(value) if value >= _NANOSECONDS_FROM else int(value * SECOND)

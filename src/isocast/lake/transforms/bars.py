@@ -29,8 +29,8 @@ BAR_COLUMNS = ("symbol", "start_ns", "open", "high", "low", "close", "volume", "
 BAR_ENDS = ("first_due_ns", "first_stripe", "last_due_ns", "last_stripe")
 """When, and in which stripe, the trades that opened and closed a bar were released: with these a bar can go on."""
 
-_SMALL_TURNOVER = float(1 << 40)
-"""Of one trade, 100 million units: eight million such trades still fit into 64 bits; larger ones are summed apart."""
+_SMALL_TURNOVER = float(1 << 31)
+"""Of one trade, 200,000 units: four billion such trades still fit into 64 bits; larger ones are summed apart."""
 _PLACES_PER_SEQUENCE = 1 << 16
 _SUMMED = ("open", "high", "low", "close", "volume", "trades")
 VWAP_TYPE = "DECIMAL(30,6)"

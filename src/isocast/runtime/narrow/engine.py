@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from isocast.feeds.days import day_at, midnight_ns
+from isocast.feeds.days import DayClock, day_at, midnight_ns
 from isocast.feeds.mold import packet_of
 from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.feeds.stripe_writer import StripeWriter
@@ -110,7 +110,7 @@ class StripeEngine:
         zone = self._settings.zone
         self._day = day
         self._bounds = midnight_ns(day, zone), midnight_ns(day + timedelta(days=1), zone)
-        self._writer = StripeWriter(self._bounds[0])
+        self._writer = StripeWriter(DayClock.at(day, zone))
 
     def _written(self, packet: EdgePacket, due: int, plan: StripePlan) -> StripePacket:
         day = self._day.toordinal()

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from isocast.feeds.days import day_at, midnight_ns
+from isocast.feeds.days import DayClock, day_at
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.mold import MoldPacket, parse_packet
 from isocast.feeds.outcomes import FeedLog
@@ -319,8 +319,8 @@ class StripeListener:
     def _batch(self, stripe: int, session: bytes, messages: Sequence[Message]) -> StripeBatch:
         known, decoder = self._decoders.get(stripe, (b"", None))
         if decoder is None or known != session:
-            midnight = midnight_ns(_day_of(session), self._edge.zone)
-            decoder = ItchDecoder(_NOBODY, midnight, FeedLog(session.decode("ascii")))
+            clock = DayClock.at(_day_of(session), self._edge.zone)
+            decoder = ItchDecoder(_NOBODY, clock, FeedLog(session.decode("ascii")))
             self._decoders[stripe] = session, decoder
         events = _decoded(decoder, [message.framed for message in messages])
         return StripeBatch(stripe, session.decode("ascii"), messages[0].number, messages[-1].number, events)
