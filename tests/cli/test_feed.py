@@ -14,7 +14,9 @@ from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import frame
 
 from isocast.cli.main import main
+from isocast.feeds.captures import write_capture
 from isocast.feeds.mappings import read_mapping
+from isocast.feeds.mold import end_of_session, packetise
 from isocast.feeds.outcomes import ADVICE, Fault
 
 ROOT = Path(__file__).parents[2]
@@ -196,3 +198,46 @@ def test_the_mappings_of_the_documentation_are_valid() -> None:
         for block in blocks:
             assert tomllib.loads(block)
             read_mapping(block, name)
+
+
+# ---- captures
+
+
+def capture_of(path: Path, *packets: bytes, port: int = 26_477) -> Path:
+    path.write_bytes(
+        b"".join(write_capture([(itch.MIDNIGHT + itch.OPEN, packet) for packet in packets], "239.1.2.3", port))
+    )
+    return path
+
+
+def trades_in_packets(count: int) -> list[bytes]:
+    trades = [itch.trade(1, itch.OPEN + number, 100, "ISO", 10_000, number) for number in range(1, count + 1)]
+    return list(packetise("ISO", 1, frame(*trades), room=300))
+
+
+def test_a_capture_whose_tail_is_lost_is_not_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = capture_of(tmp_path / "tail.pcap", *trades_in_packets(30), end_of_session("ISO", 253))
+    told = run_json(capsys, 1, "show", path)
+    assert told["faults"]["gap"]["count"] == 222
+    (session,) = told["sessions"]
+    assert (session["messages"], session["missing"], session["gaps"], session["last"]) == (30, 222, 1, 252)
+    assert session["first_gaps"] == [{"first": 31, "last": 252, "messages": 222}]
+    out = run(capsys, 1, "show", path)
+    assert "messages 31 to 252 are missing, as the end of the session says" in out
+    assert "Sound" not in out
+
+
+def test_a_gap_counts_its_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets = trades_in_packets(60)
+    told = run_json(capsys, 1, "show", capture_of(tmp_path / "gap.pcap", packets[0], packets[5], packets[7]))
+    assert told["faults"]["gap"]["count"] == 30
+    assert [gap["messages"] for gap in told["sessions"][0]["first_gaps"]] == [24, 6]
+
+
+def test_a_capture_of_two_lines_has_every_message_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets = trades_in_packets(30)
+    path = capture_of(tmp_path / "lines.pcap", *packets)
+    path.write_bytes(path.read_bytes() + capture_of(tmp_path / "b.pcap", *packets, port=26_478).read_bytes()[24:])
+    told = run_json(capsys, 0, "show", path)
+    assert told["kinds"] == {"trade": 30}
+    assert told["sessions"][0]["lines"] == ["239.1.2.3:26477", "239.1.2.3:26478"]

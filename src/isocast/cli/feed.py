@@ -272,12 +272,15 @@ def _counted(counts: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _show(feed: FeedFile, summary: FeedSummary) -> None:
-    from isocast.cli.feed_text import event_rows, facts_of, floor_rows, kind_rows, message_rows
+    from isocast.cli.feed_text import event_rows, facts_of, floor_rows, kind_rows, message_rows, session_rows
 
     show_table(f"{feed.path}", ("", "value"), facts_of(feed, summary))
     show_table("Messages", ("type", "", "count"), message_rows(feed))
     show_table("Events", ("kind", "count"), kind_rows(summary))
     show_table("Floors", ("floor", "events", "digest"), floor_rows(summary))
+    if feed.streams:
+        headers = ("session", "lines", "first", "last", "messages", "missing", "gaps", "ended")
+        show_table("Sessions", headers, session_rows(feed))
     if summary.first_rows:
         headers = ("time", "floor", "symbol", "kind", "side", "price", "quantity", "reference", "id", "flags")
         show_table("First events", headers, event_rows(summary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from isocast.cli.event_rows import fields_of
 from isocast.cli.render import figure
 from isocast.feeds.itch_layout import NAMES
+from isocast.feeds.mold_reader import MoldSession
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.feed_files import FeedFile
@@ -25,8 +27,11 @@ __all__ = [
     "floor_rows",
     "kind_rows",
     "message_rows",
+    "session_rows",
     "summary_as_json",
 ]
+
+_GAPS_SHOWN = 100
 
 
 class FeedSummary:
@@ -67,7 +72,7 @@ def _type_name(feed: FeedFile, name: str) -> str:
 
 def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
     """The feed in a few lines."""
-    rows = [
+    return [
         ("format", str(feed.format)),
         ("bytes on disk", figure(feed.size)),
         ("bytes decoded", figure(feed.log.bytes_read)),
@@ -79,7 +84,6 @@ def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
         ("faults", figure(feed.log.total_faults)),
         ("digest", summary.digest.hex),
     ]
-    return rows + [("session", session) for session in feed.sessions]
 
 
 def message_rows(feed: FeedFile) -> list[tuple[str, str, str]]:
@@ -115,6 +119,32 @@ def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str]]:
         (str(kind), figure(record["count"]), figure(record["first_offset"]), record["first"])
         for kind, record in feed.log.faults.items()
     ]
+
+
+def session_rows(feed: FeedFile) -> list[tuple[str, ...]]:
+    """Sessions of a capture: where they came, what of them, and what not."""
+    return [
+        (
+            session.counts.session or "–",
+            " ".join(_line_names(lines)),
+            figure(session.counts.first),
+            figure(session.counts.last),
+            figure(session.counts.messages),
+            figure(session.counts.missing),
+            figure(session.counts.gaps),
+            figure(session.counts.ended),
+        )
+        for lines, session in feed.streams
+    ]
+
+
+def _line_names(lines: list[tuple[str, int]]) -> list[str]:
+    return [f"{target}:{port}" for target, port in lines]
+
+
+def _session_as_json(lines: list[tuple[str, int]], session: MoldSession) -> dict[str, object]:
+    gaps = [{"first": first, "last": last, "messages": last - first + 1} for first, last in session.gaps[:_GAPS_SHOWN]]
+    return {**asdict(session.counts), "lines": _line_names(lines), "first_gaps": gaps}
 
 
 def _log_as_json(log: FeedLog) -> dict[str, object]:
@@ -154,7 +184,7 @@ def summary_as_json(feed: FeedFile, summary: FeedSummary) -> dict[str, object]:
             }
             for listing in directory
         ],
-        "sessions": feed.sessions,
+        "sessions": [_session_as_json(lines, session) for lines, session in feed.streams],
         **_log_as_json(feed.log),
         "rows": summary.first_rows,
     }

@@ -45,8 +45,8 @@ ADVICE: dict[Fault, str] = {
     Fault.BAD_VALUE: "without --strict the message is skipped",
     Fault.BAD_ROW: "does the mapping fit the file? Without --strict the row is skipped",
     Fault.BAD_PACKET: "choose the feed's port with --port; without --strict the packet is skipped",
-    Fault.GAP: "packets are missing from the capture; without --strict the gap is counted and reading goes on",
-    Fault.SESSION_CHANGED: "without --strict numbers begin anew with the session",
+    Fault.GAP: "packets are missing from the capture; without --strict the messages are counted and reading goes on",
+    Fault.SESSION_CHANGED: "the end of the first may be lost; without --strict each session is read for itself",
 }
 """What a reader can do about a fault."""
 

@@ -25,7 +25,7 @@ from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold_reader import MoldReader
+from isocast.feeds.mold_reader import MoldReader, MoldSession
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
 from isocast.feeds.tables import TableDecoder
 from isocast.runtime.feed_tables import ParquetFeed
@@ -113,8 +113,8 @@ class FeedFile:
         self.path = path
         self.options = options or FeedOptions()
         self.log = FeedLog(str(path), strict=self.options.strict)
-        self.sessions: list[str] = []
-        """Of a capture: the sessions of MoldUDP64, as address, port and name."""
+        self.streams: list[tuple[list[tuple[str, int]], MoldSession]] = []
+        """Of a capture: the sessions of MoldUDP64, each with the groups and ports on which it came."""
         self.position = 0
         """Bytes of the file on disk that were read."""
         self._decoders: list[_Decoder] = []
@@ -317,31 +317,23 @@ class FeedFile:
             self.log.fault(Fault.TRUNCATED, offset, f"{len(rest)} bytes are left over: a record has {EVENT_BYTES}")
 
     def _capture_blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
-        """A reader for each group and port, as each is a stream of its own."""
-        readers: dict[tuple[str, int], MoldReader] = {}
+        """Every session for itself, whatever groups and ports are its lines."""
+
+        def decoder_at(time: int) -> ItchDecoder:
+            day = self.options.day or day_at(time, self.options.zone)
+            decoder = ItchDecoder(self._floor(), midnight_ns(day, self.options.zone), self.log)
+            self._decoders.append(decoder)
+            return decoder
+
+        reader = MoldReader(decoder_at, self.log)
         count = 0
         for datagram in read_capture(chunks, self.log):
             if self.options.port is not None and datagram.port != self.options.port:
                 self.log.skip("datagrams to other ports")
                 continue
-            key = datagram.target, datagram.port
-            if key not in readers:
-                day = self.options.day or day_at(datagram.time, self.options.zone)
-                midnight = midnight_ns(day, self.options.zone)
-                decoder = ItchDecoder(self._floor(), midnight, self.log)
-                self._decoders.append(decoder)
-                readers[key] = MoldReader(decoder)
-            readers[key].receive(datagram.payload, datagram.offset)
+            reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
             count += 1
             if count % _TAKE_EVERY == 0:
-                for reader in readers.values():
-                    yield from _filled(reader.take())
-        for (target, port), reader in readers.items():
-            yield from _filled(reader.end())
-            self.sessions += [f"{target}:{port} {name}" for name in reader.counts.sessions]
-            self.log.skip("messages that came twice", reader.counts.repeated)
-
-
-def _filled(block: EventArray) -> Iterator[EventArray]:
-    if len(block):
-        yield block
+                yield from reader.take()
+        yield from reader.end()
+        self.streams = reader.streams
