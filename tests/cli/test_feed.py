@@ -84,8 +84,8 @@ def test_a_malformed_feed_is_exit_1_and_strictly_exit_2(tmp_path: Path, capsys: 
     path.write_bytes(frame(*itch.day(), b"z" * 30) + b"\0\x2cP")
     out = run(capsys, 1, "show", path)
     assert "WRONG" in out
-    assert re.search(r"unknown-type +1 +\d+ +a message of type 'z' has 30 bytes", out)
-    assert re.search(r"truncated +1 +\d+ +the feed ends 3 bytes into a message", out)
+    assert re.search(r"unknown-type +1 +\d+ +– +a message of type 'z' has 30 bytes", out)
+    assert re.search(r"truncated +1 +\d+ +– +the feed ends 3 bytes into a message", out)
     assert "unknown-type: a message of type" in refused(capsys, "show", path, "--strict")
     got = run_json(capsys, 1, "show", path)
     assert got["faults"]["unknown-type"]["count"] == 1

@@ -14,7 +14,7 @@ from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
 from isocast.feeds.captures import read_capture, write_capture
-from isocast.feeds.compressed import gunzip
+from isocast.feeds.compressed import expand
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
@@ -68,7 +68,7 @@ def _itch(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
 
 
 def _compressed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
-    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(gunzip(_cut(data, size), log, at_most=1 << 16))
+    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(expand(_cut(data, size), log, at_most=1 << 16))
 
 
 def _capture(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:

@@ -94,6 +94,65 @@ def test_taq_trades_with_corrections_and_cancels() -> None:
     assert log.messages == {"trade": 2, "correction": 1, "trade_cancel": 1}
 
 
+@pytest.mark.parametrize("end", ["END|20131007|000000004||||||", "END|20131007|4\n", "END|20131007|4|||||\r\n\n"])
+def test_the_last_line_of_taq_counts_the_rows(end: str) -> None:
+    events, log = decode(BUILT_IN["taq-trades"], TAQ.replace("09:31:00", "093100") + end, strict=True)
+    assert (len(events), log.faults) == (4, {})
+
+
+@pytest.mark.parametrize(
+    "end, what, count",
+    [
+        ("END|20131007|6", "the last line says 6 rows, there are 4", 2),
+        ("END|20131007|", "the last line says no number of rows", 1),
+    ],
+)
+def test_a_last_line_that_does_not_fit_the_rows_is_a_fault(end: str, what: str, count: int) -> None:
+    text = TAQ.replace("09:31:00", "093100")
+    events, log = decode(BUILT_IN["taq-trades"], text + end)
+    assert len(events) == 4
+    assert log.faults == {Fault.ROW_COUNT: {"count": count, "first_offset": len(text), "first": what}}
+
+
+def test_rows_behind_the_last_line_are_bad() -> None:
+    text = TAQ.replace("09:31:00", "093100")
+    _, log = decode(BUILT_IN["taq-trades"], text + "END|20131007|4\n" + text.splitlines()[1] + "\n")
+    assert log.reasons[Fault.BAD_ROW] == {
+        "a row behind the line that ends the table": {
+            "count": 1,
+            "first_offset": len(text) + 15,
+            "first_row": 7,
+            "example": "",
+        }
+    }
+
+
+def test_every_reason_for_bad_rows_is_counted_with_its_first_row() -> None:
+    mapping = TableMapping("trade", "t", TimeForm.MIDNIGHT_MS, ("t", "p", "q"), price="p", quantity="q")
+    text = "1,1,1\n1,x,1\n1,1\n1,1,-1\n1,y,1\nz,1,1\n1,2,3,4,5\n2,2,2\n"
+    events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
+    assert len(events) == 2
+    assert log.faults[Fault.BAD_ROW]["count"] == 6
+    found = {
+        what: (each["count"], each["first_row"], each["example"]) for what, each in log.reasons[Fault.BAD_ROW].items()
+    }
+    assert found == {
+        "a row of 2 cells where 3 are wanted": (1, 3, ""),
+        "a row of 5 cells where 3 are wanted": (1, 7, ""),
+        "t: not what the mapping says it is": (1, 6, "z"),
+        "p: not what the mapping says it is": (2, 2, "x"),
+        "q: not what the mapping says it is": (1, 4, "-1"),
+    }
+
+
+def test_reasons_are_bounded() -> None:
+    log = FeedLog("t.csv")
+    for number in range(100):
+        log.fault(Fault.BAD_ROW, number, f"reason {number}")
+    assert len(log.reasons[Fault.BAD_ROW]) == 33
+    assert log.reasons[Fault.BAD_ROW]["other reasons"]["count"] == 68
+
+
 def test_taq_quotes_withdraw_a_side_and_count_in_lots() -> None:
     text = "Time|Exchange|Symbol|Bid_Price|Bid_Size|Offer_Price|Offer_Size\n093000|N|IBM|181.2|3|0|0\n"
     events, _ = decode(BUILT_IN["taq-quotes"], text, strict=True)

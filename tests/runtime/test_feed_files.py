@@ -5,19 +5,24 @@ ISOCAST_DATA=/path/to/data pytest tests/runtime/test_feed_files.py
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import DAY, frame
 from tests.feeds.test_tables import TAQ
 
 from isocast.feeds.days import read_day
+from isocast.feeds.mappings import TableMapping, TimeForm
 from isocast.feeds.merge import merge_feeds
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.feeds.synthetic import SyntheticDay
@@ -194,6 +199,116 @@ def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:
     assert feed.log.faults[Fault.BAD_VALUE] == {"count": 1, "first_offset": 3, "first": "a record that is no event"}
 
 
+# ---- known by what is in them, and read whatever is around them
+
+
+def zstd(raw: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(raw)
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, bz2.compress, lzma.compress, zstd, lambda raw: gzip.compress(zstd(raw))]
+)
+def test_compression_is_known_by_its_bytes_whatever_the_name(
+    tmp_path: Path, day_file: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "20190130.bin"
+    path.write_bytes(pack(RAW))
+    found, feed = read(path, strict=True)
+    assert feed.format is FeedFormat.ITCH
+    assert found.tobytes() == read(day_file)[0].tobytes()
+
+
+def test_compressed_tables_lose_the_ending_of_their_name(tmp_path: Path) -> None:
+    path = tmp_path / "20131007_aig_Trade_Tick.csv.zst"
+    path.write_bytes(zstd(b"14400688,491800,300,P,2000,0\n"))
+    assert read(path, strict=True)[0]["symbol"].tolist() == [b"AIG"]
+
+
+def test_a_table_called_itch_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "nasdaq_itch_trades_20180730.csv"
+    path.write_text(TAQ.replace("09:31:00", "093100"))
+    found, feed = read(path, strict=True)
+    assert (feed.format, len(found)) == (FeedFormat.TABLE, 4)
+    path.write_text("time,price\n1,2\n")
+    with pytest.raises(FeedError, match="name its columns with --mapping"):
+        read(path)
+
+
+def test_itch_and_records_need_no_name(tmp_path: Path, day_file: Path) -> None:
+    events, _ = read(day_file)
+    (tmp_path / "20190130.csv").write_bytes(RAW)
+    assert read(tmp_path / "20190130.csv", strict=True)[0].tobytes() == events.tobytes()
+    (tmp_path / "anything").write_bytes(events.tobytes())
+    found, feed = read(tmp_path / "anything", strict=True)
+    assert (feed.format, found.tobytes()) == (FeedFormat.EVENTS, events.tobytes())
+
+
+def test_lobster_needs_no_name_but_asks_for_symbol_and_day(tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("34200.004241176,1,16113575,18,5853300,1\n34200.1,6,-1,18,5853300,-1\n")
+    with pytest.raises(ConfigurationError, match="give --symbol"):
+        read(path)
+    found, feed = read(path, symbol=Symbol("AAPL"), day=date(2012, 6, 21), strict=True)
+    assert (feed.format, len(found)) == (FeedFormat.LOBSTER, 2)
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("20131007_aig_Trade_Tick.csv", "14400688,491800,300,P,2000,0\n"),
+        ("AAPL_2012-06-21_34200000_57600000_message_1.csv", "34200.1,1,16113575,18,5853300,1\n"),
+        ("EQY_US_ALL_TRADE_20180730.csv", TAQ.replace("09:31:00", "093100")),
+    ],
+)
+def test_the_mark_before_utf_8_text_is_dropped(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    plain, _ = read(path, strict=True)
+    path.write_text(text, encoding="utf-8-sig")
+    assert read(path, strict=True)[0].tobytes() == plain.tobytes()
+
+
+def test_a_compressed_parquet_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet.gz"
+    path.write_bytes(gzip.compress(b"PAR1" + bytes(100) + b"PAR1"))
+    with pytest.raises(FeedError, match="unpack it first"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", ["float", "halffloat"])
+def test_prices_of_small_floating_point_are_read_by_their_shortest_decimal(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    texts = ["12.34", "0.5", "3"] if kind == "halffloat" else PRICES
+    prices = np.array([float(text) for text in texts], np.float16 if kind == "halffloat" else np.float32)
+    found, feed = read_prices(tmp_path, pa.array(prices))
+    assert found["price"].tolist() == [round(float(text) * 10_000) for text in texts]
+    assert not feed.log.faults
+
+
+PRICES = ["12.34", "181.25", "0.0001", "1234.56", "65535.99", "101.2345", "3", "130000.01"]
+
+
+@pytest.mark.parametrize("price", [131_072.01, 200_000.0, 12.34567, 1500.1234, float("nan"), 1e30])
+def test_a_price_that_small_floating_point_does_not_hold_is_refused_by_its_row(tmp_path: Path, price: float) -> None:
+    pa = pytest.importorskip("pyarrow")
+    found, feed = read_prices(tmp_path, pa.array(np.array([1.5, price], np.float32)))
+    assert found["price"].tolist() == [15_000]
+    (reason,) = feed.log.reasons[Fault.BAD_ROW].values()
+    assert (reason["count"], reason["first_row"]) == (1, 2)
+
+
+def read_prices(tmp_path: Path, prices: object) -> tuple[EventArray, FeedFile]:
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows = len(prices)  # type: ignore[arg-type]
+    table = pa.table({"t": list(range(rows)), "p": prices, "q": [1] * rows})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    mapping = TableMapping("trade", "t", TimeForm.EPOCH_NS, price="p", quantity="q")
+    return read(tmp_path / "p.parquet", mapping=mapping, symbol=Symbol("A"), floor=Mic("XNYS"))
+
+
 # ---- malformed
 
 
@@ -226,7 +341,9 @@ def test_bad_records_of_ours_are_left_out(tmp_path: Path, day_file: Path) -> Non
     [
         ("missing", None, "cannot be read: No such file"),
         ("empty.bin", b"", "is empty"),
-        ("words.txt", b"once upon a time\n", "is nothing that we recognise"),
+        ("words.txt", b"once upon a time\n", "is text that no built-in mapping fits"),
+        ("noise.bin", bytes(range(9)) * 99, "is nothing that we recognise"),
+        ("wide.csv", "time,price\n1,2\n".encode("utf-16"), "save it as UTF-8"),
         ("broken.zip", b"PK\x03\x04 and no more", "is a damaged zip file"),
         ("x.parquet", b"PAR1 and no more", "is no sound Parquet file"),
     ],

@@ -295,6 +295,6 @@ def _show_troubles(feed: FeedFile) -> None:
     if feed.log.skipped:
         show_table(f"Skipped in {feed.path}", ("messages", "reason"), _counted(feed.log.skipped))
     if feed.log.faults:
-        show_table(f"WRONG in {feed.path}", ("fault", "count", "first at byte", "what"), fault_rows(feed))
+        show_table(f"WRONG in {feed.path}", ("fault", "count", "first at byte", "row", "what"), fault_rows(feed))
     for text in feed.log.notes:
         line(f"Note: {text}.")

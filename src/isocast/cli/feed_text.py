@@ -113,11 +113,18 @@ def event_rows(summary: FeedSummary) -> list[tuple[str, ...]]:
     ]
 
 
-def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str]]:
-    """Faults by kind."""
+def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str, str]]:
+    """Faults by kind and reason."""
     return [
-        (str(kind), figure(record["count"]), figure(record["first_offset"]), record["first"])
-        for kind, record in feed.log.faults.items()
+        (
+            str(kind),
+            figure(reason["count"]),
+            figure(reason["first_offset"]),
+            figure(reason["first_row"]) if reason["first_row"] else "–",
+            what + (f", it is {reason['example']!r}" if reason["example"] else ""),
+        )
+        for kind, reasons in feed.log.reasons.items()
+        for what, reason in reasons.items()
     ]
 
 
@@ -151,7 +158,10 @@ def _log_as_json(log: FeedLog) -> dict[str, object]:
     return {
         "messages": dict(sorted(log.messages.items())),
         "skipped": dict(log.skipped),
-        "faults": {str(kind): dict(record) for kind, record in log.faults.items()},
+        "faults": {
+            str(kind): {**record, "reasons": {what: dict(reason) for what, reason in log.reasons[kind].items()}}
+            for kind, record in log.faults.items()
+        },
         "notes": list(log.notes),
     }
 

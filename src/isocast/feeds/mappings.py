@@ -71,6 +71,8 @@ class TableMapping:
     """Shares for each unit of the quantity columns."""
     zero_side: str = "withdrawn"
     """A quote of price 0: the side is "withdrawn", or "absent" from this row and as it was."""
+    trailer: str = ""
+    """First cell of a last line that says, in its third one, how many rows there are."""
 
 
 BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
@@ -115,6 +117,7 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             id="Sequence Number",
             kinds="Trade Correction Indicator",
             kind_codes={"10": "trade_cancel", "11": "trade_cancel", "12": "correction"},
+            trailer="END",
         ),
         "taq-quotes": TableMapping(
             kind="quote",
@@ -129,6 +132,7 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             ask="Offer_Price",
             ask_quantity="Offer_Size",
             lot=100,
+            trailer="END",
         ),
     }
 )
@@ -208,6 +212,7 @@ def _check(mapping: TableMapping, file: str) -> None:
     insist(
         right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='"withdrawn" or "absent" is wanted'
     )
+    insist(right=mapping.trailer.isascii(), key="trailer", rule="ASCII is wanted")
     insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")
     if mapping.columns:
         for key in column_keys(mapping):

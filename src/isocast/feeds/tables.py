@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.cells import Cells, Column, read_cells
+from isocast.feeds.cells import Cells, Column, Tally, read_cells
 from isocast.feeds.clock_watch import ClockWatch
 from isocast.feeds.days import midnight_ns
 from isocast.feeds.directories import MetSymbols
@@ -25,13 +25,15 @@ __all__ = ["ColumnSource", "TableDecoder"]
 
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12
+_EXAMPLE_WIDTH = 24
 _SCALE_DIGITS = 9
 
 
 class ColumnSource(Protocol):
-    """Rows of a table by the names of its columns; `offsets` says where in the file each row is."""
+    """Rows of a table by the names of its columns; `offsets` and `lines` say where in the file each row is."""
 
     offsets: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         """How many rows."""
@@ -50,7 +52,7 @@ class _NamedCells:
     """Cells of a table of text by name."""
 
     def __init__(self, cells: Cells, places: dict[str, int]) -> None:
-        self.offsets = cells.offsets
+        self.offsets, self.lines = cells.offsets, cells.lines
         self._cells = cells
         self._places = places
 
@@ -65,6 +67,46 @@ class _NamedCells:
 
     def hexadecimal(self, name: str) -> Column:
         return self._cells.hexadecimal(self._places[name])
+
+
+class _Trailer:
+    """The last line of a table, which says how many rows there are: TAQ's is END, the day and their number."""
+
+    def __init__(self, word: str, delimiter: bytes, log: FeedLog) -> None:
+        self._start = word.encode("ascii") + delimiter
+        self._delimiter = delimiter
+        self._log = log
+        self._line = b""
+        self._offset = 0
+
+    def cut(self, whole: bytes, at: Tally) -> bytes:
+        """The lines before it; lines behind it are bad."""
+        if self._line:
+            self._refuse(whole, at.offset, at.lines)
+            return b""
+        place = 0 if whole.startswith(self._start) else whole.find(b"\n" + self._start) + 1
+        if not place and not whole.startswith(self._start):
+            return whole
+        self._line, _, behind = whole[place:].partition(b"\n")
+        self._offset = at.offset + place
+        self._refuse(behind, self._offset + len(self._line) + 1, at.lines + whole.count(b"\n", 0, place) + 1)
+        return whole[:place]
+
+    def _refuse(self, behind: bytes, offset: int, lines: int) -> None:
+        count = sum(1 for line in behind.split(b"\n") if line.strip())
+        self._log.fault(Fault.BAD_ROW, offset, "a row behind the line that ends the table", count, row=lines + 1)
+
+    def check(self, at: Tally) -> None:
+        """Its number of rows must be that of the rows that were there."""
+        if not self._line:
+            return
+        cells = self._line.strip().split(self._delimiter)
+        number = cells[2].strip() if len(cells) > 2 else b""  # noqa: PLR2004 - the word, the day, the number
+        if not number.isdigit():
+            self._log.fault(Fault.ROW_COUNT, self._offset, "the last line says no number of rows")
+        elif int(number) != at.rows:
+            what = f"the last line says {int(number):,} rows, there are {at.rows:,}"
+            self._log.fault(Fault.ROW_COUNT, self._offset, what, abs(int(number) - at.rows))
 
 
 class TableDecoder:
@@ -104,15 +146,20 @@ class TableDecoder:
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
         """The events of a table of text, a block for each chunk."""
         names: Sequence[str] = self._mapping.columns
-        offset = 0
+        tally = Tally()
         if not names:
-            chunks, names, offset = self._header(chunks)
+            chunks, names, tally.offset = self._header(chunks)
+            tally.lines = 1
         places = {name: place for place, name in enumerate(names)}
         delimiter = self._mapping.delimiter.encode("ascii")
-        for cells in read_cells(chunks, self.log, len(names), delimiter, offset):
+        trailer = _Trailer(self._mapping.trailer, delimiter, self.log) if self._mapping.trailer else None
+        cut = None if trailer is None else trailer.cut
+        for cells in read_cells(chunks, self.log, len(names), delimiter, tally, cut):
             events = self.decode(_NamedCells(cells, places))
             if len(events):
                 yield events
+        if trailer is not None:
+            trailer.check(tally)
 
     def _header(self, chunks: Iterable[bytes]) -> tuple[Iterable[bytes], list[str], int]:
         """The names in the first line, and everything behind it."""
@@ -177,7 +224,10 @@ class TableDecoder:
         bad = np.flatnonzero(good & ~column.good)
         if len(bad):
             what = f"{name}: not what the mapping says it is"
-            self.log.fault(Fault.BAD_ROW, int(rows.offsets[bad[0]]), what, len(bad))
+            first = bad[0]
+            example = rows.text(name, _EXAMPLE_WIDTH).values[first].decode("ascii", "replace")
+            row = int(rows.lines[first])
+            self.log.fault(Fault.BAD_ROW, int(rows.offsets[first]), what, len(bad), row=row, example=example)
             good &= column.good
         base[field] = np.where(column.good, column.values, np.zeros(1, column.values.dtype))
 
