@@ -162,6 +162,7 @@ def _log_as_json(log: FeedLog) -> dict[str, object]:
             str(kind): {**record, "reasons": {what: dict(reason) for what, reason in log.reasons[kind].items()}}
             for kind, record in log.faults.items()
         },
+        "conditions": dict(log.conditions),
         "notes": list(log.notes),
     }
 
@@ -206,5 +207,6 @@ def convert_as_json(feeds: list[FeedFile], target: Path, digest: TapeDigest, log
         "file": str(target),
         **_digest_as_json(digest),
         "not_written": dict(log.skipped),
+        "written_without": dict(log.lacking),
         "sources": [{"file": str(feed.path), "format": str(feed.format), **_log_as_json(feed.log)} for feed in feeds],
     }

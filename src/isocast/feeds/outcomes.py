@@ -101,6 +101,10 @@ class FeedLog:
     faults: dict[Fault, FaultRecord] = field(default_factory=dict)
     reasons: dict[Fault, dict[str, FaultReason]] = field(default_factory=dict)
     """The same faults by what was wrong."""
+    lacking: dict[str, int] = field(default_factory=dict)
+    """Of a feed that is written: events that are in it, but without something."""
+    conditions: dict[str, int] = field(default_factory=dict)
+    """Sale conditions of trades by their names; one that nobody knows is named as it stands there."""
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -113,6 +117,11 @@ class FeedLog:
         """So many sound messages have no event."""
         if count:
             self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def lack(self, what: str, count: int = 1) -> None:
+        """So many events are written without something of theirs."""
+        if count:
+            self.lacking[what] = self.lacking.get(what, 0) + count
 
     def fault(self, kind: Fault, offset: int, what: str, count: int = 1, *, row: int = 0, example: str = "") -> None:
         """Something is wrong at a byte of the file; raises FeedError if the reader insists on a sound feed."""
