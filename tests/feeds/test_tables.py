@@ -53,11 +53,50 @@ def test_the_day_in_a_name(name: str, day: date | None) -> None:
 def test_us_tape_trades() -> None:
     text = "14400688,491800,300,P,2000,0\n14581540,488700,2000,Q,20002020,0\n"
     events, log = decode(BUILT_IN["us-tape-trades"], text, symbol=Symbol("AIG"), strict=True)
+    extended = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW | EventFlag.EXTENDED
     assert events.tolist() == [
-        (1, 0, 0, b"ARCX", b"AIG", 491_800, 300, 0x2000, MIDNIGHT + 14_400_688 * MS, 1),
-        (1, 0, 0, b"XNAS", b"AIG", 488_700, 2000, 0x20002020, MIDNIGHT + 14_581_540 * MS, 2),
+        (1, 0, extended, b"ARCX", b"AIG", 491_800, 300, 0x2000, MIDNIGHT + 14_400_688 * MS, 1),
+        (1, 0, extended, b"XNAS", b"AIG", 488_700, 2000, 0x20002020, MIDNIGHT + 14_581_540 * MS, 2),
     ]
     assert log.messages == {"trade": 2}
+    assert log.conditions == {"extended hours": 2, "intermarket sweep": 1, "trade-through exempt": 1}
+
+
+OFFICIAL = EventFlag.UNPRINTED | EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
+
+
+@pytest.mark.parametrize(
+    "bits, letters, flags",
+    [
+        ("1", "@", 0),
+        ("0", "", 0),
+        ("20", "@F", 0),
+        ("40", "O", EventFlag.OPENING | EventFlag.AUCTION),
+        ("80", "6", EventFlag.CLOSING | EventFlag.AUCTION),
+        ("1000000", "M", OFFICIAL | EventFlag.CLOSING),
+        ("1000001", "@  M", OFFICIAL | EventFlag.CLOSING),
+        ("4000000", "Q", OFFICIAL | EventFlag.OPENING),
+        ("80000000", "@  I", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW | EventFlag.ODD_LOT),
+        ("4800", "LZ", EventFlag.NOT_LAST | EventFlag.LATE),
+        ("2000000", "P", EventFlag.NOT_LAST | EventFlag.LATE),
+        ("200", "4", EventFlag.NOT_LAST),
+        ("100000", "W", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW),
+        ("40000", "V", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW),
+        ("10020000", "E", 0),
+    ],
+)
+def test_sale_conditions_take_away_what_the_tapes_say(bits: str, letters: str, flags: int) -> None:
+    ticks, _ = decode(BUILT_IN["us-tape-trades"], f"1,1,1,P,{bits},0\n", symbol=Symbol("A"), strict=True)
+    assert ticks["flags"].tolist() == [flags]
+    taq, _ = decode(BUILT_IN["taq-trades"], "\n".join(TAQ.splitlines()[:2]).replace("@  O", letters), strict=True)
+    assert taq["flags"].tolist() == [flags]
+
+
+def test_a_condition_that_nobody_knows_is_counted_and_takes_nothing_away() -> None:
+    text = "\n".join(TAQ.splitlines()[:2]).replace("@  O", "@ ?J")
+    events, log = decode(BUILT_IN["taq-trades"], text, strict=True)
+    assert events["flags"].tolist() == [0]
+    assert log.conditions == {"regular": 1, "unknown '?'": 1, "unknown 'J'": 1}
 
 
 def test_us_tape_quotes_tell_the_sides_that_changed() -> None:

@@ -33,6 +33,8 @@ from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_m
 from isocast.runtime.feed_out import open_sink
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
+from isocast.ticker.tape import Tape
+from isocast.ticker.views import left_out, symbol_views
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events
 
 RAW = frame(*itch.day())
@@ -480,6 +482,28 @@ def test_real_captures_of_three_nasdaq_markets() -> None:
             messages[kind] = messages.get(kind, 0) + count
     assert sum(messages.values()) == 227
     assert set(messages) == set("FAPXDECUYNHSQJLI")
+
+
+@real
+def test_official_prints_of_the_real_tape_do_not_count_again(tmp_path: Path) -> None:
+    """From the feed through ITCH to the tape: every share once."""
+    path = Path(DATA) / "lean_us_tick" / "spy_20131007_trade.zip"
+    events, feed = read(path, strict=True)
+    official = (events["reference"] & np.uint32(0x05000000)) > 0
+    assert (
+        feed.log.conditions["official close"] + feed.log.conditions["official open"] == np.count_nonzero(official) == 4
+    )
+    with open_sink(tmp_path / "x.itch", FeedLog("x"), "America/New_York") as sink:
+        sink.write(events)
+        sink.finish("")
+    again, _ = read(tmp_path / "x.itch", day=date(2013, 10, 7), strict=True)
+    volumes = []
+    for each in (events, again):
+        tape = Tape()
+        tape.take(each)
+        volumes.append(symbol_views(tape)[0].volume)
+        assert left_out(tape)["official close"] == (2, 3_182_818)
+    assert volumes == [int(events["quantity"][~official].sum())] * 2
 
 
 @real

@@ -61,6 +61,10 @@ class TableMapping:
     kinds: str = ""
     """Column whose values in `kind_codes` make a row something else than a trade."""
     kind_codes: Mapping[str, str] = field(default_factory=dict)
+    conditions: str = ""
+    """Column of sale conditions."""
+    condition_form: str = "letters"
+    """"letters" of the US tapes, several in a cell; or "lean": one number in base 16, a bit for each."""
     bid: str = ""
     bid_quantity: str = ""
     ask: str = ""
@@ -88,6 +92,8 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             quantity="quantity",
             reference="condition",
             reference_base=16,
+            conditions="condition",
+            condition_form="lean",
             price_decimals=4,
         ),
         "us-tape-quotes": TableMapping(
@@ -115,6 +121,7 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             price="Trade Price",
             quantity="Trade Volume",
             id="Sequence Number",
+            conditions="Sale Condition",
             kinds="Trade Correction Indicator",
             kind_codes={"10": "trade_cancel", "11": "trade_cancel", "12": "correction"},
             trailer="END",
@@ -141,7 +148,8 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
 _NAMES = tuple(item.name for item in fields(TableMapping))
 _KINDS = ("trade", "quote")
 _NEEDED = {"trade": ("price", "quantity"), "quote": ("bid", "bid_quantity", "ask", "ask_quantity")}
-_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds") + _NEEDED["quote"]
+_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds", "conditions")
+_COLUMN_KEYS += _NEEDED["quote"]
 _BASES = (10, 16)
 _DECIMALS_MAX = 9
 _LOT_MAX = 1_000_000
@@ -211,6 +219,9 @@ def _check(mapping: TableMapping, file: str) -> None:
     insist(right=1 <= mapping.lot <= _LOT_MAX, key="lot", rule=f"1 to {_LOT_MAX:,} is wanted")
     insist(
         right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='"withdrawn" or "absent" is wanted'
+    )
+    insist(
+        right=mapping.condition_form in ("letters", "lean"), key="condition_form", rule='"letters" or "lean" is wanted'
     )
     insist(right=mapping.trailer.isascii(), key="trailer", rule="ASCII is wanted")
     insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
+from functools import reduce
 from itertools import chain
+from operator import or_
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
 from isocast.feeds.table_times import times_of
+from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -277,6 +280,8 @@ class TableDecoder:
         self._put(base, "price", self._price(rows, mapping.price), good, rows, mapping.price)
         self._put(base, "quantity", self._quantity(rows, mapping.quantity), good, rows, mapping.quantity)
         base["kind"] = EventKind.TRADE
+        if mapping.conditions:
+            self._conditions(base, good, rows)
         if mapping.kinds:
             texts = rows.text(mapping.kinds, _CODE_WIDTH).values
             for text, kind in mapping.kind_codes.items():
@@ -286,6 +291,24 @@ class TableDecoder:
             self.log.took(EventKind(kind).name.lower(), int(np.count_nonzero(kept["kind"] == kind)))
         self._clock.see(kept["time"], rows.offsets[good])
         return kept
+
+    def _conditions(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> None:
+        """Flags by the sale conditions; each condition is counted, and one that nobody knows takes nothing away."""
+        name = self._mapping.conditions
+        if self._mapping.condition_form == "lean":
+            column: Column = rows.hexadecimal(name)
+            read: Callable[[Any], list[SaleCondition]] = _lean_conditions
+        else:
+            column, read = rows.text(name, _CODE_WIDTH), _letter_conditions
+        values, which = np.unique(column.values, return_inverse=True)
+        found = [read(value) for value in values.tolist()]
+        flags = [reduce(or_, (condition.flags for condition in each), EventFlag(0)) for each in found]
+        base["flags"] |= np.where(column.good, np.array(flags, np.uint16)[which], 0).astype(np.uint16)
+        counts = np.bincount(which[good], minlength=len(values))
+        for conditions, count in zip(found, counts.tolist(), strict=True):
+            for each in dict.fromkeys(condition.name for condition in conditions):
+                if count:
+                    self.log.conditions[each] = self.log.conditions.get(each, 0) + count
 
     def _quotes(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
         """Two events for each row, the first LINKED; one where a side is absent."""
@@ -309,6 +332,17 @@ class TableDecoder:
         both["flags"][::2] = np.where(kept[1::2], int(EventFlag.LINKED), 0)
         self._clock.see(base["time"][good], rows.offsets[good])
         return both[kept]
+
+
+def _letter_conditions(text: bytes) -> list[SaleCondition]:
+    """Of a cell: letters, with blanks where a place has none."""
+    letters = text.decode("ascii", "replace").replace(" ", "").replace(",", "") or "@"
+    return [TAPE_CONDITIONS.get(letter) or SaleCondition(f"unknown {letter!r}") for letter in letters]
+
+
+def _lean_conditions(number: int) -> list[SaleCondition]:
+    bits = [1 << place for place in range(int(number).bit_length()) if int(number) >> place & 1]
+    return [LEAN_CONDITIONS.get(bit) or SaleCondition(f"unknown bit {bit:x}") for bit in bits] or [TAPE_CONDITIONS["@"]]
 
 
 def _within(column: Column, most: int) -> Column:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from isocast.terms.market import EventFlag
 
-__all__ = ["LEAN_CONDITIONS", "TAPE_CONDITIONS", "SaleCondition", "left_out_reason"]
+__all__ = ["LEAN_CONDITIONS", "LEFT_OUT", "TAPE_CONDITIONS", "SaleCondition", "left_out_reason"]
 
 _ALL = EventFlag(0)
 _VOLUME_ONLY = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
@@ -87,17 +87,22 @@ LEAN_CONDITIONS: Mapping[int, SaleCondition] = MappingProxyType(
 """By the bit of the number that QuantConnect's Lean keeps for each tick."""
 
 
+LEFT_OUT: Mapping[EventFlag, str] = MappingProxyType(
+    {
+        EventFlag.UNPRINTED | EventFlag.OPENING: "official open",
+        EventFlag.UNPRINTED | EventFlag.CLOSING: "official close",
+        EventFlag.UNPRINTED: "not printed",
+        EventFlag.TENTATIVE: "not confirmed",
+        EventFlag.EXTENDED: "extended hours",
+        EventFlag.ODD_LOT: "odd lot",
+        EventFlag.LATE: "late or out of sequence",
+        EventFlag.NOT_HIGH_LOW: "special price or settlement",
+        EventFlag.NOT_LAST: "derivatively priced",
+    }
+)
+"""Why a trade does not change all figures: the first of these whose flags it has."""
+
+
 def left_out_reason(flags: int) -> str:
-    """Why a trade does not change all figures, in a few words; "" if it does."""
-    reasons = (
-        (EventFlag.UNPRINTED, EventFlag.OPENING, "official open"),
-        (EventFlag.UNPRINTED, EventFlag.CLOSING, "official close"),
-        (EventFlag.UNPRINTED, EventFlag.UNPRINTED, "not printed"),
-        (EventFlag.TENTATIVE, EventFlag.TENTATIVE, "not confirmed"),
-        (EventFlag.EXTENDED, EventFlag.EXTENDED, "extended hours"),
-        (EventFlag.ODD_LOT, EventFlag.ODD_LOT, "odd lot"),
-        (EventFlag.LATE, EventFlag.LATE, "late or out of sequence"),
-        (EventFlag.NOT_HIGH_LOW, EventFlag.NOT_HIGH_LOW, "special price or settlement"),
-        (EventFlag.NOT_LAST, EventFlag.NOT_LAST, "derivatively priced"),
-    )
-    return next((text for one, other, text in reasons if flags & one and flags & other), "")
+    """The reason of these flags, in a few words; "" if a trade that has them changes all figures."""
+    return next((text for mask, text in LEFT_OUT.items() if flags & mask == mask), "")
