@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -17,7 +18,7 @@ CONTENT = Random(1).randbytes(50_000) + bytes(200_000)
 WHOLE = gzip.compress(CONTENT, mtime=0)
 
 
-PACKERS = {
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda raw: gzip.compress(raw, mtime=0),
     "bzip2": bz2.compress,
     "xz": lzma.compress,

@@ -92,6 +92,13 @@ def test_sale_conditions_take_away_what_the_tapes_say(bits: str, letters: str, f
     assert taq["flags"].tolist() == [flags]
 
 
+def test_a_table_without_its_column_of_conditions_is_read_and_that_is_noted() -> None:
+    text = "\n".join(TAQ.splitlines()[:2]).replace("Sale Condition", "Something")
+    events, log = decode(BUILT_IN["taq-trades"], text, strict=True)
+    assert (len(events), log.conditions) == (1, {})
+    assert log.notes == ['there is no column "Sale Condition": all trades are taken as regular ones']
+
+
 def test_a_condition_that_nobody_knows_is_counted_and_takes_nothing_away() -> None:
     text = "\n".join(TAQ.splitlines()[:2]).replace("@  O", "@ ?J")
     events, log = decode(BUILT_IN["taq-trades"], text, strict=True)

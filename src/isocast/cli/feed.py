@@ -297,8 +297,8 @@ def _show(feed: FeedFile, summary: FeedSummary) -> None:
     show_table("Events", ("kind", "count"), kind_rows(summary))
     show_table("Floors", ("floor", "events", "digest"), floor_rows(summary))
     if feed.streams:
-        headers = ("session", "lines", "first", "last", "messages", "missing", "gaps", "ended")
-        show_table("Sessions", headers, session_rows(feed))
+        columns = ("session", "lines", "first", "last", "messages", "missing", "gaps", "ended")
+        show_table("Sessions", columns, session_rows(feed))
     if summary.first_rows:
         headers = ("time", "floor", "symbol", "kind", "side", "price", "quantity", "reference", "id", "flags")
         show_table("First events", headers, event_rows(summary))

@@ -220,7 +220,8 @@ class ItchWriter:
         apart = replaced[~alike]
         types[apart] = ord("D")
         types[apart + 1] = np.where(_letters(events["reference"][apart + 1]), ord("F"), ord("A"))
-        return replaced[alike]
+        kept: Indices = replaced[alike]
+        return kept
 
     def _say_lacking(self, events: EventArray, types: npt.NDArray[np.uint8]) -> None:
         """What messages have no place for: their events are written, and come back without it."""

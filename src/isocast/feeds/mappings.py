@@ -62,7 +62,7 @@ class TableMapping:
     """Column whose values in `kind_codes` make a row something else than a trade."""
     kind_codes: Mapping[str, str] = field(default_factory=dict)
     conditions: str = ""
-    """Column of sale conditions."""
+    """Column of sale conditions; a table with a header may lack it, which is noted."""
     condition_form: str = "letters"
     """"letters" of the US tapes, several in a cell; or "lean": one number in base 16, a bit for each."""
     bid: str = ""
@@ -148,8 +148,7 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
 _NAMES = tuple(item.name for item in fields(TableMapping))
 _KINDS = ("trade", "quote")
 _NEEDED = {"trade": ("price", "quantity"), "quote": ("bid", "bid_quantity", "ask", "ask_quantity")}
-_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds", "conditions")
-_COLUMN_KEYS += _NEEDED["quote"]
+_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds") + _NEEDED["quote"]
 _BASES = (10, 16)
 _DECIMALS_MAX = 9
 _LOT_MAX = 1_000_000
@@ -226,7 +225,7 @@ def _check(mapping: TableMapping, file: str) -> None:
     insist(right=mapping.trailer.isascii(), key="trailer", rule="ASCII is wanted")
     insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")
     if mapping.columns:
-        for key in column_keys(mapping):
+        for key in [*column_keys(mapping), *(["conditions"] if mapping.conditions else [])]:
             name = getattr(mapping, key)
             insist(right=name in mapping.columns, key=key, rule=f'"{name}" is none of the columns')
     for text, code in mapping.codes.items():

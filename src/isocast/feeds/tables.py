@@ -130,6 +130,7 @@ class TableDecoder:
         self._symbol = symbol
         self._floor = floor
         self._rows = 0
+        self._has_conditions = bool(mapping.conditions)
         self._clock = ClockWatch(log)
         self._met = MetSymbols()
         needs_day = mapping.time_form is TimeForm.CLOCK or mapping.time_form.startswith("midnight")
@@ -187,6 +188,10 @@ class TableDecoder:
             if name not in names:
                 rule = f'there is no column "{name}" for {key}; the table has {", ".join(names[:20])}'
                 raise FeedError(self.log.file, rule, 0)
+        wanted = self._mapping.conditions
+        if wanted and wanted not in names:
+            self._has_conditions = False
+            self.log.notes.append(f'there is no column "{wanted}": all trades are taken as regular ones')
 
     # ---- rows to events
 
@@ -280,7 +285,7 @@ class TableDecoder:
         self._put(base, "price", self._price(rows, mapping.price), good, rows, mapping.price)
         self._put(base, "quantity", self._quantity(rows, mapping.quantity), good, rows, mapping.quantity)
         base["kind"] = EventKind.TRADE
-        if mapping.conditions:
+        if self._has_conditions:
             self._conditions(base, good, rows)
         if mapping.kinds:
             texts = rows.text(mapping.kinds, _CODE_WIDTH).values

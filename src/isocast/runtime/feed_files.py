@@ -173,7 +173,7 @@ class FeedFile:
         if is_wide_text(head):
             rule = "is text of two bytes for each character (UTF-16); save it as UTF-8"
         elif is_text(head):
-            rule = "is text that no built-in mapping fits; name its columns with --mapping"
+            rule = rule.replace("nothing that we recognise", "text that no built-in mapping fits")
         raise FeedError(str(self.path), rule)
 
     def _text_format(self, name: str, head: bytes) -> FeedFormat | None:

@@ -36,6 +36,6 @@ def left_out(tape: DataFrame) -> DataFrame:
 def _reason() -> Column:
     """Null for a trade that changes all."""
     reason = F.lit(None).cast("string")
-    for mask, text in reversed(LEFT_OUT.items()):
+    for mask, text in reversed(list(LEFT_OUT.items())):
         reason = F.when(F.col("flags").bitwiseAND(F.lit(int(mask))) == int(mask), F.lit(text)).otherwise(reason)
     return reason
