@@ -241,3 +241,27 @@ def test_a_capture_of_two_lines_has_every_message_once(tmp_path: Path, capsys: p
     told = run_json(capsys, 0, "show", path)
     assert told["kinds"] == {"trade": 30}
     assert told["sessions"][0]["lines"] == ["239.1.2.3:26477", "239.1.2.3:26478"]
+
+
+def test_what_a_format_cannot_carry_is_said_in_the_figures_and_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "AAPL_2012-06-21_34200000_57600000_message_1.csv"
+    path.write_text("34200.1,5,0,7,5855000,-1\n34200.2,3,12,15,5859100,-1\n34200.3,6,-1,5,5855000,1\n")
+    target = tmp_path / "out.itch"
+    assert main(["feed", "convert", str(path), str(target), "--json"]) == 0
+    got = capsys.readouterr()
+    assert json.loads(got.out)["written_without"] == {
+        "an order that was entered before it is cancelled: readers of ITCH call that a fault": 1,
+        "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
+    }
+    assert got.err == f"{target}: 1 event or more written without something; the format cannot carry it.\n"
+    out = run(capsys, 0, "convert", path, target)
+    assert f"Written to {target} without" in out
+
+
+def test_sale_conditions_are_counted_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "20131007_aig_Trade_Tick.csv"
+    path.write_text("1000,491800,300,P,1000000,0\n2000,491800,300,P,1,0\n")
+    assert run_json(capsys, 0, "show", path)["conditions"] == {"regular": 1, "official close": 1}
+    assert "official close" in run(capsys, 0, "show", path)
