@@ -38,7 +38,7 @@ def arrays(draw: st.DrawFn) -> EventArray:
             st.tuples(
                 st.sampled_from(EventKind),
                 st.sampled_from(Side),
-                st.integers(0, sum(EventFlag)),
+                st.integers(0, 0xFFFF).map(lambda bits: bits & sum(EventFlag)),
                 st.just("XNYS"),
                 letters,
                 st.integers(-MAX_TICKS, MAX_TICKS),

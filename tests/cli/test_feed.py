@@ -14,7 +14,9 @@ from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import frame
 
 from isocast.cli.main import main
+from isocast.feeds.captures import write_capture
 from isocast.feeds.mappings import read_mapping
+from isocast.feeds.mold import end_of_session, packetise
 from isocast.feeds.outcomes import ADVICE, Fault
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +84,8 @@ def test_a_malformed_feed_is_exit_1_and_strictly_exit_2(tmp_path: Path, capsys: 
     path.write_bytes(frame(*itch.day(), b"z" * 30) + b"\0\x2cP")
     out = run(capsys, 1, "show", path)
     assert "WRONG" in out
-    assert re.search(r"unknown-type +1 +\d+ +a message of type 'z' has 30 bytes", out)
-    assert re.search(r"truncated +1 +\d+ +the feed ends 3 bytes into a message", out)
+    assert re.search(r"unknown-type +1 +\d+ +– +a message of type 'z' has 30 bytes", out)
+    assert re.search(r"truncated +1 +\d+ +– +the feed ends 3 bytes into a message", out)
     assert "unknown-type: a message of type" in refused(capsys, "show", path, "--strict")
     got = run_json(capsys, 1, "show", path)
     assert got["faults"]["unknown-type"]["count"] == 1
@@ -199,3 +201,70 @@ def test_the_mappings_of_the_documentation_are_valid() -> None:
         for block in blocks:
             assert tomllib.loads(block)
             read_mapping(block, name)
+
+
+# ---- captures
+
+
+def capture_of(path: Path, *packets: bytes, port: int = 26_477) -> Path:
+    path.write_bytes(
+        b"".join(write_capture([(itch.MIDNIGHT + itch.OPEN, packet) for packet in packets], "239.1.2.3", port))
+    )
+    return path
+
+
+def trades_in_packets(count: int) -> list[bytes]:
+    trades = [itch.trade(1, itch.OPEN + number, 100, "ISO", 10_000, number) for number in range(1, count + 1)]
+    return list(packetise("ISO", 1, frame(*trades), room=300))
+
+
+def test_a_capture_whose_tail_is_lost_is_not_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = capture_of(tmp_path / "tail.pcap", *trades_in_packets(30), end_of_session("ISO", 253))
+    told = run_json(capsys, 1, "show", path)
+    assert told["faults"]["gap"]["count"] == 222
+    (session,) = told["sessions"]
+    assert (session["messages"], session["missing"], session["gaps"], session["last"]) == (30, 222, 1, 252)
+    assert session["first_gaps"] == [{"first": 31, "last": 252, "messages": 222}]
+    out = run(capsys, 1, "show", path)
+    assert "messages 31 to 252 are missing, as the end of the session says" in out
+    assert "Sound" not in out
+
+
+def test_a_gap_counts_its_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets = trades_in_packets(60)
+    told = run_json(capsys, 1, "show", capture_of(tmp_path / "gap.pcap", packets[0], packets[5], packets[7]))
+    assert told["faults"]["gap"]["count"] == 30
+    assert [gap["messages"] for gap in told["sessions"][0]["first_gaps"]] == [24, 6]
+
+
+def test_a_capture_of_two_lines_has_every_message_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets = trades_in_packets(30)
+    path = capture_of(tmp_path / "lines.pcap", *packets)
+    path.write_bytes(path.read_bytes() + capture_of(tmp_path / "b.pcap", *packets, port=26_478).read_bytes()[24:])
+    told = run_json(capsys, 0, "show", path)
+    assert told["kinds"] == {"trade": 30}
+    assert told["sessions"][0]["lines"] == ["239.1.2.3:26477", "239.1.2.3:26478"]
+
+
+def test_what_a_format_cannot_carry_is_said_in_the_figures_and_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "AAPL_2012-06-21_34200000_57600000_message_1.csv"
+    path.write_text("34200.1,5,0,7,5855000,-1\n34200.2,3,12,15,5859100,-1\n34200.3,6,-1,5,5855000,1\n")
+    target = tmp_path / "out.itch"
+    assert main(["feed", "convert", str(path), str(target), "--json"]) == 0
+    got = capsys.readouterr()
+    assert json.loads(got.out)["written_without"] == {
+        "an order that was entered before it is cancelled: readers of ITCH call that a fault": 1,
+        "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
+    }
+    assert got.err == f"{target}: 1 event or more written without something; the format cannot carry it.\n"
+    out = run(capsys, 0, "convert", path, target)
+    assert f"Written to {target} without" in out
+
+
+def test_sale_conditions_are_counted_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "20131007_aig_Trade_Tick.csv"
+    path.write_text("1000,491800,300,P,1000000,0\n2000,491800,300,P,1,0\n")
+    assert run_json(capsys, 0, "show", path)["conditions"] == {"regular": 1, "official close": 1}
+    assert "official close" in run(capsys, 0, "show", path)

@@ -14,7 +14,7 @@ from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
 from isocast.feeds.captures import read_capture, write_capture
-from isocast.feeds.compressed import gunzip
+from isocast.feeds.compressed import expand
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
@@ -68,26 +68,26 @@ def _itch(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
 
 
 def _compressed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
-    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(gunzip(_cut(data, size), log, at_most=1 << 16))
+    return ItchDecoder(_FLOOR, MIDNIGHT, log).blocks(expand(_cut(data, size), log, at_most=1 << 16))
 
 
 def _capture(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
-    reader = MoldReader(ItchDecoder(_FLOOR, MIDNIGHT, log), waiting_max=4)
+    reader = MoldReader(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log, waiting_max=4)
     for datagram in read_capture(_cut(data, size), log):
-        reader.receive(datagram.payload, datagram.offset)
-        yield reader.take()
-    yield reader.end()
+        reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
+        yield from reader.take()
+    yield from reader.end()
 
 
 def _packets(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
     """Packets with their lengths before them."""
-    reader = MoldReader(ItchDecoder(_FLOOR, MIDNIGHT, log), waiting_max=max(size % 7, 1))
+    reader = MoldReader(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log, waiting_max=max(size % 7, 1))
     at = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 2])
         reader.receive(data[at + 2 : at + 2 + length], at)
         at += 2 + length
-    yield reader.end()
+    yield from reader.end()
 
 
 def _ticks(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:

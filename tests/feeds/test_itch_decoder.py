@@ -115,7 +115,10 @@ def test_messages_of_orders_that_nobody_entered_are_counted_with_their_place() -
     known = itch.add(1, 1, 1, "B", 10, "ISO", 10_000)
     raw = frame(known, itch.executed(1, 2, 99, 5, 1), itch.delete(1, 3, 98), itch.cancel(1, 4, 97, 1))
     events, log = decode(raw)
-    assert len(events) == 1
+    assert rows(events)[1:] == [
+        (EventKind.CANCEL, Side.NONE, NONE, "ISO", 0, 0, 0, 98),
+        (EventKind.CANCEL, Side.NONE, NONE, "ISO", 0, 1, 0, 97),
+    ], "an execution needs the price of its order, a cancel nothing"
     assert log.faults[Fault.UNKNOWN_ORDER]["count"] == 3
     assert log.faults[Fault.UNKNOWN_ORDER]["first_offset"] in [38, 38 + 33, 38 + 33 + 21]
     with pytest.raises(FeedError, match=r"test\.itch: byte \d+: unknown-order: .* not entered"):

@@ -89,6 +89,8 @@ def test_what_itch_cannot_carry_is_counted() -> None:
         base._replace(price=1 << 32),
         base._replace(price=-1),
         base._replace(time=MIDNIGHT - 1),
+        base._replace(kind=EventKind.STATUS, reference=99),
+        base._replace(quantity=0, flags=EventFlag.AUCTION),
     ]
     raw, log = write(build_events(rows))
     assert [chr(each[0]) for each in messages(raw)] == ["R", "P"]
@@ -100,7 +102,67 @@ def test_what_itch_cannot_carry_is_counted() -> None:
         "a mark that ITCH has no message for": 1,
         "an order without a side": 1,
         "an event of the whole floor": 1,
+        "a status that ITCH has no letter for": 1,
+        "a cross of no shares": 1,
     }
+
+
+def test_what_events_are_written_without_is_counted() -> None:
+    base = MarketEvent(EventKind.TRADE, XNAS, ISO, price=1, quantity=1, time=MIDNIGHT, id=1)
+    rows = [
+        base._replace(side=Side.BUY, reference=5, flags=EventFlag.UNPRINTED | EventFlag.CLOSING),
+        base._replace(flags=EventFlag.AUCTION, reference=5),
+        base._replace(kind=EventKind.CORRECTION),
+        base._replace(kind=EventKind.ORDER, side=Side.BUY, reference=17),
+        base._replace(kind=EventKind.EXECUTION, side=Side.BUY, id=9, flags=EventFlag.UNPRINTED),
+        base._replace(kind=EventKind.CANCEL, id=9),
+        base._replace(kind=EventKind.MARK, symbol=None, reference=ord("O"), id=3),
+        base._replace(kind=EventKind.DIRECTORY, price=1),
+    ]
+    kept = {
+        "an order that was entered before it is cancelled: readers of ITCH call that a fault": 1,
+        "a correction: it comes back as a broken trade and a new one": 1,
+        "the owner of an order, which is no four letters": 1,
+        "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
+        "the number of a mark": 1,
+        "the smallest step of a symbol": 1,
+    }
+    _, log = write(build_events(rows))
+    assert log.lacking == kept | {
+        "the side of a trade": 1,
+        "the reference of a trade": 1,
+        "the side of an execution whose order was never entered": 1,
+        "the flag unprinted": 1,
+        "the flag closing": 1,
+    }
+    telling = FeedLog("out")
+    ItchWriter(MIDNIGHT, telling, name_floors=True, tell_flags=True).write(build_events(rows))
+    assert telling.lacking == kept, "a file of ours tells flags, sides and references"
+
+
+@settings(max_examples=60)
+@given(events=itch_streams(), data=st.data())
+def test_a_feed_that_tells_flags_brings_all_of_them_back(events: EventArray, data: st.DataObject) -> None:
+    """Any flags and sides, which real feeds have no place for; cancels keep theirs, which decide their message."""
+    free = np.isin(events["kind"], [EventKind.TRADE, EventKind.TRADE_CANCEL, EventKind.STATUS])
+    bits = data.draw(st.lists(st.integers(0, 0xFFFF), min_size=len(events), max_size=len(events)))
+    extra = np.array(bits, np.uint16) & np.uint16(sum(EventFlag) & ~EventFlag.AUCTION)
+    events["flags"] |= np.where(free, extra, 0).astype(np.uint16)
+    events["side"][free] = np.array(bits)[free] % 3
+    raw = ItchWriter(MIDNIGHT, FeedLog("out"), name_floors=True, tell_flags=True).write(events)
+    again, _ = decode(raw, strict=True)
+    carried = EVENT_DTYPE.names or ()
+    assert again[again["kind"] != EventKind.DIRECTORY][list(carried)].tolist() == [
+        row for row in events.tolist() if row[0] != EventKind.DIRECTORY
+    ]
+
+
+def test_a_replacement_of_an_order_that_nobody_entered_is_two_messages() -> None:
+    order = MarketEvent(EventKind.ORDER, XNAS, ISO, Side.BUY, 1, 1, MIDNIGHT, 5)
+    gone = MarketEvent(EventKind.CANCEL, XNAS, ISO, time=MIDNIGHT, id=4, flags=EventFlag.LINKED)
+    raw, log = write(build_events([gone, order]))
+    assert [chr(each[0]) for each in messages(raw)] == ["R", "D", "A"]
+    assert log.lacking["the flag linked"] == 1
 
 
 def test_an_owner_that_is_no_text_is_left_out() -> None:

@@ -22,7 +22,7 @@ from isocast.feeds.mold import (
     parse_request,
     request,
 )
-from isocast.feeds.mold_reader import MoldReader
+from isocast.feeds.mold_reader import MoldCounts, MoldReader
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.terms.errors import FeedError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import Mic
@@ -32,15 +32,24 @@ PACKETS = list(packetise("ISO", 1, frame(*TRADES), room=300))
 
 
 def reader(*, strict: bool = False, waiting_max: int = 1_024) -> MoldReader:
-    decoder = ItchDecoder(Mic("XNAS"), MIDNIGHT, FeedLog("test.pcap", strict=strict))
-    return MoldReader(decoder, waiting_max=waiting_max)
+    log = FeedLog("test.pcap", strict=strict)
+    return MoldReader(lambda _: ItchDecoder(Mic("XNAS"), MIDNIGHT, log), log, waiting_max=waiting_max)
+
+
+def log_of(made: MoldReader) -> FeedLog:
+    return made._log  # noqa: SLF001
+
+
+def counts(made: MoldReader) -> MoldCounts:
+    """Of the only session."""
+    ((_, session),) = made.streams
+    return session.counts
 
 
 def ids(made: MoldReader, packets: list[bytes]) -> list[int]:
     for place, packet in enumerate(packets):
         made.receive(packet, 1_000 * place)
-    found: list[int] = made.end()["id"].tolist()
-    return found
+    return [number for block in made.end() for number in block["id"].tolist()]
 
 
 # ---- packets
@@ -118,8 +127,9 @@ def test_a_stream_in_order_is_what_was_sent() -> None:
     assert ids(made, [heartbeat("ISO", 1), *PACKETS, heartbeat("ISO", 101), end_of_session("ISO", 101)]) == list(
         range(1, 101)
     )
-    assert (made.next_sequence, made.counts.ended, made.counts.heartbeats) == (101, True, 2)
-    assert made.counts.sessions == ["ISO"]
+    found = counts(made)
+    assert (found.session, found.first, found.last, found.ended, found.heartbeats) == ("ISO", 1, 100, True, 2)
+    assert (found.messages, found.missing, found.gaps) == (100, 0, 0)
 
 
 @given(seed=st.integers(0, 1000))
@@ -133,7 +143,7 @@ def test_two_lines_that_overtake_each_other_give_every_message_once(seed: int) -
     made.receive(heartbeat("ISO", 1), 0)
     packets = [packet for _, packet in sorted(late)]
     assert ids(made, packets) == list(range(1, 101))
-    assert made.counts.repeated == 100
+    assert counts(made).repeated == 100
 
 
 def test_of_two_that_wait_alike_the_longer_counts() -> None:
@@ -148,17 +158,20 @@ def test_taking_in_between_changes_nothing() -> None:
     parts = []
     for packet in PACKETS:
         made.receive(packet, 0)
-        parts.append(made.take())
-    parts.append(made.end())
+        parts += made.take()
+    parts += made.end()
     assert np.concatenate(parts)["id"].tolist() == list(range(1, 101))
 
 
 def test_a_gap_is_counted_and_reading_goes_on() -> None:
     made = reader()
     assert ids(made, [PACKETS[0], *PACKETS[3:]]) == [*range(1, 7), *range(19, 101)]
-    assert made.counts.missing == 12
-    fault = made._log.faults[Fault.GAP]  # noqa: SLF001
-    assert fault == {"count": 1, "first_offset": 1_000, "first": "messages 7 to 18 are missing"}
+    assert (counts(made).missing, counts(made).gaps) == (12, 1)
+    assert log_of(made).faults[Fault.GAP] == {
+        "count": 12,
+        "first_offset": 1_000,
+        "first": "messages 7 to 18 are missing",
+    }
     with pytest.raises(FeedError, match="gap: messages 7 to 18 are missing"):
         ids(reader(strict=True), [PACKETS[0], *PACKETS[3:]])
 
@@ -168,23 +181,123 @@ def test_only_so_many_packets_wait_for_a_gap() -> None:
     made.receive(PACKETS[0], 0)
     for packet in PACKETS[2:6]:
         made.receive(packet, 0)
-    assert len(made.take()) == 6
+    assert len(made.take()[0]) == 6
     made.receive(PACKETS[6], 0)
-    assert len(made.take()) == 30, "the fifth that waits ends the waiting"
+    assert len(made.take()[0]) == 30, "the fifth that waits ends the waiting"
+    made.receive(PACKETS[1], 0)
+    made.end()
+    assert (counts(made).missing, counts(made).repeated) == (6, 0)
+    assert log_of(made).skipped == {
+        "messages that came after their gap was given up: they are among the missing ones": 6
+    }
+
+
+@pytest.mark.parametrize(
+    "proof, words", [(heartbeat("ISO", 323), "a heartbeat"), (end_of_session("ISO", 323), "the end of the session")]
+)
+def test_a_lost_tail_that_the_next_number_proves_is_a_gap_of_its_size(proof: bytes, words: str) -> None:
+    made = reader()
+    assert ids(made, [*PACKETS, proof]) == list(range(1, 101))
+    assert (counts(made).missing, counts(made).gaps, counts(made).last) == (222, 1, 322)
+    assert log_of(made).faults[Fault.GAP] == {
+        "count": 222,
+        "first_offset": 17_000,
+        "first": f"messages 101 to 322 are missing, as {words} says",
+    }
+
+
+def test_a_heartbeat_ahead_of_its_packets_proves_nothing_once_they_come() -> None:
+    made = reader(strict=True)
+    assert ids(made, [PACKETS[0], heartbeat("ISO", 101), *PACKETS[1:]]) == list(range(1, 101))
+
+
+def test_messages_that_were_sent_while_only_heartbeats_came_are_missing() -> None:
+    made = reader()
+    assert ids(made, [heartbeat("ISO", 5), heartbeat("ISO", 11)]) == []
+    assert (counts(made).missing, counts(made).first, counts(made).last) == (6, 5, 10)
+
+
+def test_a_late_join_begins_at_its_first_number_and_is_no_loss() -> None:
+    made = reader(strict=True)
+    assert ids(made, PACKETS[3:]) == list(range(19, 101))
+    assert counts(made).first == 19
+    assert log_of(made).notes == ["session ISO begins at message 19"]
+
+
+def test_packets_that_overtake_each_other_at_a_late_join_are_all_had() -> None:
+    made = reader(strict=True)
+    assert ids(made, [PACKETS[4], PACKETS[3], *PACKETS[5:]]) == list(range(19, 101))
+    assert counts(made).repeated == 0
+
+
+def test_what_comes_from_before_a_late_join_is_counted_and_not_called_repeated() -> None:
+    made = reader()
+    late = list(packetise("ISO", 19, frame(*TRADES[18:]), room=100))
+    assert ids(made, [*late, PACKETS[0]]) == list(range(19, 101))
+    assert counts(made).repeated == 0
+    assert log_of(made).skipped == {"messages from before the first one that was taken": 6}
+
+
+def test_sessions_that_alternate_are_judged_each_for_itself() -> None:
+    other = list(packetise("NEXT", 1, frame(*TRADES[:36]), room=300))
+    made = reader()
+    mixed = [packet for pair in zip(PACKETS, other[:4], strict=False) for packet in pair]
+    ids(made, [*mixed, *PACKETS[4:], heartbeat("NEXT", 37)])
+    found = {session.counts.session: session.counts for _, session in made.streams}
+    assert (found["ISO"].messages, found["ISO"].missing) == (100, 0)
+    assert (found["NEXT"].messages, found["NEXT"].missing) == (24, 12)
+
+
+def test_lines_of_one_session_on_two_groups_are_one_stream() -> None:
+    made = reader(strict=True)
+    other = list(packetise("ISO", 1, frame(*TRADES), room=500))
+    for packet in PACKETS[:4] + PACKETS[6:]:
+        made.receive(packet, 0, ("239.0.0.1", 1))
+    for packet in other:
+        made.receive(packet, 0, ("239.0.0.2", 1))
+    assert [number for block in made.end() for number in block["id"].tolist()] == list(range(1, 101))
+    ((lines, _),) = made.streams
+    assert lines == [("239.0.0.1", 1), ("239.0.0.2", 1)]
+
+
+def test_two_feeds_whose_sessions_have_the_same_name_stay_two() -> None:
+    made = reader(strict=True)
+    others = [itch.trade(1, clock, 100, "ISO", 10_000, 1_000 + clock) for clock in range(1, 11)]
+    for packet in PACKETS:
+        made.receive(packet, 0, ("239.0.0.1", 1))
+    for packet in packetise("ISO", 1, frame(*others)):
+        made.receive(packet, 0, ("239.0.0.1", 2))
+    assert [len(block) for block in made.end()] == [100, 10]
+
+
+def test_a_number_that_comes_again_with_other_bytes_is_a_fault() -> None:
+    made = reader()
+    (forged,) = packetise("ISO", 7, frame(itch.trade(1, 1, 1, "ISO", 1, 999)))
+    assert ids(made, [*PACKETS, forged]) == list(range(1, 101))
+    assert log_of(made).faults[Fault.BAD_PACKET]["count"] == 1
 
 
 def test_a_new_session_begins_with_its_own_numbers() -> None:
     made = reader()
     assert ids(made, [PACKETS[0], *packetise("NEXT", 1, frame(*TRADES[:3]))]) == [1, 2, 3, 4, 5, 6, 1, 2, 3]
-    assert made.counts.sessions == ["ISO", "NEXT"]
-    assert Fault.SESSION_CHANGED in made._log.faults  # noqa: SLF001
+    assert [session.counts.session for _, session in made.streams] == ["ISO", "NEXT"]
+    assert log_of(made).faults[Fault.SESSION_CHANGED]["first"] == "session ISO has not ended when session NEXT begins"
+    ids(reader(strict=True), [PACKETS[0], end_of_session("ISO", 7), *packetise("NEXT", 1, frame(*TRADES[:3]))])
+
+
+def test_damaged_names_of_sessions_do_not_fill_the_memory() -> None:
+    made = reader()
+    for number in range(1_002):
+        made.receive(heartbeat(f"S{number}", 1), number)
+    assert len(made.streams) == 1_000
+    assert log_of(made).faults[Fault.BAD_PACKET]["count"] == 2
 
 
 def test_unknown_types_and_wrong_lengths_cost_their_message_alone() -> None:
     framed = frame(TRADES[0], b"z" * 20, TRADES[1][:30], b"", TRADES[2])
     made = reader()
     assert ids(made, list(packetise("S", 1, framed))) == [1, 3]
-    faults = made._log.faults  # noqa: SLF001
+    faults = log_of(made).faults
     assert faults[Fault.UNKNOWN_TYPE]["count"] == 1
     assert faults[Fault.BAD_LENGTH]["count"] == 2
 

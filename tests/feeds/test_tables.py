@@ -53,11 +53,57 @@ def test_the_day_in_a_name(name: str, day: date | None) -> None:
 def test_us_tape_trades() -> None:
     text = "14400688,491800,300,P,2000,0\n14581540,488700,2000,Q,20002020,0\n"
     events, log = decode(BUILT_IN["us-tape-trades"], text, symbol=Symbol("AIG"), strict=True)
+    extended = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW | EventFlag.EXTENDED
     assert events.tolist() == [
-        (1, 0, 0, b"ARCX", b"AIG", 491_800, 300, 0x2000, MIDNIGHT + 14_400_688 * MS, 1),
-        (1, 0, 0, b"XNAS", b"AIG", 488_700, 2000, 0x20002020, MIDNIGHT + 14_581_540 * MS, 2),
+        (1, 0, extended, b"ARCX", b"AIG", 491_800, 300, 0x2000, MIDNIGHT + 14_400_688 * MS, 1),
+        (1, 0, extended, b"XNAS", b"AIG", 488_700, 2000, 0x20002020, MIDNIGHT + 14_581_540 * MS, 2),
     ]
     assert log.messages == {"trade": 2}
+    assert log.conditions == {"extended hours": 2, "intermarket sweep": 1, "trade-through exempt": 1}
+
+
+OFFICIAL = EventFlag.UNPRINTED | EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
+
+
+@pytest.mark.parametrize(
+    "bits, letters, flags",
+    [
+        ("1", "@", 0),
+        ("0", "", 0),
+        ("20", "@F", 0),
+        ("40", "O", EventFlag.OPENING | EventFlag.AUCTION),
+        ("80", "6", EventFlag.CLOSING | EventFlag.AUCTION),
+        ("1000000", "M", OFFICIAL | EventFlag.CLOSING),
+        ("1000001", "@  M", OFFICIAL | EventFlag.CLOSING),
+        ("4000000", "Q", OFFICIAL | EventFlag.OPENING),
+        ("80000000", "@  I", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW | EventFlag.ODD_LOT),
+        ("4800", "LZ", EventFlag.NOT_LAST | EventFlag.LATE),
+        ("2000000", "P", EventFlag.NOT_LAST | EventFlag.LATE),
+        ("200", "4", EventFlag.NOT_LAST),
+        ("100000", "W", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW),
+        ("40000", "V", EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW),
+        ("10020000", "E", 0),
+    ],
+)
+def test_sale_conditions_take_away_what_the_tapes_say(bits: str, letters: str, flags: int) -> None:
+    ticks, _ = decode(BUILT_IN["us-tape-trades"], f"1,1,1,P,{bits},0\n", symbol=Symbol("A"), strict=True)
+    assert ticks["flags"].tolist() == [flags]
+    taq, _ = decode(BUILT_IN["taq-trades"], "\n".join(TAQ.splitlines()[:2]).replace("@  O", letters), strict=True)
+    assert taq["flags"].tolist() == [flags]
+
+
+def test_a_table_without_its_column_of_conditions_is_read_and_that_is_noted() -> None:
+    text = "\n".join(TAQ.splitlines()[:2]).replace("Sale Condition", "Something")
+    events, log = decode(BUILT_IN["taq-trades"], text, strict=True)
+    assert (len(events), log.conditions) == (1, {})
+    assert log.notes == ['there is no column "Sale Condition": all trades are taken as regular ones']
+
+
+def test_a_condition_that_nobody_knows_is_counted_and_takes_nothing_away() -> None:
+    text = "\n".join(TAQ.splitlines()[:2]).replace("@  O", "@ ?J")
+    events, log = decode(BUILT_IN["taq-trades"], text, strict=True)
+    assert events["flags"].tolist() == [0]
+    assert log.conditions == {"regular": 1, "unknown '?'": 1, "unknown 'J'": 1}
 
 
 def test_us_tape_quotes_tell_the_sides_that_changed() -> None:
@@ -92,6 +138,65 @@ def test_taq_trades_with_corrections_and_cancels() -> None:
     nine_thirty = MIDNIGHT + 34_200 * 10**9
     assert (events["time"] - np.uint64(nine_thirty)).tolist() == [123_456_789, 500_000_000, 60 * 10**9, 61 * 10**9]
     assert log.messages == {"trade": 2, "correction": 1, "trade_cancel": 1}
+
+
+@pytest.mark.parametrize("end", ["END|20131007|000000004||||||", "END|20131007|4\n", "END|20131007|4|||||\r\n\n"])
+def test_the_last_line_of_taq_counts_the_rows(end: str) -> None:
+    events, log = decode(BUILT_IN["taq-trades"], TAQ.replace("09:31:00", "093100") + end, strict=True)
+    assert (len(events), log.faults) == (4, {})
+
+
+@pytest.mark.parametrize(
+    "end, what, count",
+    [
+        ("END|20131007|6", "the last line says 6 rows, there are 4", 2),
+        ("END|20131007|", "the last line says no number of rows", 1),
+    ],
+)
+def test_a_last_line_that_does_not_fit_the_rows_is_a_fault(end: str, what: str, count: int) -> None:
+    text = TAQ.replace("09:31:00", "093100")
+    events, log = decode(BUILT_IN["taq-trades"], text + end)
+    assert len(events) == 4
+    assert log.faults == {Fault.ROW_COUNT: {"count": count, "first_offset": len(text), "first": what}}
+
+
+def test_rows_behind_the_last_line_are_bad() -> None:
+    text = TAQ.replace("09:31:00", "093100")
+    _, log = decode(BUILT_IN["taq-trades"], text + "END|20131007|4\n" + text.splitlines()[1] + "\n")
+    assert log.reasons[Fault.BAD_ROW] == {
+        "a row behind the line that ends the table": {
+            "count": 1,
+            "first_offset": len(text) + 15,
+            "first_row": 7,
+            "example": "",
+        }
+    }
+
+
+def test_every_reason_for_bad_rows_is_counted_with_its_first_row() -> None:
+    mapping = TableMapping("trade", "t", TimeForm.MIDNIGHT_MS, ("t", "p", "q"), price="p", quantity="q")
+    text = "1,1,1\n1,x,1\n1,1\n1,1,-1\n1,y,1\nz,1,1\n1,2,3,4,5\n2,2,2\n"
+    events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
+    assert len(events) == 2
+    assert log.faults[Fault.BAD_ROW]["count"] == 6
+    found = {
+        what: (each["count"], each["first_row"], each["example"]) for what, each in log.reasons[Fault.BAD_ROW].items()
+    }
+    assert found == {
+        "a row of 2 cells where 3 are wanted": (1, 3, ""),
+        "a row of 5 cells where 3 are wanted": (1, 7, ""),
+        "t: not what the mapping says it is": (1, 6, "z"),
+        "p: not what the mapping says it is": (2, 2, "x"),
+        "q: not what the mapping says it is": (1, 4, "-1"),
+    }
+
+
+def test_reasons_are_bounded() -> None:
+    log = FeedLog("t.csv")
+    for number in range(100):
+        log.fault(Fault.BAD_ROW, number, f"reason {number}")
+    assert len(log.reasons[Fault.BAD_ROW]) == 33
+    assert log.reasons[Fault.BAD_ROW]["other reasons"]["count"] == 68
 
 
 def test_taq_quotes_withdraw_a_side_and_count_in_lots() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import quote
 
 from isocast.hierarchy.latest import LatestTable, News, Snapshot, read_snapshot, write_snapshot
+from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, events_view
@@ -54,6 +55,15 @@ def test_flags_are_no_part_of_a_key_and_a_link_does_not_outlive_conflation() -> 
     news = events_view(table.apply([2], [build_events(rows).tobytes()]).payload)
     assert news["flags"].tolist() == [EventFlag.AUCTION, 0]
     assert len(table) == 2
+
+
+def test_a_trade_that_may_not_be_last_does_not_displace_the_last_price() -> None:
+    trade = MarketEvent(EventKind.TRADE, Mic("XNYS"), Symbol("IBM"), price=100)
+    rows = [trade, trade._replace(price=7, flags=TAPE_CONDITIONS["I"].flags)]
+    table = LatestTable()
+    table.apply([1], [build_events(rows).tobytes()])
+    events = table.snapshot().events
+    assert sorted(events["price"].tolist()) == [7, 100]
 
 
 def test_a_late_message_counts_only_for_keys_that_nothing_newer_has_touched() -> None:

@@ -52,7 +52,9 @@ Fields = dict[str, Any]
 HALT = MarketEvent(EventKind.STATUS, Mic("XLON"), None, time=1_700_000_000_000_000_009, reference=MarketStatus.HALTED)
 ROWS = [
     samples.EVENT,
-    samples.EVENT._replace(side=Side.BUY, price=-5, flags=EventFlag.LINKED | EventFlag.TENTATIVE),
+    samples.EVENT._replace(
+        side=Side.BUY, price=-5, flags=EventFlag.LINKED | EventFlag.TENTATIVE | EventFlag.COPIED | EventFlag.LATE
+    ),
     HALT,
 ]
 
@@ -387,7 +389,7 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
 def test_a_sealed_payload_stays_bytes(tmp_path: Path) -> None:
     """Rows are shown only where every record can be one."""
     raw = build_events(ROWS).tobytes()
-    payloads = [raw + bytes(16), b"\x63" + raw[1:], raw[:3] + b"\x01" + raw[4:]]
+    payloads = [raw + bytes(16), b"\x63" + raw[1:], raw[:3] + b"\x80" + raw[4:]]
     packets = [Data(*samples.HEADER, 1, 1, payload) for payload in payloads]
     for packet, fields in zip(packets, seen(tmp_path, [encode(packet, KEYS) for packet in packets]), strict=True):
         assert fields == packet_fields(Kind.DATA, packet)

@@ -5,15 +5,19 @@ ISOCAST_DATA=/path/to/data pytest tests/runtime/test_feed_files.py
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import DAY, frame
 from tests.feeds.test_tables import TAQ
@@ -29,7 +33,9 @@ from isocast.runtime.arrow import to_arrow
 from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
 from isocast.runtime.feed_out import open_sink
 from isocast.terms.errors import ConfigurationError, FeedError
-from isocast.terms.market import EventKind, Mic, Side, Symbol
+from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
+from isocast.ticker.tape import Tape
+from isocast.ticker.views import left_out, symbol_views
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events
 
 RAW = frame(*itch.day())
@@ -155,6 +161,45 @@ def test_lobster_is_known_by_its_name(tmp_path: Path) -> None:
     assert (events["symbol"][0], events["floor"][0]) == (b"AAPL", b"XNAS")
 
 
+EVERY_TYPE = """34200.1,1,11,18,5853300,1
+34200.2,1,12,20,5859100,-1
+34200.3,2,12,5,5859100,-1
+34200.4,4,11,10,5853300,1
+34200.5,5,0,7,5855000,-1
+34200.6,5,0,7,5855000,1
+34200.7,3,12,15,5859100,-1
+34200.8,6,-1,500,5856000,-1
+34200.9,7,0,0,-1,-1
+34201.0,7,0,0,0,-1
+34201.1,7,0,0,1,-1
+34201.2,3,7,9,5859100,1
+34201.3,2,8,4,5859100,-1
+34201.4,4,9,3,5859100,-1
+"""
+"""The last three are about orders from before the file begins."""
+
+
+@pytest.mark.parametrize("name", ["back.itch", "back.itch.gz", "back.pcap"])
+def test_every_event_of_lobster_comes_back_from_itch(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "AAPL_2012-06-21_34200000_57600000_message_1.csv"
+    path.write_text(EVERY_TYPE)
+    events, _ = read(path, strict=True)
+    assert len(events) == 14
+    log = FeedLog(name)
+    with open_sink(tmp_path / name, log, "America/New_York") as sink:
+        sink.write(events)
+        sink.finish("")
+    again, feed = read(tmp_path / name, day=date(2012, 6, 21))
+    events["reference"][events["flags"] == EventFlag.AUCTION] = ord("I")
+    assert again[again["kind"] != EventKind.DIRECTORY].tolist() == events.tolist()
+    assert not log.skipped
+    assert log.lacking == {
+        "an order that was entered before it is cancelled: readers of ITCH call that a fault": 2,
+        "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
+    }
+    assert feed.log.faults[Fault.UNKNOWN_ORDER]["count"] == 2
+
+
 def test_parquet_of_others_by_a_mapping(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet  # noqa: PLC0415
@@ -255,6 +300,116 @@ def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:
     assert feed.log.faults[Fault.BAD_VALUE] == {"count": 1, "first_offset": 3, "first": "a record that is no event"}
 
 
+# ---- known by what is in them, and read whatever is around them
+
+
+def zstd(raw: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(raw)
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, bz2.compress, lzma.compress, zstd, lambda raw: gzip.compress(zstd(raw))]
+)
+def test_compression_is_known_by_its_bytes_whatever_the_name(
+    tmp_path: Path, day_file: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "20190130.bin"
+    path.write_bytes(pack(RAW))
+    found, feed = read(path, strict=True)
+    assert feed.format is FeedFormat.ITCH
+    assert found.tobytes() == read(day_file)[0].tobytes()
+
+
+def test_compressed_tables_lose_the_ending_of_their_name(tmp_path: Path) -> None:
+    path = tmp_path / "20131007_aig_Trade_Tick.csv.zst"
+    path.write_bytes(zstd(b"14400688,491800,300,P,2000,0\n"))
+    assert read(path, strict=True)[0]["symbol"].tolist() == [b"AIG"]
+
+
+def test_a_table_called_itch_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "nasdaq_itch_trades_20180730.csv"
+    path.write_text(TAQ.replace("09:31:00", "093100"))
+    found, feed = read(path, strict=True)
+    assert (feed.format, len(found)) == (FeedFormat.TABLE, 4)
+    path.write_text("time,price\n1,2\n")
+    with pytest.raises(FeedError, match="name its columns with --mapping"):
+        read(path)
+
+
+def test_itch_and_records_need_no_name(tmp_path: Path, day_file: Path) -> None:
+    events, _ = read(day_file)
+    (tmp_path / "20190130.csv").write_bytes(RAW)
+    assert read(tmp_path / "20190130.csv", strict=True)[0].tobytes() == events.tobytes()
+    (tmp_path / "anything").write_bytes(events.tobytes())
+    found, feed = read(tmp_path / "anything", strict=True)
+    assert (feed.format, found.tobytes()) == (FeedFormat.EVENTS, events.tobytes())
+
+
+def test_lobster_needs_no_name_but_asks_for_symbol_and_day(tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("34200.004241176,1,16113575,18,5853300,1\n34200.1,6,-1,18,5853300,-1\n")
+    with pytest.raises(ConfigurationError, match="give --symbol"):
+        read(path)
+    found, feed = read(path, symbol=Symbol("AAPL"), day=date(2012, 6, 21), strict=True)
+    assert (feed.format, len(found)) == (FeedFormat.LOBSTER, 2)
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("20131007_aig_Trade_Tick.csv", "14400688,491800,300,P,2000,0\n"),
+        ("AAPL_2012-06-21_34200000_57600000_message_1.csv", "34200.1,1,16113575,18,5853300,1\n"),
+        ("EQY_US_ALL_TRADE_20180730.csv", TAQ.replace("09:31:00", "093100")),
+    ],
+)
+def test_the_mark_before_utf_8_text_is_dropped(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    plain, _ = read(path, strict=True)
+    path.write_text(text, encoding="utf-8-sig")
+    assert read(path, strict=True)[0].tobytes() == plain.tobytes()
+
+
+def test_a_compressed_parquet_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet.gz"
+    path.write_bytes(gzip.compress(b"PAR1" + bytes(100) + b"PAR1"))
+    with pytest.raises(FeedError, match="unpack it first"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", ["float", "halffloat"])
+def test_prices_of_small_floating_point_are_read_by_their_shortest_decimal(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    texts = ["12.34", "0.5", "3"] if kind == "halffloat" else PRICES
+    prices = np.array([float(text) for text in texts], np.float16 if kind == "halffloat" else np.float32)
+    found, feed = read_prices(tmp_path, pa.array(prices))
+    assert found["price"].tolist() == [round(float(text) * 10_000) for text in texts]
+    assert not feed.log.faults
+
+
+PRICES = ["12.34", "181.25", "0.0001", "1234.56", "65535.99", "101.2345", "3", "130000.01"]
+
+
+@pytest.mark.parametrize("price", [131_072.01, 200_000.0, 12.34567, 1500.1234, float("nan"), 1e30])
+def test_a_price_that_small_floating_point_does_not_hold_is_refused_by_its_row(tmp_path: Path, price: float) -> None:
+    pa = pytest.importorskip("pyarrow")
+    found, feed = read_prices(tmp_path, pa.array(np.array([1.5, price], np.float32)))
+    assert found["price"].tolist() == [15_000]
+    (reason,) = feed.log.reasons[Fault.BAD_ROW].values()
+    assert (reason["count"], reason["first_row"]) == (1, 2)
+
+
+def read_prices(tmp_path: Path, prices: object) -> tuple[EventArray, FeedFile]:
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows = len(prices)  # type: ignore[arg-type]
+    table = pa.table({"t": list(range(rows)), "p": prices, "q": [1] * rows})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    mapping = TableMapping("trade", "t", TimeForm.EPOCH_NS, price="p", quantity="q")
+    return read(tmp_path / "p.parquet", mapping=mapping, symbol=Symbol("A"), floor=Mic("XNYS"))
+
+
 # ---- malformed
 
 
@@ -287,7 +442,9 @@ def test_bad_records_of_ours_are_left_out(tmp_path: Path, day_file: Path) -> Non
     [
         ("missing", None, "cannot be read: No such file"),
         ("empty.bin", b"", "is empty"),
-        ("words.txt", b"once upon a time\n", "is nothing that we recognise"),
+        ("words.txt", b"once upon a time\n", "is text that no built-in mapping fits"),
+        ("noise.bin", bytes(range(9)) * 99, "is nothing that we recognise"),
+        ("wide.csv", "time,price\n1,2\n".encode("utf-16"), "save it as UTF-8"),
         ("broken.zip", b"PK\x03\x04 and no more", "is a damaged zip file"),
         ("x.parquet", b"PAR1 and no more", "is no sound Parquet file"),
     ],
@@ -388,6 +545,40 @@ def test_real_captures_of_three_nasdaq_markets() -> None:
 
 
 @real
+def test_official_prints_of_the_real_tape_do_not_count_again(tmp_path: Path) -> None:
+    """From the feed through ITCH to the tape: every share once."""
+    path = Path(DATA) / "lean_us_tick" / "spy_20131007_trade.zip"
+    events, feed = read(path, strict=True)
+    official = (events["reference"] & np.uint32(0x05000000)) > 0
+    assert (
+        feed.log.conditions["official close"] + feed.log.conditions["official open"] == np.count_nonzero(official) == 4
+    )
+    with open_sink(tmp_path / "x.itch", FeedLog("x"), "America/New_York") as sink:
+        sink.write(events)
+        sink.finish("")
+    again, _ = read(tmp_path / "x.itch", day=date(2013, 10, 7), strict=True)
+    volumes = []
+    for each in (events, again):
+        tape = Tape()
+        tape.take(each)
+        volumes.append(symbol_views(tape)[0].volume)
+        assert left_out(tape)["official close"] == (2, 3_182_818)
+    assert volumes == [int(events["quantity"][~official].sum())] * 2
+
+
+@real
+def test_a_real_day_of_lobster_comes_back_from_itch(tmp_path: Path) -> None:
+    events, _ = read(Path(DATA) / "lobster" / "AAPL_2012-06-21_34200000_37800000_message_50.csv.gz", strict=True)
+    log = FeedLog("x.itch")
+    with open_sink(tmp_path / "x.itch", log, "America/New_York") as sink:
+        sink.write(events)
+        sink.finish("")
+    again, feed = read(tmp_path / "x.itch", day=date(2012, 6, 21))
+    assert again[again["kind"] != EventKind.DIRECTORY].tobytes() == events.tobytes()
+    assert sum(log.lacking.values()) == feed.log.total_faults == 72
+
+
+@real
 def test_the_real_us_tape_of_thirteen_venues() -> None:
     folder = Path(DATA) / "lean_us_tick"
     total, floors = 0, set()
@@ -414,29 +605,6 @@ def test_the_real_us_tape_of_thirteen_venues() -> None:
 def test_real_lobster_files(name: str, rows: int) -> None:
     events, feed = read(Path(DATA) / "lobster" / name, strict=True)
     assert len(events) == rows == feed.log.total_messages
-
-
-@real
-def test_a_real_order_stream_survives_itch(tmp_path: Path) -> None:
-    """An hour of AAPL with fifty levels, to ITCH and back: every order event the same but for orders of before."""
-    name = "AAPL_2012-06-21_34200000_37800000_message_50.csv.gz"
-    events, _ = read(Path(DATA) / "lobster" / name)
-    path = tmp_path / "2012-06-21.itch"
-    with open_sink(path, FeedLog("x"), "America/New_York") as sink:
-        sink.write(events)
-        sink.finish("")
-    again, feed = read(path)
-    again = again[again["kind"] != EventKind.DIRECTORY]
-    entered = set(events["id"][events["kind"] == EventKind.ORDER].tolist())
-    of_order = np.isin(events["kind"], [EventKind.CANCEL])
-    known = ~of_order | np.isin(events["id"], np.array(sorted(entered), np.uint64))
-    expected = events[known].copy()
-    expected["side"][expected["kind"] == EventKind.TRADE] = 0
-    unknown_executions = (expected["kind"] == EventKind.EXECUTION) & ~np.isin(expected["id"], sorted(entered))
-    expected["side"][unknown_executions] = 0
-    assert len(again) == len(expected)
-    assert again.tobytes() == expected.tobytes()
-    assert feed.log.faults[Fault.UNKNOWN_ORDER]["count"] == np.count_nonzero(~known)
 
 
 def test_symbols_are_given_where_a_table_has_none(tmp_path: Path) -> None:

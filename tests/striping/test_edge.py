@@ -26,6 +26,7 @@ from tests.striping.edge_streams import (
 )
 from tests.wire.journal_samples import blocks
 
+from isocast.striping.conflation import conflate
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
@@ -33,6 +34,7 @@ from isocast.striping.plan import plan_entry
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart, part_of_block, part_of_payloads
 from isocast.striping.sizes import PACKET_BYTES, RECORD_SIZES
+from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
@@ -100,6 +102,14 @@ def prices(events: EventArray) -> npt.NDArray[np.bool_]:
     """Quotes and last sales; an auction is neither."""
     sale = (events["kind"] == EventKind.TRADE) & (events["flags"] & int(EventFlag.AUCTION) == 0)
     return np.asarray((events["kind"] == EventKind.QUOTE) | sale, np.bool_)
+
+
+def test_a_trade_that_may_not_be_last_does_not_displace_the_last_price() -> None:
+    trade = MarketEvent(EventKind.TRADE, Mic("XNYS"), Symbol("S1"), price=100, quantity=1)
+    rows = [trade._replace(price=90), trade, trade._replace(price=7, flags=TAPE_CONDITIONS["I"].flags)]
+    rows += [trade._replace(price=100, flags=TAPE_CONDITIONS["M"].flags)] * 2
+    _, kept = conflate(build_events(rows))
+    assert kept["price"].tolist() == [100, 7, 100, 100], "official prices are no last sales: all stay"
 
 
 def key_of(event: np.void) -> tuple[object, ...]:

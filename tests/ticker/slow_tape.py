@@ -12,7 +12,7 @@ from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.ticker.faults import TapeFault
 from isocast.wire.events import EventArray
 
-__all__ = ["SlowTape"]
+__all__ = ["SlowTape", "ends_of"]
 
 LIMIT = 1 << 44
 TWELVE_HOURS = 12 * 3_600 * 10**9
@@ -34,11 +34,19 @@ class SlowTrade:
     hidden: bool = False
     tentative: bool = False
     corrections: int = 0
+    flags: int = 0
 
     @property
     def counts(self) -> bool:
         flawed = self.price == 0 or abs(self.price) > LIMIT or self.quantity == 0
         return not (self.cancelled or self.hidden or self.tentative or flawed)
+
+
+def ends_of(trades: list[SlowTrade]) -> list[SlowTrade]:
+    """Trades that may be open or last; if there is none, the first of those that are only not last."""
+    plain = [trade for trade in trades if not trade.flags & (EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW)]
+    spare = [trade for trade in trades if not trade.flags & EventFlag.NOT_HIGH_LOW]
+    return plain or spare[:1]
 
 
 @dataclass
@@ -96,8 +104,8 @@ class SlowTape:
             return
         if opened:
             for line in self.lines:
-                if line[1] == floor and self.standing(line):
-                    self.previous[line] = self.standing(line)[-1].price
+                if line[1] == floor and (ends := ends_of(self.standing(line))):
+                    self.previous[line] = ends[-1].price
             self.days[floor] = self.days.get(floor, 0) + 1
         self.opened[floor] = time
 
@@ -110,6 +118,7 @@ class SlowTape:
             if same_id:
                 self.wrong(TapeFault.REUSED_ID)
             trade = SlowTrade(line, number, price, quantity, time, day, (price, quantity, time))
+            trade.flags = flags
             trade.hidden = bool(flags & EventFlag.UNPRINTED)
             trade.tentative = bool(flags & EventFlag.TENTATIVE)
             self.trades.append(trade)
@@ -190,15 +199,16 @@ class SlowTape:
     def day(self, *lines: Line) -> tuple[object, ...]:
         """Open, high, low, close, volume, vwap, trades, cancelled, corrected."""
         trades = self.standing(*lines)
-        prices = [trade.price for trade in trades]
+        prices = [trade.price for trade in trades if not trade.flags & EventFlag.NOT_HIGH_LOW]
+        ends = [trade.price for trade in ends_of(trades)]
         volume = sum(trade.quantity for trade in trades)
         turnover = sum(trade.price * trade.quantity for trade in trades)
-        has = bool(trades)
+        has = bool(prices)
         return (
-            prices[0] if has else None,
+            ends[0] if has else None,
             max(prices) if has else None,
             min(prices) if has else None,
-            prices[-1] if has else None,
+            ends[-1] if has else None,
             volume,
             (Decimal(turnover) / volume / 10_000).quantize(Decimal("0.000001")) if volume else None,
             len(trades),

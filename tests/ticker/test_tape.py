@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ticker.slow_tape import SlowTape
+from tests.ticker.slow_tape import SlowTape, ends_of
 
+from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.ticker import lines as lines_module
 from isocast.ticker import tape as tape_module
 from isocast.ticker.faults import NAMES_KEPT, TapeFault
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import busiest, counted_trades, day_rows, symbol_views, tentative, unlisted
+from isocast.ticker.views import busiest, counted_trades, day_rows, left_out, symbol_views, tentative, unlisted
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events
 
 HOUR = 3_600 * 10**9
@@ -82,7 +83,7 @@ def _events(
     return st.tuples(st.just(int(kind)), sides, numbers[0], _FLOORS, symbols, _PRICES, _QUANTITIES, *numbers[1:], _IDS)
 
 
-_TRADES = _events(EventKind.TRADE, flags=[0] * 8 + [8, 16, 32], times=[1] * 5 + [2])
+_TRADES = _events(EventKind.TRADE, flags=[0] * 8 + [8, 16, 32, 256, 512, 768, 256], times=[1] * 5 + [2])
 _EVENT = st.one_of(
     _TRADES,
     _TRADES,
@@ -122,7 +123,7 @@ def check_against(slow: SlowTape, tape: Tape) -> None:
     for symbol, view in views.items():
         lines = [line for line in slow.lines if line[0] == symbol]
         assert (view.volume, view.trades) == (slow.day(*lines)[4], slow.day(*lines)[6])
-        standing = slow.standing(*lines)
+        standing = ends_of(slow.standing(*lines))
         assert (view.last is None) == (not standing)
         if view.last is not None:
             newest = standing[-1]
@@ -241,6 +242,41 @@ def test_an_execution_is_a_trade_by_its_number_and_an_unprinted_one_does_not_cou
     assert (symbol_views(tape)[0].volume, tape.faults.total) == (10, 0)
     tape.take(build_events([cancel(5)]))
     assert symbol_views(tape)[0].volume == 0
+
+
+def sold(number: int, price: int, letters: str, quantity: int = 100) -> MarketEvent:
+    flags = 0
+    for letter in letters:
+        flags |= TAPE_CONDITIONS[letter].flags
+    return trade(number, price, quantity, flags=EventFlag(flags))
+
+
+def test_official_prints_count_in_no_figure_and_are_told() -> None:
+    opening, closing = sold(1, 100, "O", 5_000), sold(2, 120, "6", 7_000)
+    tape = tape_of(opening, sold(3, 100, "Q", 5_000), closing, sold(4, 120, "M", 7_000))
+    (row,) = day_rows(tape)
+    assert (row.open, row.close, row.volume, row.trades) == (100, 120, 12_000, 2)
+    assert left_out(tape) == {"official open": (1, 5_000), "official close": (1, 7_000)}
+
+
+@pytest.mark.parametrize("letters", ["T", "U", "I", "B", "W", "C", "N", "R", "H", "V", "7", "TI", "FI", "ZT"])
+def test_a_trade_that_is_not_at_the_markets_price_sets_no_price_and_counts_in_volume(letters: str) -> None:
+    tape = tape_of(trade(1, 100), sold(2, 999, letters), sold(3, 1, letters))
+    (row,) = day_rows(tape)
+    assert (row.open, row.high, row.low, row.close, row.volume) == (100, 100, 100, 100, 300)
+    assert sum(count for count, _ in left_out(tape).values()) == 2
+    only = tape_of(sold(2, 999, letters))
+    assert (symbol_views(only)[0].last, symbol_views(only)[0].volume) == (None, 100)
+
+
+@pytest.mark.parametrize("letter", "ZLPG4")
+def test_a_late_trade_may_be_high_or_low_and_last_only_while_there_is_none(letter: str) -> None:
+    tape = tape_of(sold(1, 90, letter), sold(2, 95, letter))
+    assert [(row.open, row.high, row.low, row.close) for row in day_rows(tape)] == [(90, 95, 90, 90)]
+    tape.take(build_events([trade(3, 100), sold(4, 120, letter)]))
+    assert [(row.open, row.high, row.low, row.close) for row in day_rows(tape)] == [(100, 120, 90, 100)]
+    tape.take(build_events([cancel(3)]))
+    assert [(row.open, row.close) for row in day_rows(tape)] == [(90, 90)]
 
 
 # ---- status, quotes, directory

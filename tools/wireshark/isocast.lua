@@ -225,6 +225,13 @@ declare("event.flags.auction", flag, "Auction", 16, nil, 0x8)
 declare("event.flags.unprinted", flag, "Unprinted", 16, nil, 0x10)
 declare("event.flags.tentative", flag, "Tentative", 16, nil, 0x20)
 declare("event.flags.copied", flag, "Copied", 16, nil, 0x40)
+declare("event.flags.not_last", flag, "Not last", 16, nil, 0x100)
+declare("event.flags.not_high_low", flag, "Neither high nor low", 16, nil, 0x200)
+declare("event.flags.opening", flag, "Opening", 16, nil, 0x400)
+declare("event.flags.closing", flag, "Closing", 16, nil, 0x800)
+declare("event.flags.extended", flag, "Extended hours", 16, nil, 0x1000)
+declare("event.flags.odd_lot", flag, "Odd lot", 16, nil, 0x2000)
+declare("event.flags.late", flag, "Late", 16, nil, 0x4000)
 declare("event.floor", text, "Floor")
 declare("event.symbol", text, "Symbol")
 declare("event.price", i64, "Price in ticks")
@@ -343,14 +350,15 @@ local function event_rows(payload)
     end
     for at = 0, payload:len() - 1, EVENT_BYTES do
         if not EVENTS[payload:range(at, 1):uint()] or not SIDES[payload:range(at + 1, 1):uint()]
-            or payload:range(at + 2, 2):le_uint() >= 0x40 then
+            or payload:range(at + 2, 1):uint() >= 0x80 or payload:range(at + 3, 1):uint() >= 0x80 then
             return false
         end
     end
     return true
 end
 
-local EVENT_FLAGS = { "linked", "market", "immediate", "auction", "unprinted", "tentative", "copied" }
+local EVENT_FLAGS = { "linked", "market", "immediate", "auction", "unprinted", "tentative", "copied",
+    "not_last", "not_high_low", "opening", "closing", "extended", "odd_lot", "late" }
 
 local function add_event(tree, row)
     local at = cursor(row)

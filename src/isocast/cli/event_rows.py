@@ -120,7 +120,7 @@ def _flags(value: object) -> int:
     else:
         text = str(value).strip()
         if text.isascii() and text.isdigit():
-            if int(text) > sum(EventFlag):
+            if int(text) & ~sum(EventFlag):
                 raise ValueError(f"{text} has bits that no flag has")
             return int(text)
         parts = text.replace("|", " ").replace(",", " ").split()

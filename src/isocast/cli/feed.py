@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import Progress, figure, line, show_json, show_table
+from isocast.cli.render import Progress, counted, figure, line, note, show_json, show_table
 
 if TYPE_CHECKING:
     from isocast.cli.feed_text import FeedSummary
+    from isocast.feeds.outcomes import FeedLog
     from isocast.runtime.feed_files import FeedFile
 
 __all__ = ["app"]
@@ -64,7 +65,7 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     Parameters
     ----------
     file
-        ITCH 5.0, pcap or pcapng, a table of text, Parquet, LOBSTER or event records; gzip or zip around it will do.
+        ITCH 5.0, pcap or pcapng, a table of text, Parquet, LOBSTER or event records; it may be packed.
     floor
         The floor of a feed that names none (XNAS if left out); of a feed that names its floors, the only one wanted.
     day
@@ -178,9 +179,9 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     else:
         for feed in feeds:
             _show_troubles(feed)
-        if log.skipped:
-            show_table(f"Not written to {target}", ("events", "reason"), _counted(log.skipped))
+        _show_left_out(target, log)
         line(f"{figure(digest.events)} events to {target}, digest {digest.hex}.")
+    _note_left_out(target, log)
     return 1 if any(feed.log.faults for feed in feeds) else 0
 
 
@@ -256,11 +257,10 @@ def generate(  # noqa: PLR0913 - a plan of a day
         skipped = dict(log.skipped)
         show_json(
             {"file": str(out), "seed": seed, "events": digest.events, "digest": digest.hex, "not_written": skipped}
-            | {"symbols": symbols, "floors": floor_rows}
+            | {"written_without": dict(log.lacking), "symbols": symbols, "floors": floor_rows}
         )
     else:
-        if log.skipped:
-            show_table(f"Not written to {out}", ("events", "reason"), _counted(log.skipped))
+        _show_left_out(out, log)
         count = len(digest.floors)
         whose = f"{figure(count)} floor{'s' * (count != 1)}"
         line(f"{figure(digest.events)} events of {whose} to {out}, digest {digest.hex}.")
@@ -271,16 +271,40 @@ def _counted(counts: dict[str, int]) -> list[tuple[str, str]]:
     return [(figure(count), reason) for reason, count in counts.items()]
 
 
+def _show_left_out(target: Path, log: FeedLog) -> None:
+    if log.skipped:
+        show_table(f"Not written to {target}", ("events", "reason"), _counted(log.skipped))
+    if log.lacking:
+        show_table(f"Written to {target} without", ("events", "what"), _counted(log.lacking))
+
+
+def _note_left_out(target: Path, log: FeedLog) -> None:
+    """One line beside the output, so that a program that drops the figures does not drop the warning."""
+    parts = []
+    if log.skipped:
+        parts.append(f"{counted(sum(log.skipped.values()), 'event')} not written")
+    if log.lacking:
+        parts.append(f"{counted(max(log.lacking.values()), 'event')} or more written without something")
+    if parts:
+        note(f"{target}: {', '.join(parts)}; the format cannot carry it.")
+
+
 def _show(feed: FeedFile, summary: FeedSummary) -> None:
-    from isocast.cli.feed_text import event_rows, facts_of, floor_rows, kind_rows, message_rows
+    from isocast.cli.feed_text import event_rows, facts_of, floor_rows, kind_rows, message_rows, session_rows
 
     show_table(f"{feed.path}", ("", "value"), facts_of(feed, summary))
     show_table("Messages", ("type", "", "count"), message_rows(feed))
     show_table("Events", ("kind", "count"), kind_rows(summary))
     show_table("Floors", ("floor", "events", "digest"), floor_rows(summary))
+    if feed.streams:
+        columns = ("session", "lines", "first", "last", "messages", "missing", "gaps", "ended")
+        show_table("Sessions", columns, session_rows(feed))
     if summary.first_rows:
         headers = ("time", "floor", "symbol", "kind", "side", "price", "quantity", "reference", "id", "flags")
         show_table("First events", headers, event_rows(summary))
+    if feed.log.conditions:
+        rows = [(figure(count), name) for name, count in sorted(feed.log.conditions.items())]
+        show_table("Sale conditions", ("trades", "condition"), rows)
     _show_troubles(feed)
     if not feed.log.faults:
         line("Sound: nothing in it is wrong.")
@@ -292,6 +316,6 @@ def _show_troubles(feed: FeedFile) -> None:
     if feed.log.skipped:
         show_table(f"Skipped in {feed.path}", ("messages", "reason"), _counted(feed.log.skipped))
     if feed.log.faults:
-        show_table(f"WRONG in {feed.path}", ("fault", "count", "first at byte", "what"), fault_rows(feed))
+        show_table(f"WRONG in {feed.path}", ("fault", "count", "first at byte", "row", "what"), fault_rows(feed))
     for text in feed.log.notes:
         line(f"Note: {text}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from isocast.cli.event_rows import fields_of
 from isocast.cli.render import figure
 from isocast.feeds.itch_layout import NAMES
+from isocast.feeds.mold_reader import MoldSession
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.feed_files import FeedFile
@@ -25,8 +27,11 @@ __all__ = [
     "floor_rows",
     "kind_rows",
     "message_rows",
+    "session_rows",
     "summary_as_json",
 ]
+
+_GAPS_SHOWN = 100
 
 
 class FeedSummary:
@@ -67,7 +72,7 @@ def _type_name(feed: FeedFile, name: str) -> str:
 
 def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
     """The feed in a few lines."""
-    rows = [
+    return [
         ("format", str(feed.format)),
         ("bytes on disk", figure(feed.size)),
         ("bytes decoded", figure(feed.log.bytes_read)),
@@ -80,7 +85,6 @@ def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:
         ("faults", figure(feed.log.total_faults)),
         ("digest", summary.digest.hex),
     ]
-    return rows + [("session", session) for session in feed.sessions]
 
 
 def symbols_of(feed: FeedFile) -> int:
@@ -115,19 +119,56 @@ def event_rows(summary: FeedSummary) -> list[tuple[str, ...]]:
     ]
 
 
-def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str]]:
-    """Faults by kind."""
+def fault_rows(feed: FeedFile) -> list[tuple[str, str, str, str, str]]:
+    """Faults by kind and reason."""
     return [
-        (str(kind), figure(record["count"]), figure(record["first_offset"]), record["first"])
-        for kind, record in feed.log.faults.items()
+        (
+            str(kind),
+            figure(reason["count"]),
+            figure(reason["first_offset"]),
+            figure(reason["first_row"]) if reason["first_row"] else "–",
+            what + (f", it is {reason['example']!r}" if reason["example"] else ""),
+        )
+        for kind, reasons in feed.log.reasons.items()
+        for what, reason in reasons.items()
     ]
+
+
+def session_rows(feed: FeedFile) -> list[tuple[str, ...]]:
+    """Sessions of a capture: where they came, what of them, and what not."""
+    return [
+        (
+            session.counts.session or "–",
+            " ".join(_line_names(lines)),
+            figure(session.counts.first),
+            figure(session.counts.last),
+            figure(session.counts.messages),
+            figure(session.counts.missing),
+            figure(session.counts.gaps),
+            figure(session.counts.ended),
+        )
+        for lines, session in feed.streams
+    ]
+
+
+def _line_names(lines: list[tuple[str, int]]) -> list[str]:
+    return [f"{target}:{port}" for target, port in lines]
+
+
+def _session_as_json(lines: list[tuple[str, int]], session: MoldSession) -> dict[str, object]:
+    gaps = [{"first": first, "last": last, "messages": last - first + 1} for first, last in session.gaps[:_GAPS_SHOWN]]
+    return {**asdict(session.counts), "lines": _line_names(lines), "first_gaps": gaps}
 
 
 def _log_as_json(log: FeedLog) -> dict[str, object]:
     return {
         "messages": dict(sorted(log.messages.items())),
         "skipped": dict(log.skipped),
-        "faults": {str(kind): dict(record) for kind, record in log.faults.items()},
+        "faults": {
+            str(kind): {**record, "reasons": {what: dict(reason) for what, reason in log.reasons[kind].items()}}
+            for kind, record in log.faults.items()
+        },
+        "conditions": dict(log.conditions),
         "notes": list(log.notes),
     }
 
@@ -161,7 +202,7 @@ def summary_as_json(feed: FeedFile, summary: FeedSummary) -> dict[str, object]:
             }
             for listing in directory
         ],
-        "sessions": feed.sessions,
+        "sessions": [_session_as_json(lines, session) for lines, session in feed.streams],
         **_log_as_json(feed.log),
         "rows": summary.first_rows,
     }
@@ -173,5 +214,6 @@ def convert_as_json(feeds: list[FeedFile], target: Path, digest: TapeDigest, log
         "file": str(target),
         **_digest_as_json(digest),
         "not_written": dict(log.skipped),
+        "written_without": dict(log.lacking),
         "sources": [{"file": str(feed.path), "format": str(feed.format), **_log_as_json(feed.log)} for feed in feeds],
     }

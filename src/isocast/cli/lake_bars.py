@@ -104,7 +104,18 @@ def _bars(  # noqa: PLR0913 - options of a command
                 _write(made, out, quiet=json)
             else:
                 _show(made, rows, by_floor=by_floor, json=json)
+            _note_left_out(tape)
     return 0
+
+
+def _note_left_out(tape: DataFrame) -> None:
+    """One line: trades that sale conditions keep out of prices, or of everything."""
+    from isocast.lake.transforms.eligibility import left_out
+
+    reasons = left_out(tape).groupBy("reason").sum("trades").orderBy("reason").collect()
+    if reasons:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
+        note(f"Trades of the tape that are not in all figures, by their sale conditions: {told}.")
 
 
 def _write(made: DataFrame, out: Path, *, quiet: bool) -> None:
@@ -148,4 +159,6 @@ def _cell(name: str, row: dict[str, Any]) -> str:
     value = row[name]
     if name in _PRICES and value is not None:
         return f"{from_ticks(1) * value:.4f}"
+    if value is None:
+        return "–"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -14,7 +14,17 @@ from isocast.ticker.digest import state_digest
 from isocast.ticker.faults import FaultName
 from isocast.ticker.lines import floor_name
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import Best, DayRow, SymbolView, busiest, day_rows, symbol_views, tentative, unlisted
+from isocast.ticker.views import (
+    Best,
+    DayRow,
+    SymbolView,
+    busiest,
+    day_rows,
+    left_out,
+    symbol_views,
+    tentative,
+    unlisted,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -196,6 +206,9 @@ def show_summary(tape: Tape, symbols: _Names, floors: _Names, digest: TapeDigest
         ("digest of the tape", state_digest(tape)),
     ]
     show_table("Tape", ("", "value"), facts)
+    aside = [(figure(trades), figure(shares), reason) for reason, (trades, shares) in sorted(left_out(tape).items())]
+    if aside:
+        show_table("Not in all figures, by their sale conditions", ("trades", "shares", "reason"), aside)
     digests = {} if digest is None else digest.floors
     floor_rows = [
         (name, figure(count), digests.get(name, (0, ""))[1]) for name, count in sorted(_floor_events(tape).items())
@@ -238,6 +251,9 @@ def summary_as_json(tape: Tape, symbols: _Names, floors: _Names, digest: TapeDig
             for name, count in sorted(_floor_events(tape).items())
         },
         "symbols": len(tape.lines.symbols),
+        "left_out": {
+            reason: {"trades": trades, "shares": shares} for reason, (trades, shares) in sorted(left_out(tape).items())
+        },
         "unlisted": unlisted(tape),
         "tentative": tentative(tape),
         "faults": {fault.value: count for fault, count in sorted(tape.faults.counts.items())},

@@ -9,7 +9,8 @@ is rewritten without them first.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,10 @@ import numpy.typing as npt
 
 from isocast.feeds.outcomes import Fault, FeedLog
 
-__all__ = ["TOO_LARGE", "Cells", "Column", "Wrong", "read_cells"]
+__all__ = ["BOM", "TOO_LARGE", "Cells", "Column", "Tally", "Wrong", "read_cells"]
+
+BOM = b"\xef\xbb\xbf"
+"""The mark that some programs put before text in UTF-8."""
 
 _NEWLINE, _RETURN, _BLANK, _QUOTE = 10, 13, 32, 34
 _SAFE = "\x1f"
@@ -49,12 +53,24 @@ class Column(NamedTuple):
     wrong: tuple[Wrong, ...] = ()
 
 
-class Cells:
-    """Whole rows of a block: bounds of every cell, and where each row begins in the file."""
+@dataclass(slots=True)
+class Tally:
+    """How far a table was read."""
 
-    def __init__(self, raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows, offsets: Rows) -> None:
+    offset: int = 0
+    """Bytes."""
+    lines: int = 0
+    rows: int = 0
+    """Lines that are not empty, good or bad; a header is none."""
+
+
+class Cells:
+    """Whole rows of a block: bounds of every cell, and where each row begins in the file, by byte and by line."""
+
+    def __init__(self, raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows, offsets: Rows, lines: Rows) -> None:
         """`starts` and `ends` have a row for each line and a column for each cell."""
         self.offsets = offsets
+        self.lines = lines
         self._raw = np.concatenate([raw, np.zeros(1, np.uint8)])
         self._starts, self._ends = _trimmed(self._raw, starts, ends)
 
@@ -64,7 +80,7 @@ class Cells:
     def only(self, rows: Flags) -> Cells:
         """Some of the rows."""
         chosen = object.__new__(Cells)
-        chosen.offsets = self.offsets[rows]
+        chosen.offsets, chosen.lines = self.offsets[rows], self.lines[rows]
         chosen._raw = self._raw
         chosen._starts, chosen._ends = self._starts[rows], self._ends[rows]
         return chosen
@@ -160,9 +176,18 @@ def _trimmed(raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows) -> tuple[Rows
 
 
 def read_cells(
-    chunks: Iterable[bytes], log: FeedLog, columns: int, delimiter: bytes, offset: int = 0
+    chunks: Iterable[bytes],
+    log: FeedLog,
+    columns: int,
+    delimiter: bytes,
+    tally: Tally | None = None,
+    trailer: Callable[[bytes, Tally], bytes] | None = None,
 ) -> Iterator[Cells]:
-    """The whole rows of each chunk; what is left of a line waits for the next. Empty lines are nothing."""
+    """The whole rows of each chunk; what is left of a line waits for the next. Empty lines are nothing.
+
+    `tally` says where the chunks begin, and counts on. `trailer` may cut off the end of what it is shown.
+    """
+    at = tally or Tally()
     rest = b""
     for chunk in chunks:
         log.bytes_read += len(chunk)
@@ -170,18 +195,34 @@ def read_cells(
         if not cut:
             rest += chunk
             if len(rest) > _LINE_MAX:
-                log.fault(Fault.BAD_ROW, offset, f"a line of more than {_LINE_MAX} bytes")
-                offset, rest = offset + len(rest), b""
+                log.fault(Fault.BAD_ROW, at.offset, f"a line of more than {_LINE_MAX} bytes", row=at.lines + 1)
+                at.offset, rest = at.offset + len(rest), b""
             continue
         whole = rest + chunk[:cut]
         rest = chunk[cut:]
-        yield _split(whole, log, columns, delimiter, offset)
-        offset += len(whole)
+        yield from _rows_of(whole, log, columns, delimiter, at, trailer)
     if rest.strip():
-        yield _split(rest + b"\n", log, columns, delimiter, offset)
+        yield from _rows_of(rest + b"\n", log, columns, delimiter, at, trailer)
 
 
-def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, offset: int) -> Cells:
+def _rows_of(
+    whole: bytes,
+    log: FeedLog,
+    columns: int,
+    delimiter: bytes,
+    at: Tally,
+    trailer: Callable[[bytes, Tally], bytes] | None,
+) -> Iterator[Cells]:
+    if not at.offset and whole.startswith(BOM):
+        whole, at.offset = whole[len(BOM) :], len(BOM)
+    kept = whole if trailer is None else trailer(whole, at)
+    if kept:
+        yield _split(kept, log, columns, delimiter, at)
+    at.offset += len(whole)
+    at.lines += whole.count(b"\n")
+
+
+def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: Tally) -> Cells:
     if b'"' in whole:
         whole, delimiter, lines_at = _unquoted(whole, delimiter)
     else:
@@ -195,16 +236,20 @@ def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, offset: i
     count = np.searchsorted(commas, stops) - first + 1
     filled = stops > begins
     right = filled & (count == columns)
-    places = offset + (begins if lines_at is None else lines_at)
+    at.rows += int(np.count_nonzero(filled))
+    places = at.offset + (begins if lines_at is None else lines_at)
+    lines = at.lines + 1 + np.arange(len(ends))
     wrong = np.flatnonzero(filled & ~right)
-    if len(wrong):
-        what = f"a row of {count[wrong[0]]} cells where {columns} are wanted"
-        log.fault(Fault.BAD_ROW, int(places[wrong[0]]), what, len(wrong))
+    for cells in dict.fromkeys(count[wrong].tolist()):
+        those = wrong[count[wrong] == cells]
+        what = f"a row of {cells} cells where {columns} are wanted"
+        log.fault(Fault.BAD_ROW, int(places[those[0]]), what, len(those), row=int(lines[those[0]]))
     chosen = np.flatnonzero(right)
     inner = commas[first[chosen][:, None] + np.arange(columns - 1)] if columns > 1 else np.empty((len(chosen), 0), int)
     starts = np.concatenate([begins[chosen][:, None], inner + 1], axis=1)
     stop = np.concatenate([inner, stops[chosen][:, None]], axis=1)
-    return Cells(raw, starts.astype(np.int64), stop.astype(np.int64), places[chosen].astype(np.int64))
+    bounds = starts.astype(np.int64), stop.astype(np.int64)
+    return Cells(raw, *bounds, places[chosen].astype(np.int64), lines[chosen].astype(np.int64))
 
 
 def _unquoted(whole: bytes, delimiter: bytes) -> tuple[bytes, bytes, Rows]:

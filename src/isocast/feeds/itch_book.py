@@ -94,7 +94,11 @@ class OrderBook:
     def _cancel(self, block: MessageBlock, name: str, slots: Indices) -> None:
         records, to = block.of(name)
         known = slots >= 0
-        block.refuse(name, ~known, Fault.UNKNOWN_ORDER, f"{NAMES[name]}: an order that was not entered")
+        unknown = block.chosen[name][~known]
+        if len(unknown):
+            # The message says all that a CANCEL has: it is worth having even when nobody knows the order.
+            what = f"{NAMES[name]}: an order that was not entered"
+            block.log.fault(Fault.UNKNOWN_ORDER, int(block.where[unknown[0]]), what, len(unknown))
         block.events["id"][to] = records["order"]
         block.events["reference"][to] = np.where(known, self.orders.owner[slots], 0)
         if name == "X":

@@ -29,7 +29,7 @@ from isocast.feeds.clock_watch import ClockWatch
 from isocast.feeds.days import DayClock, day_clock
 from isocast.feeds.itch_block import KINDS, MessageBlock, by_code, open_block
 from isocast.feeds.itch_book import OrderBook
-from isocast.feeds.itch_floors import FloorTable, salt_of
+from isocast.feeds.itch_floors import FloorTable, salt_of, told_by
 from isocast.feeds.itch_frames import find_messages
 from isocast.feeds.itch_layout import LAYOUTS, NAMES, PREFIX_BYTES, Bytes, Indices, records_at
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
@@ -138,7 +138,23 @@ class ItchDecoder:
             if name in block.records:
                 _fill_trade(block, name)
         self._book.fill(block)
+        if self._floors.tells_flags:
+            self._fill_told(block, raw, places)
         return block.finished()
+
+    @staticmethod
+    def _fill_told(block: MessageBlock, raw: Bytes, places: Indices) -> None:
+        """Flags and sides that a feed of ours has in its tracking numbers; of a replacement, the new order's."""
+        tracking = np.ndarray((len(raw) - 1,), ">u2", raw, strides=(1,))[places + PREFIX_BYTES + 3]
+        flags, sides = told_by(tracking)
+        events, carrier = block.events, block.carrier
+        own = (block.types[carrier] != ord("U")) | (np.arange(len(events)) != block.first[carrier])
+        events["flags"] |= np.where(own, flags[carrier], 0).astype(np.uint16)
+        told = own & (sides[carrier] > 0)
+        events["side"][told] = sides[carrier][told]
+        if "P" in block.records:
+            records, to = block.of("P")
+            events["reference"][to] = records["order"].astype(np.uint64) & np.uint64(_U32)
 
     def _learn_floors(self, raw: Bytes, places: Indices, types: npt.NDArray[np.uint8]) -> int:
         """Floors that positions of participants name; how many did."""

@@ -11,7 +11,7 @@
     TRADE_CANCEL    B
 
 ITCH has no quotes, and a replaced order gets a new number there: QUOTE and REPLACE have no message. What is not
-written is counted in the log, by reason.
+written is counted in the log, by reason, and so is what an event is written without.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.days import DayClock, day_clock
-from isocast.feeds.itch_decoder import CLOSED_REASON
-from isocast.feeds.itch_floors import floor_messages, salt_of
+from isocast.feeds.itch_decoder import CLOSED_REASON, STEP_TICKS
+from isocast.feeds.itch_floors import floor_messages, salt_of, tracking_of
 from isocast.feeds.itch_layout import CROSS_TYPES, LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
 from isocast.feeds.itch_locates import Locates
 from isocast.feeds.itch_orders import OrderTable
@@ -40,6 +40,7 @@ _CLOCK_BITS = 48
 _NONE = 0
 _BREAKER = ord("W") << 8
 _INTRADAY = ord("I")
+_STRANGERS = "an order that was entered before it is cancelled: readers of ITCH call that a fault"
 _FRAMED = {name: framed(name) for name in LENGTHS}
 _LENGTH = np.zeros(256, np.int64)
 for _name, _size in LENGTHS.items():
@@ -80,12 +81,19 @@ class ItchWriter:
     """Writes one feed. Floors may be several: each pair of floor and symbol is a stock with a number of its own."""
 
     def __init__(
-        self, midnight: int | DayClock, log: FeedLog, *, name_floors: bool = False, keep_hour: bool = False
+        self,
+        midnight: int | DayClock,
+        log: FeedLog,
+        *,
+        name_floors: bool = False,
+        tell_flags: bool = False,
+        keep_hour: bool = False,
     ) -> None:
         """`midnight` is the clock of the feed's day at its place, or an instant from which its clock counts.
 
-        With `name_floors` the feed says of which floor each number is (`itch_floors`); without, nobody can know.
-        With `keep_hour` an event of another day is told at its own hour, as of this day.
+        With `name_floors` the feed says of which floor each number is (`itch_floors`); without, nobody can know. With
+        `tell_flags` too, tracking numbers are flags and sides. With `keep_hour` an event of another day is told at its
+        own hour, as of this day.
         """
         self.log = log
         self.locates = Locates()
@@ -93,6 +101,7 @@ class ItchWriter:
         self._keep_hour = keep_hour
         self._orders = OrderTable()
         self._name_floors = name_floors
+        self._tell_flags = name_floors and tell_flags
         self._introduced: set[bytes] = set()
 
     def write(self, events: EventArray) -> bytes:
@@ -119,7 +128,7 @@ class ItchWriter:
         places = [self.locates.whole_floor(floor) for floor, _ in introduced]
         chosen = np.concatenate([np.array(places, np.int64), numbers[fresh]])
         self.log.took("L", len(chosen))
-        return floor_messages(introduced + pairs, chosen, clock)
+        return floor_messages(introduced + pairs, chosen, clock, tells_flags=self._tell_flags)
 
     # ---- what can be written
 
@@ -175,16 +184,21 @@ class ItchWriter:
         self._skip(types, kind == EventKind.REPLACE, "ITCH gives a replaced order a new number")
         self._skip(types, (kind == EventKind.MARK) & (types == _NONE), "a mark that ITCH has no message for")
         self._skip(types, order & (events["side"] == Side.NONE), "an order without a side")
+        stateless = (kind == EventKind.STATUS) & (_STATE_OF[np.minimum(reference, 0xFF)] == 0)
+        self._skip(types, stateless, "a status that ITCH has no letter for")
+        self._skip(types, (types == ord("Q")) & (events["quantity"] == 0), "a cross of no shares")
         nameless = (symbol == b"") & (kind != EventKind.MARK)
         self._skip(types, nameless, "an event of the whole floor")
         self._orders_of(events, types)
+        self._say_lacking(events, types)
         return types
 
     def _pair(self, events: EventArray, types: npt.NDArray[np.uint8]) -> None:
-        """A LINKED CANCEL and the ORDER after it are one U."""
+        """A LINKED CANCEL and the ORDER after it are one U, if that order can have no other side or owner."""
         linked = (events["flags"][:-1] & int(EventFlag.LINKED)) > 0
-        same = events["symbol"][:-1] == events["symbol"][1:]
+        same = (events["symbol"][:-1] == events["symbol"][1:]) & (events["floor"][:-1] == events["floor"][1:])
         one = linked & same & (types[:-1] == ord("D")) & (events["kind"][1:] == EventKind.ORDER)
+        one &= (events["side"][1:] != Side.NONE) & (events["reference"][:-1] == events["reference"][1:])
         at = np.flatnonzero(one)
         types[at] = ord("U")
         types[at + 1] = _NONE
@@ -200,18 +214,66 @@ class ItchWriter:
         new = events[entered]
         keys = events["id"] ^ salt_of(events["floor"])
         self._orders.enter(keys[entered], new["price"], new["side"], new["reference"], new["quantity"])
+        replaced = self._replaced(events, types, keys, replaced)
         executed = np.flatnonzero(events["kind"] == EventKind.EXECUTION)
         executed = executed[events["symbol"][executed] != b""]
         slots = self._orders.find(keys[executed])
         plain = (slots >= 0) & (self._orders.price[slots] == events["price"][executed])
         plain &= (events["flags"][executed] & int(EventFlag.UNPRINTED)) == 0
         types[executed] = np.where(plain, ord("E"), ord("C"))
+        if not self._tell_flags:
+            sided = (slots < 0) & (events["side"][executed] > 0)
+            self.log.lack("the side of an execution whose order was never entered", int(np.count_nonzero(sided)))
         shrunk = np.concatenate([executed, np.flatnonzero(types == ord("X"))])
         gone = np.concatenate([np.flatnonzero(types == ord("D")), replaced])
         shrunk_slots, gone_slots = self._orders.find(keys[shrunk]), self._orders.find(keys[gone])
         self._orders.drop(gone_slots[gone_slots >= 0])
         known = shrunk_slots >= 0
+        strangers = int(np.count_nonzero(gone_slots < 0))
+        strangers += int(np.count_nonzero(~known & (types[shrunk] == ord("X"))))
+        self.log.lack(_STRANGERS, strangers)
         self._orders.shrink(shrunk_slots[known], events["quantity"][shrunk[known]])
+
+    def _replaced(
+        self, events: EventArray, types: npt.NDArray[np.uint8], keys: npt.NDArray[np.uint64], replaced: Indices
+    ) -> Indices:
+        """Those whose new order takes side and owner of the old one, as a reader will; the others are D and A or F."""
+        slots, new = self._orders.find(keys[replaced]), events[replaced + 1]
+        alike = (
+            (slots >= 0) & (self._orders.side[slots] == new["side"]) & (self._orders.owner[slots] == new["reference"])
+        )
+        apart = replaced[~alike]
+        types[apart] = ord("D")
+        types[apart + 1] = np.where(_letters(events["reference"][apart + 1]), ord("F"), ord("A"))
+        kept: Indices = replaced[alike]
+        return kept
+
+    def _say_lacking(self, events: EventArray, types: npt.NDArray[np.uint8]) -> None:
+        """What messages have no place for: their events are written, and come back without it."""
+        kind, reference = events["kind"], events["reference"]
+        trade, auction = types == ord("P"), types == ord("Q")
+        lacks = {
+            "a correction: it comes back as a broken trade and a new one": (types > 0) & (kind == EventKind.CORRECTION),
+            "the owner of an order, which is no four letters": (types == ord("A")) & (reference > 0),
+            "the reference of a trade in an auction: it comes back as the letter of a cross": auction
+            & (reference != _cross_letters(events)),
+            "the number of a mark": ((types == ord("S")) | (types == ord("W"))) & (events["id"] > 0),
+            "the smallest step of a symbol": (types == ord("R"))
+            & (events["price"] != STEP_TICKS)
+            & (events["price"] > 0),
+        }
+        if not self._tell_flags:
+            lacks["the side of a trade"] = (trade | auction) & (events["side"] > 0)
+            lacks["the reference of a trade"] = trade & (reference > 0)
+            kept = np.where(auction, int(EventFlag.AUCTION), 0) | np.where(
+                types == ord("C"), int(EventFlag.UNPRINTED), 0
+            )
+            kept |= np.where(types == ord("U"), int(EventFlag.LINKED), 0)
+            for flag in EventFlag:
+                told = (types > 0) & (events["flags"] & ~kept & int(flag) > 0)
+                lacks[f"the flag {str(flag.name).lower()}"] = told
+        for what, which in lacks.items():
+            self.log.lack(what, int(np.count_nonzero(which)))
 
     # ---- bytes
 
@@ -259,6 +321,10 @@ class ItchWriter:
             records["order"] = rows["id"]
         if "side" in fields:
             records["side"] = np.where(rows["side"] == Side.SELL, ord("S"), ord("B")) if name != "P" else ord("B")
+        if self._tell_flags:
+            records["tracking"] = tracking_of(events[chosen + 1] if name == "U" else rows)
+            if name == "P":
+                records["order"] = rows["reference"]
         self._own_fields(name, records, rows, events, chosen)
         return records
 
@@ -290,8 +356,7 @@ class ItchWriter:
                 records["shares"] = new["quantity"]
                 records["price"] = new["price"]
             case "Q":
-                known = np.isin(rows["reference"], np.frombuffer(CROSS_TYPES, np.uint8))
-                records["cross"] = np.where(known, rows["reference"], _INTRADAY)
+                records["cross"] = _cross_letters(rows)
             case _:
                 pass
 
@@ -300,6 +365,14 @@ def _mark_types(types: npt.NDArray[np.uint8], kind: npt.NDArray[Any], reference:
     mark = kind == EventKind.MARK
     types[mark & np.isin(reference, np.frombuffer(SYSTEM_EVENTS, np.uint8))] = ord("S")
     types[mark & ((reference & 0xFFFFFF00) == _BREAKER) & (reference & 0xFF > 0)] = ord("W")
+
+
+def _cross_letters(events: EventArray) -> npt.NDArray[Any]:
+    """Of auctions: the reference if it is one, or what the flags say, or intraday."""
+    known = np.isin(events["reference"], np.frombuffer(CROSS_TYPES, np.uint8))
+    opening, closing = (events["flags"] & int(flag) > 0 for flag in (EventFlag.OPENING, EventFlag.CLOSING))
+    letters = np.where(opening, ord("O"), np.where(closing, ord("C"), _INTRADAY))
+    return np.where(known, events["reference"], letters)
 
 
 def _letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -53,6 +53,8 @@ _KINDS = {
     7: EventKind.STATUS,
 }
 _SUBMIT, _DELETE, _EXECUTE, _HIDDEN, _CROSS, _HALT = 1, 3, 4, 5, 6, 7
+_UNNUMBERED = (_HIDDEN, _CROSS, _HALT)
+"""Types that are about no order: 0 or -1 stands in its place."""
 _HALTS = {-1: MarketStatus.HALTED, 0: MarketStatus.QUOTING, 1: MarketStatus.TRADING}
 
 
@@ -94,12 +96,18 @@ class LobsterDecoder:
         time = cells.decimal(_TIME, 9, cut=True)
         kind, order, size = (cells.integer(place) for place in (_TYPE, _ORDER, _SIZE))
         price, direction = cells.integer(_PRICE), cells.integer(_DIRECTION)
-        good = np.logical_and.reduce([column.good for column in (time, kind, order, size, price, direction)])
-        good &= (time.values >= 0) & (time.values < 2 * DAY_NS) & (size.values >= 0) & (size.values <= _U32)
-        bad = np.flatnonzero(~good)
-        if len(bad):
-            what = "a row that is no LOBSTER message"
-            self.log.fault(Fault.BAD_ROW, int(cells.offsets[bad[0]]), what, len(bad))
+        good = np.ones(len(cells), np.bool_)
+        sides = np.isin(direction.values, (-1, 1)) | (kind.values == _HALT)
+        for name, right in (
+            ("time", time.good & (time.values >= 0) & (time.values < 2 * DAY_NS)),
+            ("type", kind.good),
+            ("order", order.good & ((order.values >= 0) | np.isin(kind.values, _UNNUMBERED))),
+            ("size", size.good & (size.values >= 0) & (size.values <= _U32)),
+            ("price", price.good),
+            ("direction", direction.good & sides),
+        ):
+            self._refuse(cells, good & ~right, f"{name}: not what LOBSTER writes")
+            good &= right
         instants = self._instants(time.values, good, cells)
         known = np.isin(kind.values, list(_KINDS))
         unknown = np.flatnonzero(good & ~known)
@@ -131,13 +139,19 @@ class LobsterDecoder:
         """Instants of times since midnight; rows whose time does not exist are not good any more."""
         found = np.flatnonzero(good)
         instants, exists = self._wall.instants(clock[found] + self._midnight)
-        skipped = found[~exists]
-        if len(skipped):
-            self.log.fault(Fault.BAD_ROW, int(cells.offsets[skipped[0]]), SKIPPED_TIME, len(skipped))
-            good[skipped] = False
+        skipped = np.zeros(len(good), np.bool_)
+        skipped[found[~exists]] = True
+        self._refuse(cells, skipped, SKIPPED_TIME)
+        good &= ~skipped
         times = np.zeros(len(clock), np.int64)
         times[found] = instants
         return times
+
+    def _refuse(self, cells: Cells, bad: npt.NDArray[np.bool_], what: str) -> None:
+        rows = np.flatnonzero(bad)
+        if len(rows):
+            row = int(cells.lines[rows[0]])
+            self.log.fault(Fault.BAD_ROW, int(cells.offsets[rows[0]]), what, len(rows), row=row)
 
     @staticmethod
     def _special(events: EventArray, codes: npt.NDArray[Any], number: npt.NDArray[Any]) -> None:
@@ -146,7 +160,7 @@ class LobsterDecoder:
         events["side"][cancels] = 0
         events["price"][cancels] = 0
         events["reference"] = np.where(codes == _EXECUTE, number & _U32, 0)
-        unnumbered = np.isin(codes, (_HIDDEN, _CROSS))
+        unnumbered = np.isin(codes, _UNNUMBERED[:2])
         events["id"][unnumbered] = number[unnumbered]
         events["flags"][codes == _CROSS] = EventFlag.AUCTION
         halts = codes == _HALT

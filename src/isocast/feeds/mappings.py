@@ -61,6 +61,10 @@ class TableMapping:
     kinds: str = ""
     """Column whose values in `kind_codes` make a row something else than a trade."""
     kind_codes: Mapping[str, str] = field(default_factory=dict)
+    conditions: str = ""
+    """Column of sale conditions; a table with a header may lack it, which is noted."""
+    condition_form: str = "letters"
+    """"letters" of the US tapes, several in a cell; or "lean": one number in base 16, a bit for each."""
     bid: str = ""
     bid_quantity: str = ""
     ask: str = ""
@@ -71,6 +75,8 @@ class TableMapping:
     """Shares for each unit of the quantity columns."""
     zero_side: str = "withdrawn"
     """A quote of price 0: the side is "withdrawn", or "absent" from this row and as it was."""
+    trailer: str = ""
+    """First cell of a last line that says, in its third one, how many rows there are."""
 
 
 BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
@@ -86,6 +92,8 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             quantity="quantity",
             reference="condition",
             reference_base=16,
+            conditions="condition",
+            condition_form="lean",
             price_decimals=4,
         ),
         "us-tape-quotes": TableMapping(
@@ -113,8 +121,10 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             price="Trade Price",
             quantity="Trade Volume",
             id="Sequence Number",
+            conditions="Sale Condition",
             kinds="Trade Correction Indicator",
             kind_codes={"10": "trade_cancel", "11": "trade_cancel", "12": "correction"},
+            trailer="END",
         ),
         "taq-quotes": TableMapping(
             kind="quote",
@@ -129,6 +139,7 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
             ask="Offer_Price",
             ask_quantity="Offer_Size",
             lot=100,
+            trailer="END",
         ),
     }
 )
@@ -208,9 +219,13 @@ def _check(mapping: TableMapping, file: str) -> None:
     insist(
         right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='"withdrawn" or "absent" is wanted'
     )
+    insist(
+        right=mapping.condition_form in ("letters", "lean"), key="condition_form", rule='"letters" or "lean" is wanted'
+    )
+    insist(right=mapping.trailer.isascii(), key="trailer", rule="ASCII is wanted")
     insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")
     if mapping.columns:
-        for key in column_keys(mapping):
+        for key in [*column_keys(mapping), *(["conditions"] if mapping.conditions else [])]:
             name = getattr(mapping, key)
             insist(right=name in mapping.columns, key=key, rule=f'"{name}" is none of the columns')
     for text, code in mapping.codes.items():

@@ -8,7 +8,11 @@ from typing import TypedDict
 
 from isocast.terms.errors import FeedError
 
-__all__ = ["Fault", "FaultRecord", "FeedLog", "Listing"]
+__all__ = ["ADVICE", "Fault", "FaultReason", "FaultRecord", "FeedLog", "Listing"]
+
+_REASONS_MAX = 32
+"""Different reasons of one kind of fault that are kept apart."""
+_OTHERS = "other reasons"
 
 
 class Fault(StrEnum):
@@ -26,6 +30,7 @@ class Fault(StrEnum):
     UNKNOWN_SYMBOL = "unknown-symbol"
     BAD_VALUE = "bad-value"
     BAD_ROW = "bad-row"
+    ROW_COUNT = "row-count"
     BAD_PACKET = "bad-packet"
     GAP = "gap"
     SESSION_CHANGED = "session-changed"
@@ -44,9 +49,10 @@ ADVICE: dict[Fault, str] = {
     Fault.UNKNOWN_SYMBOL: "does the file begin in the middle of a day? Without --strict the message is skipped",
     Fault.BAD_VALUE: "without --strict the message is skipped",
     Fault.BAD_ROW: "does the mapping fit the file? Without --strict the row is skipped",
+    Fault.ROW_COUNT: "rows are missing, or were added: fetch the file again; without --strict what is there is read",
     Fault.BAD_PACKET: "choose the feed's port with --port; without --strict the packet is skipped",
-    Fault.GAP: "packets are missing from the capture; without --strict the gap is counted and reading goes on",
-    Fault.SESSION_CHANGED: "without --strict numbers begin anew with the session",
+    Fault.GAP: "packets are missing from the capture; without --strict the messages are counted and reading goes on",
+    Fault.SESSION_CHANGED: "the end of the first may be lost; without --strict each session is read for itself",
 }
 """What a reader can do about a fault."""
 
@@ -57,6 +63,17 @@ class FaultRecord(TypedDict):
     count: int
     first_offset: int
     first: str
+
+
+class FaultReason(TypedDict):
+    """One reason of a fault: how often, and where first."""
+
+    count: int
+    first_offset: int
+    first_row: int
+    """Of a table: the line in the file, 1 for the first one (of Parquet: the row); 0 where there are no rows."""
+    example: str
+    """What stood there, if that can be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,12 @@ class FeedLog:
     skipped: dict[str, int] = field(default_factory=dict)
     """Sound messages that no event carries, by reason."""
     faults: dict[Fault, FaultRecord] = field(default_factory=dict)
+    reasons: dict[Fault, dict[str, FaultReason]] = field(default_factory=dict)
+    """The same faults by what was wrong."""
+    lacking: dict[str, int] = field(default_factory=dict)
+    """Of a feed that is written: events that are in it, but without something."""
+    conditions: dict[str, int] = field(default_factory=dict)
+    """Sale conditions of trades by their names; one that nobody knows is named as it stands there."""
     bytes_read: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -95,17 +118,28 @@ class FeedLog:
         if count:
             self.skipped[reason] = self.skipped.get(reason, 0) + count
 
-    def fault(self, kind: Fault, offset: int, what: str, count: int = 1) -> None:
+    def lack(self, what: str, count: int = 1) -> None:
+        """So many events are written without something of theirs."""
+        if count:
+            self.lacking[what] = self.lacking.get(what, 0) + count
+
+    def fault(self, kind: Fault, offset: int, what: str, count: int = 1, *, row: int = 0, example: str = "") -> None:
         """Something is wrong at a byte of the file; raises FeedError if the reader insists on a sound feed."""
         if not count:
             return
         if self.strict:
-            raise FeedError(self.file, f"{kind}: {what} ({ADVICE[kind]})", offset)
+            place = f"row {row}: " if row else ""
+            shown = f", it is {example!r}" if example else ""
+            raise FeedError(self.file, f"{kind}: {place}{what}{shown} ({ADVICE[kind]})", offset)
         record = self.faults.get(kind)
         if record is None:
             self.faults[kind] = FaultRecord(count=count, first_offset=offset, first=what)
         else:
             record["count"] += count
+        reasons = self.reasons.setdefault(kind, {})
+        known = what if what in reasons or len(reasons) < _REASONS_MAX else _OTHERS
+        reason = reasons.setdefault(known, FaultReason(count=0, first_offset=offset, first_row=row, example=example))
+        reason["count"] += count
 
     @property
     def total_messages(self) -> int:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
+from functools import reduce
 from itertools import chain
-from typing import Protocol
+from operator import or_
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.cells import TOO_LARGE, Cells, Column, Wrong, read_cells
+from isocast.feeds.cells import TOO_LARGE, Cells, Column, Tally, Wrong, read_cells
 from isocast.feeds.clock_watch import ClockWatch
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
 from isocast.feeds.table_times import TableClock
+from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
 from isocast.terms.whole_numbers import times
@@ -25,13 +28,15 @@ __all__ = ["ColumnSource", "TableDecoder", "scaled"]
 
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12
+_EXAMPLE_WIDTH = 24
 _SCALE_DIGITS = 9
 
 
 class ColumnSource(Protocol):
-    """Rows of a table by the names of its columns; `offsets` says where in the file each row is."""
+    """Rows of a table by the names of its columns; `offsets` and `lines` say where in the file each row is."""
 
     offsets: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         """How many rows."""
@@ -53,7 +58,7 @@ class _NamedCells:
     """Cells of a table of text by name."""
 
     def __init__(self, cells: Cells, places: dict[str, int]) -> None:
-        self.offsets = cells.offsets
+        self.offsets, self.lines = cells.offsets, cells.lines
         self._cells = cells
         self._places = places
 
@@ -71,6 +76,46 @@ class _NamedCells:
 
     def moments(self, name: str) -> None:
         """Text says nothing of its type."""
+
+
+class _Trailer:
+    """The last line of a table, which says how many rows there are: TAQ's is END, the day and their number."""
+
+    def __init__(self, word: str, delimiter: bytes, log: FeedLog) -> None:
+        self._start = word.encode("ascii") + delimiter
+        self._delimiter = delimiter
+        self._log = log
+        self._line = b""
+        self._offset = 0
+
+    def cut(self, whole: bytes, at: Tally) -> bytes:
+        """The lines before it; lines behind it are bad."""
+        if self._line:
+            self._refuse(whole, at.offset, at.lines)
+            return b""
+        place = 0 if whole.startswith(self._start) else whole.find(b"\n" + self._start) + 1
+        if not place and not whole.startswith(self._start):
+            return whole
+        self._line, _, behind = whole[place:].partition(b"\n")
+        self._offset = at.offset + place
+        self._refuse(behind, self._offset + len(self._line) + 1, at.lines + whole.count(b"\n", 0, place) + 1)
+        return whole[:place]
+
+    def _refuse(self, behind: bytes, offset: int, lines: int) -> None:
+        count = sum(1 for line in behind.split(b"\n") if line.strip())
+        self._log.fault(Fault.BAD_ROW, offset, "a row behind the line that ends the table", count, row=lines + 1)
+
+    def check(self, at: Tally) -> None:
+        """Its number of rows must be that of the rows that were there."""
+        if not self._line:
+            return
+        cells = self._line.strip().split(self._delimiter)
+        number = cells[2].strip() if len(cells) > 2 else b""  # noqa: PLR2004 - the word, the day, the number
+        if not number.isdigit():
+            self._log.fault(Fault.ROW_COUNT, self._offset, "the last line says no number of rows")
+        elif int(number) != at.rows:
+            what = f"the last line says {int(number):,} rows, there are {at.rows:,}"
+            self._log.fault(Fault.ROW_COUNT, self._offset, what, abs(int(number) - at.rows))
 
 
 class TableDecoder:
@@ -91,6 +136,7 @@ class TableDecoder:
         self._symbol = symbol
         self._floor = floor
         self._rows = 0
+        self._has_conditions = bool(mapping.conditions)
         self._clock = ClockWatch(log)
         self._met = MetSymbols()
         needs_day = mapping.time_form is TimeForm.CLOCK or mapping.time_form.startswith("midnight")
@@ -110,15 +156,20 @@ class TableDecoder:
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
         """The events of a table of text, a block for each chunk."""
         names: Sequence[str] = self._mapping.columns
-        offset = 0
+        tally = Tally()
         if not names:
-            chunks, names, offset = self._header(chunks)
+            chunks, names, tally.offset = self._header(chunks)
+            tally.lines = 1
         places = {name: place for place, name in enumerate(names)}
         delimiter = self._mapping.delimiter.encode("ascii")
-        for cells in read_cells(chunks, self.log, len(names), delimiter, offset):
+        trailer = _Trailer(self._mapping.trailer, delimiter, self.log) if self._mapping.trailer else None
+        cut = None if trailer is None else trailer.cut
+        for cells in read_cells(chunks, self.log, len(names), delimiter, tally, cut):
             events = self.decode(_NamedCells(cells, places))
             if len(events):
                 yield events
+        if trailer is not None:
+            trailer.check(tally)
 
     def _header(self, chunks: Iterable[bytes]) -> tuple[Iterable[bytes], list[str], int]:
         """The names in the first line, and everything behind it."""
@@ -143,6 +194,10 @@ class TableDecoder:
             if name not in names:
                 rule = f'there is no column "{name}" for {key}; the table has {", ".join(names[:20])}'
                 raise FeedError(self.log.file, rule, 0)
+        wanted = self._mapping.conditions
+        if wanted and wanted not in names:
+            self._has_conditions = False
+            self.log.notes.append(f'there is no column "{wanted}": all trades are taken as regular ones')
 
     # ---- rows to events
 
@@ -183,13 +238,16 @@ class TableDecoder:
         for wrong in column.wrong:
             own = np.flatnonzero(good & wrong.rows)
             if len(own):
-                row = self._rows - len(rows) + int(own[0]) + 1
-                self.log.fault(Fault.BAD_ROW, int(rows.offsets[own[0]]), f"row {row}: {name}: {wrong.what}", len(own))
+                row = int(rows.lines[own[0]])
+                self.log.fault(Fault.BAD_ROW, int(rows.offsets[own[0]]), f"{name}: {wrong.what}", len(own), row=row)
                 good &= ~wrong.rows
         bad = np.flatnonzero(good & ~column.good)
         if len(bad):
             what = f"{name}: not what the mapping says it is"
-            self.log.fault(Fault.BAD_ROW, int(rows.offsets[bad[0]]), what, len(bad))
+            first = bad[0]
+            example = rows.text(name, _EXAMPLE_WIDTH).values[first].decode("ascii", "replace")
+            row = int(rows.lines[first])
+            self.log.fault(Fault.BAD_ROW, int(rows.offsets[first]), what, len(bad), row=row, example=example)
             good &= column.good
         base[field] = np.where(column.good, column.values, np.zeros(1, column.values.dtype))
 
@@ -237,6 +295,8 @@ class TableDecoder:
         self._put(base, "price", self._price(rows, mapping.price), good, rows, mapping.price)
         self._put(base, "quantity", self._quantity(rows, mapping.quantity), good, rows, mapping.quantity)
         base["kind"] = EventKind.TRADE
+        if self._has_conditions:
+            self._conditions(base, good, rows)
         if mapping.kinds:
             texts = rows.text(mapping.kinds, _CODE_WIDTH).values
             for text, kind in mapping.kind_codes.items():
@@ -246,6 +306,24 @@ class TableDecoder:
             self.log.took(EventKind(kind).name.lower(), int(np.count_nonzero(kept["kind"] == kind)))
         self._clock.see(kept["time"], rows.offsets[good])
         return kept
+
+    def _conditions(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> None:
+        """Flags by the sale conditions; each condition is counted, and one that nobody knows takes nothing away."""
+        name = self._mapping.conditions
+        if self._mapping.condition_form == "lean":
+            column: Column = rows.hexadecimal(name)
+            read: Callable[[Any], list[SaleCondition]] = _lean_conditions
+        else:
+            column, read = rows.text(name, _CODE_WIDTH), _letter_conditions
+        values, which = np.unique(column.values, return_inverse=True)
+        found = [read(value) for value in values.tolist()]
+        flags = [reduce(or_, (condition.flags for condition in each), EventFlag(0)) for each in found]
+        base["flags"] |= np.where(column.good, np.array(flags, np.uint16)[which], 0).astype(np.uint16)
+        counts = np.bincount(which[good], minlength=len(values))
+        for conditions, count in zip(found, counts.tolist(), strict=True):
+            for each in dict.fromkeys(condition.name for condition in conditions):
+                if count:
+                    self.log.conditions[each] = self.log.conditions.get(each, 0) + count
 
     def _quotes(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
         """Two events for each row, the first LINKED; one where a side is absent."""
@@ -280,6 +358,17 @@ def scaled(column: Column, factor: int) -> Column:
     first = int(column.values[np.flatnonzero(large)[0]])
     what = f"{first} {TOO_LARGE}" if factor == 1 else f"{first}, times {factor}, {TOO_LARGE}"
     return Column(products, column.good & fits, (*column.wrong, Wrong(large, what)))
+
+
+def _letter_conditions(text: bytes) -> list[SaleCondition]:
+    """Of a cell: letters, with blanks where a place has none."""
+    letters = text.decode("ascii", "replace").replace(" ", "").replace(",", "") or "@"
+    return [TAPE_CONDITIONS.get(letter) or SaleCondition(f"unknown {letter!r}") for letter in letters]
+
+
+def _lean_conditions(number: int) -> list[SaleCondition]:
+    bits = [1 << place for place in range(int(number).bit_length()) if int(number) >> place & 1]
+    return [LEAN_CONDITIONS.get(bit) or SaleCondition(f"unknown bit {bit:x}") for bit in bits] or [TAPE_CONDITIONS["@"]]
 
 
 def _within(column: Column, most: int) -> Column:

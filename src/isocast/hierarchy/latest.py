@@ -1,8 +1,8 @@
 """The latest event of every key: what a customer who only wants the newest prices sees (§7.1).
 
-A key is (floor, symbol, kind, side). A batch of any size is taken by whole columns: sort by key, keep the last
-of each, compare its sequence with what the table has. Python looks at one object for each *different* key, never
-at one for each event.
+A key is (floor, symbol, kind, side), and of a trade whether it may be the last price. A batch of any size is taken by
+whole columns: sort by key, keep the last of each, compare its sequence with what the table has. Python looks at one
+object for each *different* key, never at one for each event.
 
 A table is a function of the sequence: two servers that applied the same messages give snapshots with the same
 digest, however the messages were cut into bursts.
@@ -33,8 +33,8 @@ dictionary for each key, 49 MB."""
 _WORDS = EVENT_BYTES // 8
 _KEY_WORDS = 2
 """kind, side, flags, floor | symbol."""
-_FLAGS = np.uint64(0xFFFF_FFFF_0000_FFFF)
-"""Flags are no part of a key."""
+_FLAGS = np.uint64(0xFFFF_FFFF_0000_FFFF | EventFlag.NOT_LAST << 16)
+"""Flags are no part of a key, but for one: a trade that may not be the last price does not displace one that is."""
 _LINKED = np.uint64(~(EventFlag.LINKED << 16) & (1 << 64) - 1)
 _FIRST_ROOM = 256
 

@@ -246,5 +246,6 @@ def _gathered(blocks: Iterable[EventArray]) -> Iterator[EventArray]:
 
 
 def _faults(feed: FeedFile) -> Iterator[Fault]:
-    for kind, record in feed.log.faults.items():
-        yield Fault(str(feed.path), str(kind), record["first"], record["count"], offset=record["first_offset"])
+    for kind, reasons in feed.log.reasons.items():
+        for what, reason in reasons.items():
+            yield Fault(str(feed.path), str(kind), what, reason["count"], offset=reason["first_offset"])

@@ -1,32 +1,41 @@
 """Files of other people's formats, opened by what they are: blocks of events, and a log of what became of the rest.
 
-The format shows in the first bytes and in the name; gzip and zip around it are opened. What a file does not say (of
-which day it is, which floor, which symbol) is given by options, or asked for in an error.
+The format shows in the first bytes, not in the name; gzip, bzip2, xz, zstd and zip around it are opened. What a file
+does not say (of which day it is, which floor, which symbol) is given by options, or asked for in an error.
 """
 
 from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
 
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture
-from isocast.feeds.compressed import GZIP_MAGIC, gunzip
+from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, day_at, day_in_name
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold_reader import MoldReader
+from isocast.feeds.mold_reader import MoldReader, MoldSession
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.recognition import (
+    begins_like_events,
+    begins_like_itch,
+    begins_like_lobster,
+    is_text,
+    is_wide_text,
+)
 from isocast.feeds.tables import TableDecoder
 from isocast.runtime.feed_tables import ParquetFeed
 from isocast.terms.errors import ConfigurationError, FeedError
@@ -39,6 +48,8 @@ __all__ = ["FeedFile", "FeedFormat", "FeedOptions", "load_mapping"]
 
 _CHUNK = 1 << 21
 _HEAD = 4_096
+_LAYERS = 2
+"""A member of a zip file may be compressed once more, or a file twice."""
 _ZIP_MAGIC = b"PK\x03\x04"
 _PARQUET_MAGIC = b"PAR1"
 _DEFAULT_FLOOR = Mic("XNAS")
@@ -113,18 +124,17 @@ class FeedFile:
         self.path = path
         self.options = options or FeedOptions()
         self.log = FeedLog(str(path), strict=self.options.strict)
-        self.sessions: list[str] = []
-        """Of a capture: the sessions of MoldUDP64, as address, port and name."""
+        self.streams: list[tuple[list[tuple[str, int]], MoldSession]] = []
+        """Of a capture: the sessions of MoldUDP64, each with the groups and ports on which it came."""
         self.position = 0
         """Bytes of the file on disk that were read."""
         self._decoders: list[_Decoder] = []
         try:
             self.size = path.stat().st_size
-            with path.open("rb") as file:
-                head = file.read(_HEAD)
+            self.name, self.format = self._recognise()
         except OSError as reason:
             raise FeedError(str(path), f"cannot be read: {_why(reason)}") from None
-        self.name, self.format = self._recognise(head)
+        self.position = 0
 
     @property
     def directory(self) -> list[Listing]:
@@ -145,35 +155,53 @@ class FeedFile:
 
     # ---- what it is
 
-    def _recognise(self, head: bytes) -> tuple[str, FeedFormat]:
-        name = self.path.name
-        if head.startswith(GZIP_MAGIC):
-            name = name.removesuffix(".gz").removesuffix(".GZ")
-            head = b"".join(gunzip([head], FeedLog(name)))[:_HEAD]
-        elif head.startswith(_ZIP_MAGIC):
-            name, head = self._look_into_zip()
+    def _recognise(self) -> tuple[str, FeedFormat]:
+        """By what is in it; a name decides only between damaged files."""
+        name, head = self._look_inside()
         if self.options.format is not None:
             return name, self.options.format
         if head.startswith(_PARQUET_MAGIC):
             return name, FeedFormat.PARQUET
         if head.startswith(CAPTURE_MAGICS):
             return name, FeedFormat.CAPTURE
-        if lobster_name(name) is not None:
-            return name, FeedFormat.LOBSTER
-        if name.lower().endswith((".events", ".raw")):
-            return name, FeedFormat.EVENTS
-        if self.options.mapping is not None or self._mapping_for(name, head) is not None:
-            return name, FeedFormat.TABLE
-        if "ITCH" in name.upper() or head[:1] == b"\0":
-            return name, FeedFormat.ITCH
         if not head:
             raise FeedError(str(self.path), "is empty")
+        found = self._text_format(name, head) if is_text(head) else self._binary_format(name, head)
+        if found is not None:
+            return name, found
         rule = "is nothing that we recognise; say what it is with --format, or name its columns with --mapping"
+        if is_wide_text(head):
+            rule = "is text of two bytes for each character (UTF-16); save it as UTF-8"
+        elif is_text(head):
+            rule = rule.replace("nothing that we recognise", "text that no built-in mapping fits")
         raise FeedError(str(self.path), rule)
 
-    def _look_into_zip(self) -> tuple[str, bytes]:
-        with self._zip() as (archive, member), archive.open(member) as file:
-            return Path(member).name, file.read(_HEAD)
+    def _text_format(self, name: str, head: bytes) -> FeedFormat | None:
+        if self.options.mapping is not None:
+            return FeedFormat.TABLE
+        if begins_like_lobster(head):
+            return FeedFormat.LOBSTER
+        if self._mapping_for(name, head) is not None:
+            return FeedFormat.TABLE
+        return FeedFormat.LOBSTER if lobster_name(name) is not None else None
+
+    @staticmethod
+    def _binary_format(name: str, head: bytes) -> FeedFormat | None:
+        if begins_like_itch(head):
+            return FeedFormat.ITCH
+        if begins_like_events(head) or name.lower().endswith((".events", ".raw")):
+            return FeedFormat.EVENTS
+        return FeedFormat.ITCH if "ITCH" in name.upper() else None
+
+    def _look_inside(self) -> tuple[str, bytes]:
+        """The name and the beginning of what is inside."""
+        head = b""
+        with self._chunks(FeedLog(str(self.path))) as (name, chunks):
+            for chunk in chunks:
+                head += chunk[:_HEAD]
+                if len(head) >= _HEAD:
+                    break
+        return name, head[:_HEAD]
 
     @contextmanager
     def _zip(self) -> Iterator[tuple[zipfile.ZipFile, str]]:
@@ -194,7 +222,7 @@ class FeedFile:
         found = _TICKS.search(name)
         if found is not None:
             return BUILT_IN[f"us-tape-{found[3].lower()}s"]
-        names = head.partition(b"\n")[0].decode("ascii", "replace").strip("\r").split("|")
+        names = head.partition(b"\n")[0].decode("utf-8-sig", "replace").strip("\r").split("|")
         for key in ("taq-trades", "taq-quotes"):
             mapping = BUILT_IN[key]
             if {mapping.time, mapping.floor, mapping.symbol, mapping.price or mapping.bid} <= set(names):
@@ -204,41 +232,42 @@ class FeedFile:
     # ---- bytes
 
     @contextmanager
-    def _chunks(self) -> Iterator[Iterable[bytes]]:
-        """The contents in chunks, out of what is around them."""
+    def _chunks(self, log: FeedLog) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """The contents in chunks, out of what is around them, and the name of what is inside."""
         with ExitStack() as stack:
             file = stack.enter_context(self.path.open("rb"))
-            head = file.read(4)
+            head = file.read(HEAD_BYTES)
             file.seek(0)
-            if head.startswith(GZIP_MAGIC):
-                yield gunzip(self._read(file, file), self.log, at_most=_CHUNK)
-            elif head == _ZIP_MAGIC:
+            name, chunks = self.path.name, self._read(file, file)
+            if head.startswith(_ZIP_MAGIC):
                 archive, member = stack.enter_context(self._zip())
                 inner = stack.enter_context(archive.open(member))
-                yield self._read_zip(inner)
-            else:
-                yield self._read(file, file)
+                name, chunks = Path(member).name, self._read_zip(inner, log)
+            for _ in range(_LAYERS):
+                chunks = expand(chunks, log, at_most=_CHUNK)
+            yield plain_name(name), chunks
 
     def _read(self, file: IO[bytes], outer: IO[bytes]) -> Iterator[bytes]:
         while chunk := file.read(_CHUNK):
             self.position = outer.tell()
             yield chunk
 
-    def _read_zip(self, inner: IO[bytes]) -> Iterator[bytes]:
+    def _read_zip(self, inner: IO[bytes], log: FeedLog) -> Iterator[bytes]:
         read = 0
         try:
             while chunk := inner.read(_CHUNK):
                 read += len(chunk)
                 self.position = min(self.position + len(chunk) // 5, self.size)
                 yield chunk
-        except (zipfile.BadZipFile, EOFError) as reason:
-            self.log.fault(Fault.DAMAGED_COMPRESSION, read, f"the zip member is damaged: {reason}")
+        except (zipfile.BadZipFile, EOFError, OSError, zlib.error, LZMAError) as reason:
+            log.fault(Fault.DAMAGED_COMPRESSION, read, f"the zip member is damaged: {reason}")
         self.position = self.size
 
     # ---- events
 
     def _all_blocks(self) -> Iterator[EventArray]:
         if self.format is FeedFormat.PARQUET:
+            self._check_plain()
             feed = ParquetFeed(self.path, self.log, self.options.mapping, self._table_decoder)
             self._decoders.append(feed)
             for block in feed.blocks():
@@ -246,7 +275,7 @@ class FeedFile:
                 yield block
             self.log.bytes_read = self.position = self.size
             return
-        with self._chunks() as chunks:
+        with self._chunks(self.log) as (_, chunks):
             match self.format:
                 case FeedFormat.ITCH:
                     decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
@@ -262,6 +291,13 @@ class FeedFile:
                     yield from table.blocks(chunks)
                 case _:
                     yield from self._event_blocks(chunks)
+
+    def _check_plain(self) -> None:
+        """A Parquet file is read from its end, which needs the file as it is."""
+        with self.path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if compression_of(head) is not None or head.startswith(_ZIP_MAGIC):
+            raise FeedError(str(self.path), "is a compressed Parquet file; unpack it first")
 
     def _floor(self) -> Mic:
         return self.options.floor or _DEFAULT_FLOOR
@@ -283,8 +319,7 @@ class FeedFile:
         return decoder
 
     def _table_mapping(self) -> TableMapping:
-        with self._chunks() as chunks:
-            head = next(iter(chunks), b"")[:_HEAD]
+        _, head = self._look_inside()
         mapping = self._mapping_for(self.name, head)
         if mapping is None:
             rule = f"a table needs --mapping: one of {', '.join(BUILT_IN)}, or a TOML file"
@@ -317,30 +352,23 @@ class FeedFile:
             self.log.fault(Fault.TRUNCATED, offset, f"{len(rest)} bytes are left over: a record has {EVENT_BYTES}")
 
     def _capture_blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
-        """A reader for each group and port, as each is a stream of its own."""
-        readers: dict[tuple[str, int], MoldReader] = {}
+        """Every session for itself, whatever groups and ports are its lines."""
+
+        def decoder_at(time: int) -> ItchDecoder:
+            day = self.options.day or day_at(time, self.options.zone)
+            decoder = ItchDecoder(self._floor(), DayClock.at(day, self.options.zone), self.log)
+            self._decoders.append(decoder)
+            return decoder
+
+        reader = MoldReader(decoder_at, self.log)
         count = 0
         for datagram in read_capture(chunks, self.log):
             if self.options.port is not None and datagram.port != self.options.port:
                 self.log.skip("datagrams to other ports")
                 continue
-            key = datagram.target, datagram.port
-            if key not in readers:
-                day = self.options.day or day_at(datagram.time, self.options.zone)
-                decoder = ItchDecoder(self._floor(), DayClock.at(day, self.options.zone), self.log)
-                self._decoders.append(decoder)
-                readers[key] = MoldReader(decoder)
-            readers[key].receive(datagram.payload, datagram.offset)
+            reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
             count += 1
             if count % _TAKE_EVERY == 0:
-                for reader in readers.values():
-                    yield from _filled(reader.take())
-        for (target, port), reader in readers.items():
-            yield from _filled(reader.end())
-            self.sessions += [f"{target}:{port} {name}" for name in reader.counts.sessions]
-            self.log.skip("messages that came twice", reader.counts.repeated)
-
-
-def _filled(block: EventArray) -> Iterator[EventArray]:
-    if len(block):
-        yield block
+                yield from reader.take()
+        yield from reader.end()
+        self.streams = reader.streams

@@ -1,6 +1,6 @@
 """Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
 
-ITCH files and captures name the floor of each stock, as `feeds.itch_floors` explains.
+ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_floors` explains.
 
 A file gets its name once it is whole; until then it is called `….partial`.
 """
@@ -127,7 +127,7 @@ class _Itch:
         """The bytes of these events."""
         if self._writer is None:
             self.day = DayClock.at(day_at(int(events["time"][0]), self._zone), self._zone)
-            self._writer = ItchWriter(self.day, self._log, name_floors=True)
+            self._writer = ItchWriter(self.day, self._log, name_floors=True, tell_flags=True)
         return self._writer.write(events)
 
     def finish(self, digest: str) -> None:

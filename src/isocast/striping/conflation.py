@@ -1,9 +1,10 @@
 """Which events of an overfull stripe may be left out: older prices of what has a newer one. Never anything else.
 
-Quotes of one side and last sales are conflated, each by symbol and floor; auctions, statuses, corrections, cancels,
-marks, directories and everything about orders stay, all of them. The newest takes the place of the oldest of its kind
-that was waiting, so that a busy symbol is not pushed back for ever; but it never overtakes an event of its symbol, or
-of a whole floor, that is not a price: a quote behind a halt stays behind the halt.
+Quotes of one side and last sales are conflated, each by symbol and floor, and sales that may not be last by their
+conditions apart from those that may. Auctions, official prices, statuses, corrections, cancels, marks, directories and
+everything about orders stay, all of them. The newest takes the place of the oldest of its kind that was waiting, so
+that a busy symbol is not pushed back for ever; but it never overtakes an event of its symbol, or of a whole floor,
+that is not a price: a quote behind a halt stays behind the halt.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ __all__ = ["are_prices", "conflate"]
 
 _LINKED = np.uint16(0xFFFF & ~EventFlag.LINKED)
 
+_OF_AUCTIONS = int(EventFlag.AUCTION | EventFlag.OPENING | EventFlag.CLOSING)
+_NO_LAST = int(EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW | EventFlag.UNPRINTED)
+
 Places = npt.NDArray[np.intp]
 
 
 def are_prices(events: EventArray) -> npt.NDArray[np.bool_]:
     """Which events a newer one of the same kind makes superfluous."""
     kinds = events["kind"]
-    auction = (events["flags"] & int(EventFlag.AUCTION)) > 0
+    auction = (events["flags"] & _OF_AUCTIONS) > 0
     prices: npt.NDArray[np.bool_] = (kinds == EventKind.QUOTE) | ((kinds == EventKind.TRADE) & ~auction)
     return prices
 
@@ -53,7 +57,8 @@ def _newest_of_each(events: EventArray, prices: npt.NDArray[np.bool_], places: P
     symbol = symbols[places]
     floor = np.ascontiguousarray(events["floor"][places]).view("<u4").astype(np.uint64)
     kind, side = events["kind"][places].astype(np.uint64), events["side"][places].astype(np.uint64)
-    head = floor << np.uint64(16) | kind << np.uint64(8) | np.where(kind == EventKind.QUOTE, side, np.uint64(0))
+    no_last = ((events["flags"][places] & _NO_LAST) > 0).astype(np.uint64)
+    head = floor << np.uint64(16) | kind << np.uint64(8) | np.where(kind == EventKind.QUOTE, side, no_last)
     order = np.lexsort((section, head, symbol))
     symbol, head, section = symbol[order], head[order], section[order]
     key_ends = np.append((symbol[1:] != symbol[:-1]) | (head[1:] != head[:-1]), np.True_)

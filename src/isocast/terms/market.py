@@ -77,7 +77,7 @@ class Side(IntEnum):
 
 
 class EventFlag(IntFlag):
-    """What else is true of an event."""
+    """What else is true of an event. The top bit of neither byte is used: checks of whole blocks need it."""
 
     LINKED = 1
     """One change together with the event that follows."""
@@ -93,6 +93,20 @@ class EventFlag(IntFlag):
     """A trade that is not confirmed yet (protocol §4)."""
     COPIED = 64
     """An event of no symbol, which another stripe of the core has too and counts (§4.4)."""
+    NOT_LAST = 256
+    """A trade that sets the last price only while there is none (`terms.conditions`)."""
+    NOT_HIGH_LOW = 512
+    """A trade that sets neither high nor low nor last; volume counts it."""
+    OPENING = 1024
+    """A trade of an opening or reopening; with UNPRINTED, the price that a floor declares its open."""
+    CLOSING = 2048
+    """A trade of a close; with UNPRINTED, the price that a floor declares its close."""
+    EXTENDED = 4096
+    """A trade outside the regular hours."""
+    ODD_LOT = 8192
+    """A trade of less than a round lot."""
+    LATE = 16384
+    """A trade that is reported late or out of sequence."""
 
 
 class MarketStatus(IntEnum):

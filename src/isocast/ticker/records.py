@@ -15,6 +15,7 @@ __all__ = [
     "NO_ASK",
     "NO_BID",
     "NO_ROW",
+    "PRICED",
     "SYMBOL_DTYPE",
     "TRADE_DTYPE",
     "RecordTable",
@@ -42,11 +43,18 @@ class TradeState(IntFlag):
     PAST = 16
     """Of the floor's day before."""
     CORRECTED = 32
+    NOT_LAST = 64
+    """Open and last are another trade, if there is one (`terms.conditions`)."""
+    NOT_HIGH_LOW = 128
+    """It has no part in open, high, low and last; volume, turnover and number of trades have it."""
 
 
 NOT_COUNTED = int(
     TradeState.CANCELLED | TradeState.UNPRINTED | TradeState.TENTATIVE | TradeState.FLAWED | TradeState.PAST
 )
+
+PRICED = int(TradeState.NOT_LAST | TradeState.NOT_HIGH_LOW)
+"""A trade with neither may be open, high, low and last."""
 
 TRADE_DTYPE = np.dtype(
     [
@@ -58,10 +66,14 @@ TRADE_DTYPE = np.dtype(
         ("sequence", "<u8"),
         ("earlier", "<i4"),
         ("state", "u1"),
-        ("unused", "V3"),
+        ("conditions", "u1"),
+        ("unused", "V2"),
     ]
 )
-"""A trade as it stands now, corrections applied; `earlier` is the row of one with the same line and id, or -1."""
+"""A trade as it stands now, corrections applied; `earlier` is the row of one with the same line and id, or -1.
+
+`conditions` are the flags of its event from NOT_LAST on, which tell why it may not set a price.
+"""
 
 LINE_DTYPE = np.dtype(
     [

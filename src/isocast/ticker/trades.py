@@ -19,6 +19,7 @@ from isocast.ticker.records import (
     NO_BID,
     NO_ROW,
     NOT_COUNTED,
+    PRICED,
     TRADE_DTYPE,
     Records,
     RecordTable,
@@ -37,7 +38,12 @@ _SAFE_SUM = 1 << 62
 _FLAG_STATES = (
     (EventFlag.UNPRINTED, TradeState.UNPRINTED),
     (EventFlag.TENTATIVE, TradeState.TENTATIVE),
+    (EventFlag.NOT_LAST, TradeState.NOT_LAST),
+    (EventFlag.NOT_HIGH_LOW, TradeState.NOT_HIGH_LOW),
 )
+_CONDITIONS_AT = 8
+_NO_FIRST = 1 << 62
+"""Behind every row."""
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -89,6 +95,7 @@ class Trades:
             ("sequence", piece.sequences[places]),
             ("earlier", earlier),
             ("state", state),
+            ("conditions", events["flags"] >> _CONDITIONS_AT),
         ):
             kept[name] = column if len(kept) == len(column) else column[is_new]
         is_counted = is_new & ((state & NOT_COUNTED) == 0)
@@ -132,11 +139,38 @@ class Trades:
     ) -> None:
         """First, last, high and low of lines take account of trades that came after all others."""
         table = self._lines.all
-        table["high"][which] = np.maximum(table["high"][which], np.maximum.reduceat(prices, starts))
-        table["low"][which] = np.minimum(table["low"][which], np.minimum.reduceat(prices, starts))
+        state = self._rows.all["state"]
+        own = state[rows]
         first = table["first_row"][which]
-        table["first_row"][which] = np.where(first == NO_ROW, rows[starts], first)
-        table["last_row"][which] = rows[ends]
+        if not (own & PRICED).any() and not (state[first] & TradeState.NOT_LAST).any():
+            table["high"][which] = np.maximum(table["high"][which], np.maximum.reduceat(prices, starts))
+            table["low"][which] = np.minimum(table["low"][which], np.minimum.reduceat(prices, starts))
+            table["first_row"][which] = np.where(first == NO_ROW, rows[starts], first)
+            table["last_row"][which] = rows[ends]
+            return
+        is_high_low = (own & TradeState.NOT_HIGH_LOW) == 0
+        highs = np.maximum.reduceat(np.where(is_high_low, prices, NO_BID), starts)
+        lows = np.minimum.reduceat(np.where(is_high_low, prices, NO_ASK), starts)
+        table["high"][which] = np.maximum(table["high"][which], highs)
+        table["low"][which] = np.minimum(table["low"][which], lows)
+        self._reach_ends(which, rows, own, starts)
+
+    def _reach_ends(self, which: Indices, rows: Indices, own: npt.NDArray[np.uint8], starts: Indices) -> None:
+        """First and last are trades that may be; of a line without any, its first one that is NOT_LAST alone."""
+        table = self._lines.all
+        is_plain = (own & PRICED) == 0
+        is_spare = (own & PRICED) == TradeState.NOT_LAST
+        firsts = np.minimum.reduceat(np.where(is_plain, rows, _NO_FIRST), starts)
+        lasts = np.maximum.reduceat(np.where(is_plain, rows, NO_ROW), starts)
+        spares = np.minimum.reduceat(np.where(is_spare, rows, _NO_FIRST), starts)
+        first, last = table["first_row"][which], table["last_row"][which]
+        had_spare = (first != NO_ROW) & ((self._rows.all["state"][first] & TradeState.NOT_LAST) > 0)
+        has = lasts != NO_ROW
+        takes_spare = ~has & (first == NO_ROW) & (spares != _NO_FIRST)
+        table["first_row"][which] = np.where(
+            has & ((first == NO_ROW) | had_spare), firsts, np.where(takes_spare, spares, first)
+        )
+        table["last_row"][which] = np.where(has, lasts, np.where(takes_spare, spares, last))
 
     # Repetitions --------------------------------------------------------------------------------
 

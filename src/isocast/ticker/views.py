@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import numpy as np
 
-from isocast.terms.market import TICKS_PER_UNIT, MarketStatus
+from isocast.terms.conditions import left_out_reason
+from isocast.terms.market import TICKS_PER_UNIT, EventFlag, MarketStatus
 from isocast.ticker.keys import Indices
 from isocast.ticker.lines import floor_name, symbol_name
 from isocast.ticker.quotes import CROSSED, LOCKED
@@ -23,11 +24,14 @@ __all__ = [
     "busiest",
     "counted_trades",
     "day_rows",
+    "left_out",
     "symbol_views",
     "tentative",
     "unlisted",
 ]
 
+_CONDITIONS_AT = 8
+"""The flags of conditions are the upper byte of an event's."""
 _MARKETS = {0: "", LOCKED: "locked", CROSSED: "crossed"}
 _STOPPED = (MarketStatus.HALTED, MarketStatus.PAUSED)
 _RUNNING = (MarketStatus.TRADING, MarketStatus.QUOTING, MarketStatus.CLOSED)
@@ -138,6 +142,23 @@ def counted_trades(tape: Tape, symbol: str | None = None, floor: str | None = No
     return standing
 
 
+def left_out(tape: Tape) -> dict[str, tuple[int, int]]:
+    """Trades of the day that do not change all figures: how many and how many shares, by the reason."""
+    trades = tape.trades.all
+    today = trades[(trades["state"] & (TradeState.CANCELLED | TradeState.FLAWED | TradeState.PAST)) == 0]
+    flags = today["conditions"].astype(np.int64) << _CONDITIONS_AT
+    for state, flag in ((TradeState.UNPRINTED, EventFlag.UNPRINTED), (TradeState.TENTATIVE, EventFlag.TENTATIVE)):
+        flags |= np.where(today["state"] & state, int(flag), 0)
+    found: dict[str, tuple[int, int]] = {}
+    for value in np.unique(flags).tolist():
+        reason = left_out_reason(value)
+        if reason:
+            own = today["quantity"][flags == value]
+            count, shares = found.get(reason, (0, 0))
+            found[reason] = count + len(own), shares + int(own.sum(dtype=np.int64))
+    return found
+
+
 def unlisted(tape: Tape) -> int:
     """Lines with trades or quotes of which no floor's directory has told."""
     lines = tape.lines.all
@@ -204,12 +225,12 @@ def _market(bid: Best, ask: Best) -> int:
 
 def _last(tape: Tape, rows: Records) -> tuple[Sale | None, int | None]:
     """The newest sale of some lines, and how the price has changed."""
-    newest = int(rows["last_row"].argmax())
-    row = int(rows["last_row"][newest])
+    row = _end(tape, rows["last_row"], newest=True)
     if row == NO_ROW:
         return None, None
-    trade, line = tape.trades.all[row], rows[newest]
-    before = int(line["previous"] if line["has_previous"] else tape.trades.all["price"][_first(rows)])
+    trade, line = tape.trades.all[row], rows[int(np.flatnonzero(rows["last_row"] == row)[0])]
+    first = _end(tape, rows["first_row"], newest=False)
+    before = int(line["previous"] if line["has_previous"] else tape.trades.all["price"][first])
     price = int(trade["price"])
     sale = Sale(
         price,
@@ -222,9 +243,16 @@ def _last(tape: Tape, rows: Records) -> tuple[Sale | None, int | None]:
     return sale, price - before
 
 
-def _first(rows: Records) -> int:
-    first = rows["first_row"]
-    return int(first[first != NO_ROW].min())
+def _end(tape: Tape, ends: Indices, *, newest: bool) -> int:
+    """The newest or oldest of the trades at an end of several lines; one that is NOT_LAST only if all are."""
+    there = ends[ends != NO_ROW]
+    if not len(there):
+        return NO_ROW
+    is_spare = (tape.trades.all["state"][there] & TradeState.NOT_LAST) > 0
+    if is_spare.all():
+        return int(there.min())
+    plain = there[~is_spare]
+    return int(plain.max() if newest else plain.min())
 
 
 def _best(rows: Records, side: str) -> Best | None:
@@ -260,10 +288,10 @@ def _day_row(tape: Tape, lines: Indices) -> DayRow:
     return DayRow(
         symbol_name(int(rows["symbol"][0])),
         floor_name(int(rows["floor"][0])) if len(rows) == 1 else "",
-        int(trades["price"][_first(traded)]) if has else None,
+        int(trades["price"][_end(tape, rows["first_row"], newest=False)]) if has else None,
         int(traded["high"].max()) if has else None,
         int(traded["low"].min()) if has else None,
-        int(trades["price"][int(traded["last_row"].max())]) if has else None,
+        int(trades["price"][_end(tape, rows["last_row"], newest=True)]) if has else None,
         volume,
         _vwap(rows, volume),
         int(rows["trades"].sum()),

@@ -40,7 +40,7 @@ def _at_most(head: Sequence[int], symbol: int) -> npt.NDArray[np.uint64]:
 
 
 _LEAST = _at_least((min(EventKind), min(Side), 0, 0, ord("0")), 0)
-_MOST = _at_most((max(EventKind), max(Side), sum(EventFlag), 0, ord("Z")), ord("~"))
+_MOST = _at_most((max(EventKind), max(Side), *sum(EventFlag).to_bytes(2, "little"), ord("Z")), ord("~"))
 # Between the two characters that are named here nothing is allowed: floors lack ":" to "@", symbols have no blanks.
 _BEFORE_GAP = _at_most((_ANY, _ANY, _ANY, _ANY, ord("9")), 0)
 _AFTER_GAP = _at_least((_ANY, _ANY, _ANY, _ANY, ord("A")), ord("!"))

@@ -60,7 +60,8 @@ _SYMBOL_END = 16
 
 _KINDS = bytes(EventKind)
 _SIDES = bytes(Side)
-_FLAGS = bytes(range(1 << len(EventFlag)))
+_FLAGS = [bytes(byte for byte in range(256) if not byte & ~mask) for mask in sum(EventFlag).to_bytes(2, "little")]
+"""What each of their two bytes may be."""
 _FLOOR_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _SYMBOL_CHARACTERS = bytes(range(0x21, 0x7F)) + b"\0"
 
@@ -93,7 +94,8 @@ def events_view(payload: bytes) -> EventArray:
         raise RemoteProtocolError("an event of unknown kind")
     if payload[1::EVENT_BYTES].translate(None, _SIDES):
         raise RemoteProtocolError("an event of unknown side")
-    if payload[2::EVENT_BYTES].translate(None, _FLAGS) or payload[3::EVENT_BYTES].translate(None, b"\0"):
+    low, high = (payload[2 + place :: EVENT_BYTES].translate(None, allowed) for place, allowed in enumerate(_FLAGS))
+    if low or high:
         raise RemoteProtocolError("an event with unknown flags")
     table = np.ndarray((count, EVENT_BYTES), np.uint8, payload)
     if table[:, _FLOOR_AT:_SYMBOL_AT].tobytes().translate(None, _FLOOR_CHARACTERS):

@@ -18,24 +18,28 @@ from pyspark.sql import functions as F
 from tests.lake.transforms.days import asked, plain, released, synthetic_day
 
 from isocast.lake.transforms.asof import asof_join
-from isocast.lake.transforms.bars import BAR_COLUMNS, bars
+from isocast.lake.transforms.bars import BAR_COLUMNS, bar_parts, bars, grown_bars, last_sales, whole_bars
 from isocast.lake.transforms.calendars import read_calendar, read_interval
+from isocast.lake.transforms.eligibility import left_out
 from isocast.lake.transforms.quotes import quotes_across_floors, trades_with_quotes
 from isocast.lake.transforms.spreads import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.tape import consolidated_tape, reported_trades
 from isocast.lake.transforms.vwap import rolling_trade_vwap, rolling_vwap, vwap
 from isocast.runtime.feed_files import FeedFile
+from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import LocalProtocolError
-from isocast.wire.events import EventArray
+from isocast.terms.market import EventKind
+from isocast.wire.events import EVENT_DTYPE, EventArray
 
 DATA = os.environ.get("ISOCAST_DATA", "")
 real = pytest.mark.skipif(not DATA, reason="ISOCAST_DATA does not say where the real files are")
 
 BARS = """
     select symbol, event_ns - event_ns % {ns} start_ns,
-      arg_min(price, sequence * 65536 + index) open, max(price) high, min(price) low,
-      arg_max(price, sequence * 65536 + index) as close, sum(quantity)::bigint volume, count(*) trades,
-      sum(price::hugeint * quantity) turnover
+      arg_min(price, sequence * 65536 + index) filter (state & 192 = 0) open,
+      max(price) filter (state & 128 = 0) high, min(price) filter (state & 128 = 0) low,
+      arg_max(price, sequence * 65536 + index) filter (state & 192 = 0) as close,
+      sum(quantity)::bigint volume, count(*) trades, sum(price::hugeint * quantity) turnover
     from tape where state & 31 = 0 group by all order by symbol, start_ns
 """
 ROLLING = """
@@ -160,6 +164,29 @@ def test_bars_of_days_of_change_are_those_of_polars_and_duckdb_in_any_session(
             assert rows == asked(query, tape=moved.append_column("start_ns", pa.array(starts))), text
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_sale_conditions_decide_which_trades_make_prices(spark: SparkSession) -> None:
+    """Volume has them all but the official close; a bar that goes on is the bar that is made at once."""
+    late, odd, close = (int(TAPE_CONDITIONS[letter].flags) for letter in "ZIM")
+    first = [(900, odd), (95, late), (100, 0), (110, 0)]
+    rest = [(120, late), (1, odd), (105, 0), (105, close), (2, odd)]
+    day = np.zeros(len(first) + len(rest), EVENT_DTYPE)
+    day["kind"], day["floor"], day["symbol"], day["quantity"] = EventKind.TRADE, b"XNYS", b"AAA", 10
+    day["id"], day["time"] = np.arange(1, len(day) + 1), MINUTE
+    day["price"], day["flags"] = zip(*first, *rest, strict=True)
+    tape = consolidated_tape(spark.createDataFrame(released(day))).cache()
+    interval = read_interval("1m")
+    (bar,) = bars(tape, interval).collect()
+    assert [bar[name] for name in BAR_COLUMNS[2:8]] == [100, 120, 95, 105, 80, 8]
+    cut = F.col("trade_id") <= len(first)
+    before, after = (whole_bars(bar_parts(tape.where(part), interval)) for part in (cut, ~cut))
+    assert grown_bars(before, after).select(*BAR_COLUMNS).collect() == [bar]
+    (only,) = bars(tape.where("price < 50"), interval).collect()
+    assert [only[name] for name in BAR_COLUMNS[2:8]] == [None, None, None, None, 20, 2]
+    assert last_sales(tape).collect()[0]["price"] == 105
+    reasons = {row["reason"]: (row["trades"], row["shares"]) for row in left_out(tape).collect()}
+    assert reasons == {"odd lot": (3, 30), "late or out of sequence": (2, 20), "official close": (1, 10)}
 
 
 def test_vwap_of_a_window_is_duckdbs(spark: SparkSession, tape: pa.Table) -> None:

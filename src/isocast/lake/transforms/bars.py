@@ -3,6 +3,9 @@
 Open and close are the first and the last trade by the sequence, not by the floors' clocks: two trades of the same
 nanosecond have an order too, and everybody has the same. The bar of a trade follows from its own time (`event_ns`).
 Sums are exact: turnover is DECIMAL(38,0), in ticks times shares.
+
+A trade whose sale conditions forbid it sets no price (`eligibility`), and volume has it. A bar without a trade that may
+set one has no open and close, or no price at all.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isocast.lake.transforms.calendars import ALWAYS, Calendar, Interval
+from isocast.lake.transforms.eligibility import sets_high_low, sets_last
 from isocast.ticker.records import NOT_COUNTED
 
 __all__ = [
@@ -70,16 +74,16 @@ def bar_parts(
     place, price, quantity = place_in_sequence(), F.col("price"), F.col("quantity")
     is_small = F.abs(price.cast("double") * quantity) < _SMALL_TURNOVER
     parts = trades.groupBy("stripe", *by, "start_ns").agg(
-        F.min_by(price, place).alias("open"),
-        F.max(price).alias("high"),
-        F.min(price).alias("low"),
-        F.max_by(price, place).alias("close"),
+        F.min_by(price, F.when(sets_last(), place)).alias("open"),
+        F.max(F.when(sets_high_low(), price)).alias("high"),
+        F.min(F.when(sets_high_low(), price)).alias("low"),
+        F.max_by(price, F.when(sets_last(), place)).alias("close"),
         F.sum(quantity).alias("volume"),
         F.count("*").alias("trades"),
         F.sum(F.when(is_small, price * quantity)).alias("small"),
         F.sum(F.when(~is_small, price.cast("DECIMAL(19,0)") * quantity.cast("DECIMAL(10,0)"))).alias("large"),
-        F.min("due_ns").alias("first_due_ns"),
-        F.max("due_ns").alias("last_due_ns"),
+        F.coalesce(F.min(F.when(sets_last(), F.col("due_ns"))), F.min("due_ns")).alias("first_due_ns"),
+        F.coalesce(F.max(F.when(sets_last(), F.col("due_ns"))), F.max("due_ns")).alias("last_due_ns"),
     )
     small, large = (F.coalesce(F.col(name), F.lit(0)).cast("DECIMAL(38,0)") for name in ("small", "large"))
     return parts.select(
@@ -112,16 +116,17 @@ def grown_bars(before: DataFrame, parts: DataFrame) -> DataFrame:
 def _joined(parts: DataFrame, by: tuple[str, ...], last: tuple[str, ...]) -> DataFrame:
     first_end = F.struct("first_due_ns", "first_stripe", *last)
     last_end = F.struct("last_due_ns", "last_stripe", *last)
+    opens, closes = (F.when(F.col("open").isNotNull(), end) for end in (first_end, last_end))
     whole = parts.groupBy(*by, "start_ns").agg(
-        F.min_by("open", first_end).alias("open"),
+        F.min_by("open", opens).alias("open"),
         F.max("high").alias("high"),
         F.min("low").alias("low"),
-        F.max_by("close", last_end).alias("close"),
+        F.max_by("close", closes).alias("close"),
         F.sum("volume").alias("volume"),
         F.sum("trades").alias("trades"),
         F.sum("turnover").cast("DECIMAL(38,0)").alias("turnover"),
-        F.min(first_end).alias("first_end"),
-        F.max(last_end).alias("last_end"),
+        F.coalesce(F.min(opens), F.min(first_end)).alias("first_end"),
+        F.coalesce(F.max(closes), F.max(last_end)).alias("last_end"),
     )
     ends = [F.col(f"{name.partition('_')[0]}_end.{name}").alias(name) for name in BAR_ENDS]
     vwap = (F.col("turnover") / F.col("volume")).cast(VWAP_TYPE).alias("vwap")
@@ -135,7 +140,9 @@ def last_sales(tape: DataFrame) -> DataFrame:
         counted(tape)
         .groupBy("symbol")
         .agg(
-            F.max_by(F.struct("price", "quantity", "floor", "event_ns", "sequence", "trade_id"), place).alias("last"),
+            F.max_by(
+                F.struct("price", "quantity", "floor", "event_ns", "sequence", "trade_id"), F.when(sets_last(), place)
+            ).alias("last"),
             F.sum("quantity").alias("volume"),
             F.count("*").alias("trades"),
         )

@@ -90,6 +90,8 @@ def reported_trades(released: DataFrame) -> DataFrame:
     state = (
         _when_flag(EventFlag.UNPRINTED, TradeState.UNPRINTED)
         + _when_flag(EventFlag.TENTATIVE, TradeState.TENTATIVE)
+        + _when_flag(EventFlag.NOT_LAST, TradeState.NOT_LAST)
+        + _when_flag(EventFlag.NOT_HIGH_LOW, TradeState.NOT_HIGH_LOW)
         + F.when(is_flawed, int(TradeState.FLAWED)).otherwise(0)
     )
     trades = released.where(F.col("kind").isin(list(TRADES)) & (F.col("symbol") != ""))
