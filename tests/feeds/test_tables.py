@@ -317,24 +317,25 @@ def test_a_wrong_mapping_names_its_key(change: tuple[str, str], key: str, rule: 
 
 
 @pytest.mark.parametrize(
-    "row, said",
+    "row, reason, example",
     [
-        ("1,1844674407370956,1", "row 2: p: 1844674407370956, times 10000, is beyond what a record holds"),
-        ("1,922337203685478,1", "row 2: p: 922337203685478, times 10000, is beyond what a record holds"),
-        ("1,-922337203685478,1", "row 2: p: -922337203685478, times 10000, is beyond what a record holds"),
-        ("1,1,18446744073710", "row 2: q: 18446744073710, times 1000000, is beyond what a record holds"),
-        ("1,1,4295", "row 2: q: 4295000000 is beyond what a record holds"),
-        ("1,99999999999999999999,1", "row 2: p: 99999999999999999999 is beyond what a record holds"),
-        ("9999999999999,1,1", "row 2: t: 9999999999999 is beyond what a record holds"),
+        ("1,1844674407370956,1", "p: times 10,000, it is beyond what a record holds", "1844674407370956"),
+        ("1,922337203685478,1", "p: times 10,000, it is beyond what a record holds", "922337203685478"),
+        ("1,-922337203685478,1", "p: times 10,000, it is beyond what a record holds", "-922337203685478"),
+        ("1,1,18446744073710", "q: times 1,000,000, it is beyond what a record holds", "18446744073710"),
+        ("1,1,4295", "q: is beyond what a record holds", "4295000000"),
+        ("1,99999999999999999999,1", "p: is beyond what a record holds", "99999999999999999999"),
+        ("9999999999999,1,1", "t: is beyond what a record holds", "9999999999999"),
     ],
 )
-def test_a_product_beyond_64_bits_is_a_bad_row_with_its_reason(row: str, said: str) -> None:
+def test_a_product_beyond_64_bits_is_a_bad_row_with_its_reason(row: str, reason: str, example: str) -> None:
     mapping = TableMapping(
         "trade", "t", TimeForm.EPOCH_S, ("t", "p", "q"), price="p", quantity="q", price_decimals=0, lot=1_000_000
     )
     events, log = decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"))
     assert events[["price", "quantity"]].tolist() == [(10_000, 1_000_000), (20_000, 2_000_000)]
-    assert log.faults[Fault.BAD_ROW] == {"count": 1, "first_offset": 6, "first": said}
+    told = {"count": 1, "first_offset": 6, "first_row": 2, "example": example}
+    assert log.reasons[Fault.BAD_ROW] == {reason: told}
 
 
 def test_a_price_with_its_point_that_has_no_room_is_a_bad_row() -> None:
@@ -343,4 +344,5 @@ def test_a_price_with_its_point_that_has_no_room_is_a_bad_row() -> None:
     events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
     assert events["price"].tolist() == [(1 << 63) - 1]
     assert log.faults[Fault.BAD_ROW]["count"] == 2
-    assert log.faults[Fault.BAD_ROW]["first"] == "row 2: p: 922337203685477.5808 is beyond what a record holds"
+    (reason,) = log.reasons[Fault.BAD_ROW].values()
+    assert (reason["first_row"], reason["example"]) == (2, "922337203685477.5808")

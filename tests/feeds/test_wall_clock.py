@@ -95,7 +95,7 @@ def test_a_time_that_clocks_skip_is_a_bad_row_with_its_reason(form: str, text: s
     after = {"clock": "03:30:00", "midnight-ms": "12600000", "iso": "2024-03-10 03:30:00"}[form]
     found, log = decoded(form, NEW_YORK, date(2024, 3, 10), text, after, strict=False)
     assert found == [at(NEW_YORK, date(2024, 3, 10), 3, 30)]
-    assert log.faults[Fault.BAD_ROW]["first"] == f"row 1: t: {SKIPPED_TIME} in {NEW_YORK}"
+    assert log.faults[Fault.BAD_ROW]["first"] == f"t: {SKIPPED_TIME} in {NEW_YORK}"
 
 
 def test_a_time_that_comes_twice_is_settled_by_the_order_and_the_log_says_so() -> None:

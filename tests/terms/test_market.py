@@ -75,6 +75,6 @@ def test_what_is_no_price_is_refused(price: str) -> None:
         to_ticks(price)
 
 
-@pytest.mark.parametrize("enumeration", [EventKind, Side, EventFlag])
-def test_numbers_on_the_wire_fit_their_fields(enumeration: Any) -> None:  # noqa: ANN401
-    assert all(0 <= member <= 255 for member in enumeration)
+@pytest.mark.parametrize("enumeration, most", [(EventKind, 0xFF), (Side, 0xFF), (EventFlag, 0x7F7F)])
+def test_numbers_on_the_wire_fit_their_fields(enumeration: Any, most: int) -> None:  # noqa: ANN401
+    assert all(member >= 0 and not member & ~most for member in enumeration)

@@ -43,6 +43,8 @@ class Wrong(NamedTuple):
 
     rows: Flags
     what: str
+    example: str = ""
+    """What stands in the first of them, if the reason is not the same for all."""
 
 
 class Column(NamedTuple):
@@ -135,7 +137,7 @@ class Cells:
         values = values * np.power(np.int64(10), np.minimum(places - digits, _DIGITS_MAX - 1))
         fits &= values >= 0
         large = good & ~fits
-        wrong = (Wrong(large, f"{self._shown(place, large)} {TOO_LARGE}"),) if large.any() else ()
+        wrong = (Wrong(large, TOO_LARGE, self._shown(place, large)),) if large.any() else ()
         return Column(np.where(negative, -values, values), good & fits, wrong)
 
     def _shown(self, place: int, rows: Flags) -> str:

@@ -239,7 +239,8 @@ class TableDecoder:
             own = np.flatnonzero(good & wrong.rows)
             if len(own):
                 row = int(rows.lines[own[0]])
-                self.log.fault(Fault.BAD_ROW, int(rows.offsets[own[0]]), f"{name}: {wrong.what}", len(own), row=row)
+                what, offset = f"{name}: {wrong.what}", int(rows.offsets[own[0]])
+                self.log.fault(Fault.BAD_ROW, offset, what, len(own), row=row, example=wrong.example)
                 good &= ~wrong.rows
         bad = np.flatnonzero(good & ~column.good)
         if len(bad):
@@ -355,9 +356,9 @@ def scaled(column: Column, factor: int) -> Column:
     large = column.good & ~fits
     if not large.any():
         return column._replace(values=products)
-    first = int(column.values[np.flatnonzero(large)[0]])
-    what = f"{first} {TOO_LARGE}" if factor == 1 else f"{first}, times {factor}, {TOO_LARGE}"
-    return Column(products, column.good & fits, (*column.wrong, Wrong(large, what)))
+    what = TOO_LARGE if factor == 1 else f"times {factor:,}, it {TOO_LARGE}"
+    example = str(int(column.values[np.flatnonzero(large)[0]]))
+    return Column(products, column.good & fits, (*column.wrong, Wrong(large, what, example)))
 
 
 def _letter_conditions(text: bytes) -> list[SaleCondition]:
@@ -377,5 +378,5 @@ def _within(column: Column, most: int) -> Column:
     large = column.good & (column.values > most)
     wrong = column.wrong
     if large.any():
-        wrong = (*wrong, Wrong(large, f"{column.values[np.flatnonzero(large)[0]]} {TOO_LARGE}"))
+        wrong = (*wrong, Wrong(large, TOO_LARGE, str(column.values[np.flatnonzero(large)[0]])))
     return Column(np.where(good, column.values, 0), good, wrong)
