@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.reformation.ballots import invite, join, suspect, votes
+from tests.reformation.ballots import cast, invite, join, suspect, votes
 from tests.ring.makers import (
     EPOCH,
     NEXT_EPOCH,
@@ -52,7 +52,7 @@ class Server:
         self.now = T(6)
 
     def hear(self, *burst: Packet) -> list[Effect]:
-        return list(self.machine.step(arrive(*burst), self.now))
+        return list(self.machine.step(arrive(*cast(burst, self.now)), self.now))
 
     def wake(self) -> list[Effect]:
         self.now = max(self.now, self.machine.next_deadline())

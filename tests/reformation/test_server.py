@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from tests.reformation.ballots import join, refuse, suspect
+from tests.reformation.ballots import cast, join, refuse, suspect
 from tests.ring.makers import (
     EPOCH,
     MS,
@@ -49,7 +49,7 @@ class Server:
         self.now = T(6)
 
     def hear(self, *burst: Packet) -> list[Effect]:
-        return list(self.machine.step(arrive(*burst), self.now))
+        return list(self.machine.step(arrive(*cast(burst, self.now)), self.now))
 
     def wake(self) -> list[Effect]:
         """Let time pass to the deadline."""

@@ -49,6 +49,7 @@ class ReformationHost:
             market.servers.index(plan.node),
             regions,
             self.store.state,
+            market.servers,
         )
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
