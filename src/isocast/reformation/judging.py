@@ -261,10 +261,13 @@ class Judging:
         self._next_at = now + self._turn() * self._timing.reformation_ns + self._backoff()
 
     def _turn(self) -> int:
-        """Our place among the servers: by rank, but behind those whose ballots brought tokens more lately than ours."""
+        """Our place among the servers: by rank, but behind those with fewer ballots that brought no token."""
         if self.server not in self._servers:
             return self._rank
-        return sorted(self._servers, key=lambda server: self._fruitless.get(server, 0)).index(self.server)
+        against = dict(self._fruitless)
+        if not self._borne:
+            against[self._trial.server] = against.get(self._trial.server, 0) + 1
+        return sorted(self._servers, key=lambda server: against.get(server, 0)).index(self.server)
 
     def _try_ballot(self, ballot: Epoch) -> None:
         """A ballot begins, a rival's or our own. If the one before it brought no token, its server moves back."""
