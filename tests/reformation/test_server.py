@@ -558,6 +558,15 @@ def test_a_wrong_clock_is_let_in_more_and_more_seldom() -> None:
     assert [span // cycle for span in spans] == [CLOCK_BAR_CYCLES << times for times in range(4)]
 
 
+def test_a_clock_that_is_right_again_by_the_next_vote_is_let_in_at_once() -> None:
+    server = Server()
+    server.call()
+    decided(server, *five(server, s3=SECOND))
+    server.hear(suspect(Suspicion.BEHIND, by=4, epoch=server.machine.snapshot().ring or NO_EPOCH))
+    server.wake()
+    assert sorted(decided(server, *five(server)).ring) == [1, 2, 3, 4, 5]
+
+
 def test_a_rival_that_hears_the_votes_bars_a_wrong_clock_too() -> None:
     """Else each server in turn would hold a ballot for a site that the others know to be wrong."""
     server, ballot = Server(1), Epoch(2, RIVAL)

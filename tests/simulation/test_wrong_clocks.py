@@ -11,6 +11,7 @@ from tests.simulation.worlds import run
 from isocast.checks.facts import Suspected, TokenSent
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import load_scenario
+from isocast.simulation.swarm import build_of
 from isocast.simulation.timed import TimedRun
 from isocast.wire.packets import Suspicion
 
@@ -21,8 +22,7 @@ DEAD = {"kind": "crash", "at": 1.0, "sites": [2]}
 
 
 def ran(file: Path, mutant: str | None = None) -> TimedRun:
-    build = {} if mutant is None else {"build": MUTANTS[mutant].build}
-    found = TimedRun(load_scenario(file), 1, **build)
+    found = TimedRun(load_scenario(file), 1, build_of(mutant))
     found.run()
     return found
 

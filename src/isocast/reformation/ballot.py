@@ -74,11 +74,15 @@ class Excuse(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A site that stays off the ring: until when, for how long, and how often it did shortly before."""
+    """A site that stays off the ring: until when, for how long, and how often it did shortly before.
+
+    If its clock was wrong by a vote, the next vote may tell that it is right again.
+    """
 
     until: int
     span_ns: int
     times: int
+    by_vote: bool = False
 
 
 @dataclass(slots=True)

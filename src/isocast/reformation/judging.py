@@ -30,8 +30,8 @@ CLOCK_BAR_CYCLES = 4
 
 Doubled each time that it failed again soon after: to let it in costs everybody a ballot.
 """
-_BARS_MAX = 10
-"""Doublings of that time: 4,096 cycles are some hours of a market with a token a second and a ring of three."""
+_BARS_MAX = 6
+"""Doublings of that time: 256 cycles. A site whose clock was set right waits so long, or for the next ballot."""
 COMPLAINT_CYCLES = 3
 """Cycles within which a second complaint of the same site about the same other counts."""
 PLANNED_CYCLES = 1
@@ -208,14 +208,14 @@ class Judging:
 
     # Who stays off the ring ---------------------------------------------------------------------
 
-    def _bar(self, site: NodeId, cycle_ns: int, now: int) -> None:
+    def _bar(self, site: NodeId, cycle_ns: int, now: int, *, by_vote: bool = False) -> None:
         """Keep a site off the ring for some cycles; for twice as many if it was let in and failed soon after."""
         known = self._barred.get(site)
         times = 0
         if known is not None:
             times = known.times if now < known.until else min(known.times + 1, _BARS_MAX)
         span_ns = CLOCK_BAR_CYCLES * cycle_ns << times
-        self._barred[site] = Bar(now + span_ns, span_ns, times)
+        self._barred[site] = Bar(now + span_ns, span_ns, times, by_vote)
 
     def _is_barred(self, site: NodeId, now: int) -> bool:
         return site in self._barred and now < self._barred[site].until
@@ -223,7 +223,7 @@ class Judging:
     def _still_barred(self, now: int) -> dict[NodeId, int]:
         """Who stays off the ring, and until when. A bar is forgotten when as long again has passed without another."""
         self._barred = {site: bar for site, bar in self._barred.items() if now < bar.until + bar.span_ns}
-        return {site: bar.until for site, bar in self._barred.items() if now < bar.until}
+        return {site: bar.until for site, bar in self._barred.items() if now < bar.until and not bar.by_vote}
 
     def _judge_clocks(self, ring: NewRing, now: int) -> None:
         """A ring was decided: whoever voted for it with a wrong clock need not ask to come in for a while."""
@@ -232,7 +232,7 @@ class Judging:
         self.clock_ahead_ns = -self._voted.ahead_ns()
         for site in self._voted.wrong():
             if site not in ring.ring:
-                self._bar(site, len(ring.ring) * self._timing.token_period_ns, now)
+                self._bar(site, len(ring.ring) * self._timing.token_period_ns, now, by_vote=True)
 
     def _plan(self, ring: NewRing, now: int) -> None:
         """The next ballot that only lets sites in, or out, waits for a few cycles of this ring."""

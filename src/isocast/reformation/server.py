@@ -72,6 +72,8 @@ class ReformationServer(Judging):
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._set_back(self._last_now - now)
+        elif now > self._next_at + self._timing.retry_ns and self._last_now > -NEVER:
+            self._slept(now - self._next_at)
         self._last_now = now
         if isinstance(event, PacketsArrived):
             for packet in event.packets:
@@ -110,6 +112,16 @@ class ReformationServer(Judging):
         self._barred = {site: bar._replace(until=bar.until - span_ns) for site, bar in self._barred.items()}
         self._voted.set_back(span_ns)
         self._faltered = {site: at - span_ns for site, at in self._faltered.items()}
+
+    def _slept(self, span_ns: int) -> None:
+        """This server should have been woken before: it was stopped, or its clock was set ahead.
+
+        In that time it heard nobody, so it says nothing about a majority, and nothing of an operator's word is used up.
+        """
+        if self._short_since is not None:
+            self._short_since += span_ns
+        if self._forcing is not None:
+            self._forcing.until += span_ns
 
     # Packets ------------------------------------------------------------------------------------
 
