@@ -247,7 +247,7 @@ def test_s6_a_secondary_token_is_of_its_senders_epoch() -> None:
     assert judged(SecondaryTokenPassed(AT, 5, E2, 1, 4)) == ["S6"]
 
 
-# Orphans, and L7
+# Orphans, and L8
 
 
 def test_an_adopted_member_is_held_to_everything() -> None:
@@ -283,12 +283,12 @@ def test_l7_somebody_on_the_ring_waits_for_every_correct_secondary_receiver() ->
     end = end._replace(correct=everybody, epochs=dict.fromkeys(everybody, (E1, E1, False)))
     assert broken(whole_run(), LAYERED, end) == []
     last = whole_run()[-1].at
-    assert broken([*whole_run(), Stalled(last, 1, 4, 3)], LAYERED, end) == ["L7"]
+    assert broken([*whole_run(), Stalled(last, 1, 4, 3)], LAYERED, end) == ["L8"]
     adopted: list[Fact] = [Stalled(last, 1, 4, 3), *[Returned(last, 3, site, 3) for site in (4, 7, 8)]]
     assert broken([*whole_run(), *adopted], LAYERED, end) == []
     headless = [fact for fact in whole_run() if not (isinstance(fact, GroupHeaded) and fact.group == 2)]
     [violation] = judge(headless, LAYERED, end).violations
-    assert (violation.property, violation.text) == ("L7", "nobody on the ring waits for site6")
+    assert (violation.property, violation.text) == ("L8", "nobody on the ring waits for site6")
 
 
 # S7

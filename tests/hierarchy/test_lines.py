@@ -122,6 +122,16 @@ def test_a_refuted_line_is_not_believed_for_a_while() -> None:
     assert list(both.refute(100, NOW)) == []
 
 
+def test_a_clock_that_was_ahead_when_a_line_was_refuted_does_not_prolong_the_distrust() -> None:
+    both, hour = lines(hold_max=100), 3_600 * SECOND
+    both.by_owner[1].heartbeat(beat(10_000), NOW + hour)
+    both.by_owner[2].heartbeat(beat(150, 2), NOW + hour)
+    both.refute(100, NOW + hour)
+    until = both.by_owner[1].distrusted_until
+    both.set_back(NOW)
+    assert NOW < both.by_owner[1].distrusted_until == until - hour
+
+
 def test_what_two_lines_say_is_not_refuted() -> None:
     both = lines(hold_max=100)
     both.by_owner[1].heartbeat(beat(10_000), NOW)

@@ -18,7 +18,7 @@ from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.ballots import REASONS
 from isocast.wire.codec import encode
 from isocast.wire.events import MarketEvent, build_events
-from isocast.wire.frame import Kind
+from isocast.wire.frame import VERSION, Kind
 from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
@@ -176,6 +176,7 @@ def join_fields(join: Join) -> Fields:
         "digest": join.digest,
         "instant": join.instant,
         "next_sequence": join.next_sequence,
+        "now": join.now,
         "commit": join.commit,
         "heard_count": len(join.heard),
         "universe_count": len(join.universe),
@@ -330,7 +331,7 @@ def packet_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent] = ()) 
     header = flat(
         {
             "magic": "IC",
-            "version": 2,
+            "version": VERSION,
             "kind": kind,
             "stripe": packet.stripe,
             "flags": f"0x{value:04x}",
@@ -413,7 +414,7 @@ def test_damage_is_shown_and_nothing_fails(tmp_path: Path) -> None:
 def test_the_port_preference_and_strangers(tmp_path: Path) -> None:
     """Other people's packets are theirs, unless the port is said to be ours."""
     frame = encode(SAMPLES[Kind.PENDING], KEYS)
-    strangers = [b"IC\x01" + frame[3:], b"XX" + frame[2:], frame[:2] + b"\x02\x63" + frame[4:], frame[:39]]
+    strangers = [b"IC\x01" + frame[3:], b"XX" + frame[2:], frame[:2] + bytes((VERSION, 0x63)) + frame[4:], frame[:39]]
     assert seen(tmp_path, [frame, *strangers])[1:] == [None] * 4
     told = seen(tmp_path, [frame, *strangers], "-o", f"isocast.ports:{PORT}")
     assert told[0] == packet_fields(Kind.PENDING, SAMPLES[Kind.PENDING])

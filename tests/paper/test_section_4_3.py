@@ -31,7 +31,7 @@ RETRY = PAPER.retry_ns
 
 def vote(site: NodeId, held: int, epoch: Epoch = E1, ballot: Epoch = E2, digest: bytes = NO_DIGEST) -> Join:
     """A member's answer to an invitation, from one that hears everybody."""
-    return Join(0, epoch, site, ballot, held, digest, START, 10 * held + 1, SITES, NO_NONCE, SITES, ())
+    return Join(0, epoch, site, ballot, held, digest, START, 10 * held + 1, 0, SITES, NO_NONCE, SITES, ())
 
 
 def inviting_server() -> tuple[ReformationServer, Epoch, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.reformation.ballots import invite
 from tests.ring.makers import (
     EPOCH,
@@ -34,7 +35,7 @@ from isocast.ring.effects import (
 )
 from isocast.ring.receiver import Mode, Receiver
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.packets import Invite, Join, NewRing, RangeRequest, Refuse, Repair, Repairable, Suspicion, digest_of
 
 LATER = Epoch(3, server_id(2))
@@ -324,3 +325,64 @@ def test_the_nonce_of_a_vote_is_committed_before_it_is_known() -> None:
     commit = join_in(site.hear(invite())).commit
     assert commit != site.receiver.issuer.commit_for(LATER)
     assert len(commit) == len(digest_of())
+
+
+# Rings that cannot begin when they say
+
+
+def test_a_ring_that_began_before_the_site_voted_for_it_is_refused() -> None:
+    """Its tokens have gone by: its server's clock is behind, or this one's is ahead. Another ballot helps."""
+    chain = Chain().grow(2)
+    site = Site(chain)
+    site.hear(invite())
+    ring = following(chain)._replace(start=site.now - 1)
+    assert RingSuspected(2, SERVER, Suspicion.STRANDED) in site.hear(ring)
+    assert (site.receiver.accepted, site.member.snapshot().joining) == (EPOCH, NEXT_EPOCH)
+
+
+def test_a_ring_that_begins_far_ahead_is_refused() -> None:
+    chain = Chain().grow(2)
+    site = Site(chain)
+    site.hear(invite())
+    ring = following(chain)._replace(start=site.now + 3_600 * SECOND)
+    assert RingSuspected(2, SERVER, Suspicion.STRANDED) in site.hear(ring)
+
+
+def test_a_site_that_hears_of_an_old_ring_takes_it() -> None:
+    """It was away, and did not vote: the ring began long ago."""
+    chain = Chain().grow(2)
+    site = Site(chain)
+    ring = following(chain)
+    site.now = ring.start + 3_600 * SECOND
+    site.hear(ring)
+    assert site.receiver.accepted == NEXT_EPOCH
+
+
+@pytest.mark.parametrize("start", [-3_600 * SECOND, 3_600 * SECOND])
+def test_a_site_off_the_ring_follows_it_whenever_it_begins(start: int) -> None:
+    """L7: its clock may be why it is off; a site that follows needs no ballot of its own."""
+    chain = Chain().grow(2)
+    site = Site(chain)
+    site.hear(invite())
+    site.hear(following(chain)._replace(ring=(1, 3), start=site.now + start, commits=following(chain).commits[:2]))
+    assert site.receiver.accepted == NEXT_EPOCH
+
+
+def test_a_site_whose_clock_is_set_back_complains_all_the_same() -> None:
+    chain = Chain().grow(2)
+    site = Site(chain)
+    site.hear(invite())
+    absurd = following(chain)._replace(start=site.now + 7_200 * SECOND)
+    site.now += 3_600 * SECOND
+    assert [effect for effect in site.hear(absurd) if isinstance(effect, RingSuspected)]
+    site.now -= 3_600 * SECOND
+    assert [effect for effect in site.hear(absurd) if isinstance(effect, RingSuspected)]
+
+
+def test_nobody_was_heard_in_the_future() -> None:
+    """What was heard by a clock that was ahead grows old from the moment at which the clock is right again."""
+    site = Site()
+    site.member.heard(3, site.now + 3_600 * SECOND)
+    assert join_in(site.hear(invite())).heard == (3,)
+    site.now += OTHERS_REPEATS * RETRY + 1
+    assert join_in(site.hear(invite(LATER))).heard == ()

@@ -6,9 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.reformation.ballots import invite, join, suspect, votes
+from tests.reformation.ballots import cast, invite, join, suspect, votes
 from tests.ring.makers import (
     EPOCH,
+    MS,
     NEXT_EPOCH,
     PERIOD,
     SERVER,
@@ -52,7 +53,7 @@ class Server:
         self.now = T(6)
 
     def hear(self, *burst: Packet) -> list[Effect]:
-        return list(self.machine.step(arrive(*burst), self.now))
+        return list(self.machine.step(arrive(*cast(burst, self.now)), self.now))
 
     def wake(self) -> list[Effect]:
         self.now = max(self.now, self.machine.next_deadline())
@@ -248,6 +249,28 @@ def test_availability_waits_for_a_majority_and_then_does_without() -> None:
         found = server.rings(effects)
     assert server.now >= began + AVAILABLE.patience_ns
     assert (found[0].uncertified, found[0].ring, found[0].universe) == (True, (1,), (1, 2, 3))
+
+
+def test_a_server_whose_clock_jumps_ahead_has_not_waited_for_a_majority() -> None:
+    """Nor has one that was stopped: in that time it heard nobody, and the others may be about to vote."""
+    server = Server(AVAILABLE)
+    server.hear(suspect(Suspicion.BEHIND))
+    server.wake()
+    server.now += 3_600_000 * MS
+    effects = server.hear(join(1, 5, ballot=server.machine.snapshot().ballot))
+    for _ in range(3):
+        assert server.rings(effects) == []
+        effects = server.wake()
+    [ring] = server.rings(server.hear(*[join(site, 5, ballot=server.machine.snapshot().ballot) for site in (1, 2, 3)]))
+    assert not ring.uncertified
+
+
+def test_a_clock_that_jumps_ahead_does_not_use_an_operators_word_up() -> None:
+    server = Server()
+    server.machine.step(ForceRequested((1, 2)), server.now)
+    server.now += 3_600_000 * MS
+    server.wake()
+    assert server.machine.snapshot().forcing
 
 
 def test_a_majority_that_is_there_is_always_preferred() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.reformation.ballots import join, refuse, suspect
+from tests.reformation.ballots import cast, join, refuse, suspect
 from tests.ring.makers import (
     EPOCH,
     MS,
@@ -29,7 +30,7 @@ from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import ControlEntry, ControlKind, Invite, Nack, NewRing, Packet, Suspicion
+from isocast.wire.packets import ControlEntry, ControlKind, Invite, Join, Nack, NewRing, Packet, Suspicion
 from isocast.wire.token_body import split_token
 
 TIMING = settings().timing
@@ -49,7 +50,7 @@ class Server:
         self.now = T(6)
 
     def hear(self, *burst: Packet) -> list[Effect]:
-        return list(self.machine.step(arrive(*burst), self.now))
+        return list(self.machine.step(arrive(*cast(burst, self.now)), self.now))
 
     def wake(self) -> list[Effect]:
         """Let time pass to the deadline."""
@@ -468,6 +469,191 @@ def test_a_site_is_barred_for_some_cycles_only() -> None:
     server.now += CLOCK_BAR_CYCLES * 3 * PERIOD + 1
     server.machine.step(TimerFired(), server.now)
     assert sorted(ring_in(server.hear(*[join(site, 5) for site in (1, 2, 3)])).ring) == [1, 2, 3]
+
+
+FIVE = (1, 2, 3, 4, 5)
+
+
+def decided(server: Server, *votes: Join) -> NewRing:
+    """The ring of the ballot that is being held, from these votes."""
+    effects = server.hear(*votes)
+    while server.stage == INVITING:
+        effects = server.wake()
+    return ring_in(effects)
+
+
+def five(server: Server, **clocks: int) -> list[Join]:
+    """Votes of five sites; `s3=SECOND` puts the clock of site 3 so far ahead of the server's."""
+    ballot = server.machine.snapshot().ballot
+    return [join(site, 5, ballot=ballot, universe=FIVE, now=server.now + clocks.get(f"s{site}", 0)) for site in FIVE]
+
+
+@pytest.mark.parametrize("ahead", [-3_600 * SECOND, -SECOND // 5, SECOND // 5, 3_600 * SECOND])
+def test_a_ring_begins_by_the_voters_clocks_whatever_the_servers_shows(ahead: int) -> None:
+    """L7. Protocol §5, step 3: T0 ≥ now+τ_t+2ε, and the members' now counts."""
+    server = Server()
+    server.call()
+    ring = decided(server, *[join(site, 0, now=server.now + ahead) for site in (1, 2, 3)])
+    wanted = server.now + ahead + TIMING.token_period_ns + 2 * TIMING.clock_error_ns
+    assert abs(ring.start - wanted) <= 2 * TIMING.clock_error_ns
+    assert abs(server.machine.snapshot().clock_ahead_ns + ahead) <= 2 * TIMING.clock_error_ns
+
+
+def test_a_server_whose_clock_is_right_again_says_so_after_the_next_ballot() -> None:
+    server = Server()
+    server.call()
+    decided(server, *[join(site, 5, now=server.now + SECOND) for site in (1, 2, 3)])
+    assert server.machine.snapshot().clock_ahead_ns < 0
+    server.now += SECOND
+    server.hear(suspect(Suspicion.BEHIND, epoch=NEXT_EPOCH))
+    server.wake()
+    ballot = server.machine.snapshot().ballot
+    decided(server, *[join(site, 5, ballot=ballot) for site in (1, 2, 3)])
+    assert server.machine.snapshot().clock_ahead_ns == 0
+
+
+def test_a_voter_whose_clock_is_wrong_stays_off_the_ring() -> None:
+    server = Server()
+    server.call()
+    assert sorted(decided(server, *five(server, s3=SECOND)).ring) == [1, 2, 4, 5]
+
+
+def test_what_only_a_wrong_voter_holds_is_not_waited_for() -> None:
+    """Any majority is a quorum. Its log may end at an instant that is still to come by everybody else's clock."""
+    server = Server()
+    server.call()
+    hour = 3_600 * SECOND
+    ahead = join(3, 6, universe=FIVE, now=server.now + hour)._replace(instant=server.now + hour)
+    ring = decided(server, *[vote for vote in five(server) if vote.sender != 3], ahead)
+    assert (ring.cut_token, sorted(ring.ring)) == (5, [1, 2, 4, 5])
+    assert ring.start < server.now + SECOND
+
+
+def test_a_wrong_voter_that_a_majority_needs_is_on_the_ring() -> None:
+    server = Server()
+    server.call()
+    votes = [vote for vote in five(server, s3=SECOND) if vote.sender in (1, 2, 3)]
+    assert sorted(decided(server, *votes).ring) == [1, 2, 3]
+
+
+def asks_in(server: Server, site: int) -> bool:
+    """Whether a site that asks to come in gets a ballot."""
+    server.hear(suspect(Suspicion.OUTSIDE, site, by=site, epoch=server.machine.snapshot().ring or NO_EPOCH))
+    return server.stage == WAITING
+
+
+def test_a_wrong_clock_is_let_in_more_and_more_seldom() -> None:
+    """To let it in costs everybody a ballot."""
+    server = Server()
+    server.call()
+    spans = []
+    for _ in range(4):
+        decided(server, *five(server, s3=SECOND))
+        began = server.now
+        while not asks_in(server, 3):
+            server.now += PERIOD
+        spans.append(server.now - began)
+        server.wake()
+    cycle = 4 * PERIOD
+    assert [span // cycle for span in spans] == [CLOCK_BAR_CYCLES << times for times in range(4)]
+
+
+def test_a_clock_that_is_right_again_by_the_next_vote_is_let_in_at_once() -> None:
+    server = Server()
+    server.call()
+    decided(server, *five(server, s3=SECOND))
+    server.hear(suspect(Suspicion.BEHIND, by=4, epoch=server.machine.snapshot().ring or NO_EPOCH))
+    server.wake()
+    assert sorted(decided(server, *five(server)).ring) == [1, 2, 3, 4, 5]
+
+
+def test_a_rival_that_hears_the_votes_bars_a_wrong_clock_too() -> None:
+    """Else each server in turn would hold a ballot for a site that the others know to be wrong."""
+    server, ballot = Server(1), Epoch(2, RIVAL)
+    server.hear(Invite(0, EPOCH, RIVAL, ballot))
+    votes = [join(site, 5, ballot=ballot, universe=FIVE, now=server.now + (site == 3) * SECOND) for site in FIVE]
+    server.hear(*votes)
+    ring = following(Chain().grow(5), epoch=ballot)._replace(ring=(1, 2, 4, 5), universe=FIVE)
+    server.hear(ring)
+    server.now = ring.start + PLANNED_CYCLES * 4 * PERIOD
+    assert not asks_in(server, 3)
+    assert asks_in(server, 2)
+
+
+def test_a_bar_is_forgotten_when_as_long_again_has_passed_without_another() -> None:
+    server = Server()
+    spans = []
+    for _ in range(2):
+        server.hear(suspect(Suspicion.BEHIND, epoch=server.machine.snapshot().ring or NO_EPOCH))
+        server.wake()
+        decided(server, *five(server, s3=SECOND))
+        began = server.now
+        while not asks_in(server, 3):
+            server.now += PERIOD
+        spans.append((server.now - began) // (4 * PERIOD))
+        server.wake()
+        decided(server, *five(server))
+        server.now += 3 * CLOCK_BAR_CYCLES * 5 * PERIOD
+    assert spans == [CLOCK_BAR_CYCLES, CLOCK_BAR_CYCLES]
+
+
+# Turns
+
+SERVERS = tuple(map(server_id, (1, 2, 3)))
+
+
+class Turns(Server):
+    """One of three servers that know each other."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        state = ServerState(EPOCH, founding())
+        self.machine = ReformationServer(SERVERS[rank], settings(), rank, {}, state, SERVERS)
+
+    def rings(self, *ballots: Epoch) -> Turns:
+        """Rings that others decide, and that nobody sends a token of."""
+        for ballot in ballots:
+            self.hear(Invite(0, EPOCH, ballot.server, ballot), following(Chain(), epoch=ballot))
+        return self
+
+    def turn(self) -> int:
+        """How many others would have had time before it, if the newest ring does not work."""
+        self.hear(suspect(Suspicion.LATE, epoch=self.machine.snapshot().ring or NO_EPOCH))
+        wait = self.machine.next_deadline() - self.now
+        self.machine.step(arrive(following(Chain(), epoch=Epoch(90, SERVERS[0]))), self.now)
+        return wait // TIMING.reformation_ns
+
+
+def test_a_server_whose_ballots_bring_no_token_moves_behind_the_others() -> None:
+    """L7: whatever the reason is, a server whose rings do not work must not go first for ever."""
+    first, second = Epoch(2, SERVERS[0]), Epoch(3, SERVERS[1])
+    assert [Turns(rank).turn() for rank in (1, 2)] == [1, 2]
+    assert [Turns(rank).rings(first).turn() for rank in (1, 2)] == [0, 1]
+    assert [Turns(rank).rings(first, second).turn() for rank in (1, 2)] == [2, 0]
+
+
+def test_a_server_knows_that_its_own_ballots_bring_no_token() -> None:
+    server = Turns(0)
+    for times in (0, 2, 2):
+        server.now += SECOND
+        server.hear(suspect(Suspicion.LATE, epoch=server.machine.snapshot().ring or NO_EPOCH))
+        assert (server.machine.next_deadline() - server.now) // TIMING.reformation_ns == times
+        server.wake()
+        ballot = server.machine.snapshot().ballot
+        decided(server, *[join(site, 5, ballot=ballot) for site in (1, 2, 3)])
+
+
+def test_where_nobodys_ballots_bring_a_token_rank_decides_again() -> None:
+    """A market without a majority wears nobody out: when the majority is back, the first goes first."""
+    ballots = [Epoch(number, SERVERS[number % 3]) for number in range(3, 12)]
+    assert [Turns(rank).rings(*ballots).turn() for rank in (1, 2)] == [1, 2]
+
+
+def test_a_token_of_its_ring_gives_a_server_its_turn_back() -> None:
+    first, second = Epoch(2, SERVERS[0]), Epoch(3, SERVERS[1])
+    server = Turns(1).rings(first, second, Epoch(4, SERVERS[0]))
+    server.hear(replace(Chain().add().token, epoch=Epoch(4, SERVERS[0])))
+    assert server.rings(Epoch(5, SERVERS[2])).turn() == 1, "the second has one ballot against it, the first none"
 
 
 def test_a_clock_that_was_set_back_takes_the_deadline_with_it() -> None:

@@ -56,6 +56,34 @@ def test_at_its_instant_the_owner_persists_sends_and_holds_its_token() -> None:
     assert machine.held == 1
 
 
+@pytest.mark.parametrize("cycles", [1, 2, 40])
+def test_an_owner_whose_clock_was_ahead_for_a_moment_sends_what_is_still_to_come(cycles: int) -> None:
+    """F3: what its clock made it give up is not lost when the clock is right again. Swarm seeds 6, 59, 70 and 118."""
+    machine = receiver(1)
+    assert RingSuspected(1, 1, Suspicion.LATE) in machine.take(T(1 + 3 * cycles) + PROCESS + 1)
+    machine.take(T(1) - MS)
+    assert machine.next_deadline() == T(1)
+    [token] = issued(machine, T(1))
+    assert (token.token_number, machine.held) == (1, 1)
+
+
+def test_an_owner_that_sent_its_token_does_not_send_another_when_its_clock_is_set_back() -> None:
+    """S5: at most one content for each (e, t), whatever the clock does."""
+    machine = receiver(1)
+    assert len(issued(machine, T(1))) == 1
+    machine.take(T(1) - 10 * MS)
+    fed(machine, message(1))
+    assert issued(machine, T(1)) == []
+    assert machine.snapshot().next_slot == 4
+
+
+def test_an_owner_whose_slot_has_passed_when_its_clock_is_right_again_says_so() -> None:
+    machine = receiver(1)
+    machine.take(T(10))
+    assert RingSuspected(1, 1, Suspicion.LATE) in machine.take(T(2))
+    assert machine.snapshot().next_slot == 4
+
+
 def test_an_empty_token_is_sent_too() -> None:
     """Protocol §12, mistake 10: skipping empty tokens."""
     assert issued(receiver(1), T(1)) == [Chain().add().token]

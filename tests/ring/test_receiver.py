@@ -280,6 +280,31 @@ def test_a_clock_that_was_set_back_does_not_stop_requests() -> None:
     assert isinstance(effect, Unicast)
 
 
+def test_a_clock_that_was_ahead_does_not_stop_audits() -> None:
+    """A member that is silent is named, though the tokens up to then seemed audited when the clock was ahead."""
+    chain = Chain()
+    machine = receiver(2)
+    machine.take(T(1_000))
+    machine.take(T(1) - PERIOD)
+    for _ in range(3):
+        entry = chain.add()
+        hear(machine, entry.token.instant, entry.token, receipt(1, chain))
+    assert RingSuspected(3, 3, Suspicion.NO_RECEIPTS) in machine.take(T(3) + PERIOD)
+
+
+def test_a_clock_that_was_ahead_does_not_stop_paced_releases() -> None:
+    machine = receiver(1, rules=settings(Gate.TIMED, release_rate=1))
+    for number in range(1, 4):
+        machine.on_data(message(number), 0)
+    entries = machine.take(T(1))
+    assert entries
+    hour = 3_600_000 * MS
+    assert len([effect for effect in machine.take(T(1) + hour) if isinstance(effect, Release)]) == 1
+    machine.take(T(1) + PERIOD)
+    released = [effect for late in range(1, 9) for effect in machine.take(T(1) + PERIOD + late * MS)]
+    assert len([effect for effect in released if isinstance(effect, Release)]) == 2
+
+
 # Requests
 
 

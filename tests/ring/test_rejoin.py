@@ -32,6 +32,7 @@ from isocast.ring.effects import (
     PromiseMade,
     ReadJournal,
     Release,
+    RingSuspected,
     Unicast,
 )
 from isocast.ring.inputs import CheckpointFetched, JournalRead
@@ -41,7 +42,7 @@ from isocast.ring.rejoin import Rejoin, continues
 from isocast.ring.settings import OrderRule
 from isocast.ring.storage import SiteState
 from isocast.ring.token import nonce
-from isocast.wire.packets import Range, RangeReply, RangeRequest, Receipt, Repair, digest_of
+from isocast.wire.packets import Range, RangeReply, RangeRequest, Receipt, Repair, Suspicion, digest_of
 
 PATIENCE = TIMING.retries_max * RETRY
 
@@ -131,6 +132,15 @@ def test_a_checkpoint_is_wanted_when_all_have_let_it_go() -> None:
     assert wishes(machine.take(now)) == [CheckpointWanted((1, 2), 2)]
     assert wishes(machine.take(now + PATIENCE - 1)) == []
     assert wishes(machine.take(now + PATIENCE)) == [CheckpointWanted((2, 1), 2)], "silence: another is asked first"
+
+
+def test_whoever_searches_for_a_checkpoint_says_what_it_lacks_as_often_as_it_asks() -> None:
+    """F2: it holds no token meanwhile, and must not be silent about it. Swarm seed 432."""
+    machine, now = behind(chain_of(12))
+    lacks = RingSuspected(3, 3, Suspicion.UNRECOVERED)
+    assert lacks in machine.take(now)
+    assert lacks not in machine.take(now + PATIENCE - 1)
+    assert lacks in machine.take(now + PATIENCE)
 
 
 def test_one_that_says_so_for_long_suffices() -> None:

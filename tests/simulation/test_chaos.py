@@ -1,4 +1,4 @@
-"""Random worlds: lawful scenarios, of every kind, whose faults end."""
+"""Random worlds: lawful scenarios, of every kind, whose faults end, or stay within what the rest must bear."""
 
 from __future__ import annotations
 
@@ -73,9 +73,17 @@ def test_some_worlds_are_calm() -> None:
     assert 0.05 < len(calm) / len(WORLDS) < 0.3
 
 
+def lasting(world: dict[str, Any]) -> list[dict[str, Any]]:
+    """Faults that stay for ever, where no operator takes anybody out."""
+    if {fault["kind"] for fault in world["faults"]} & set(CHANGES):
+        return []
+    kinds = ("crash", "clock-step", "clock-drift")
+    return [fault for fault in world["faults"] if "until" not in fault and fault["kind"] in kinds]
+
+
 def test_every_fault_ends_so_that_all_must_come_right() -> None:
     """Whoever is down for good is taken out of U, by an operator or by force; whoever drains for good restarts."""
-    for world in WORLDS:
+    for world in [world for world in WORLDS if not lasting(world)]:
         faults = world["faults"]
         removed = {site for fault in faults if fault["kind"] == "remove" for site in fault["sites"]}
         forced = [set(fault["sites"]) for fault in faults if fault["kind"] == "force"]
@@ -128,6 +136,45 @@ def test_never_so_many_disks_are_lost_that_no_majority_remembers() -> None:
             if isinstance(site, int)
         }
         assert len(lost) <= (world["receivers"] - 1) // 2
+
+
+# L7: what stays for ever
+
+STUCK = [world for world in WORLDS if lasting(world)]
+
+
+def test_in_a_sixth_of_the_worlds_wrong_clocks_and_dead_nodes_stay_for_ever() -> None:
+    assert 0.1 < len(STUCK) / len(WORLDS) < 0.3
+    assert {fault["kind"] for world in STUCK for fault in lasting(world)} == {"crash", "clock-step", "clock-drift"}
+
+
+def test_a_majority_of_sound_receivers_and_a_server_are_left() -> None:
+    """L7: their clocks right, and their disks; of the server only that it is up."""
+    for world in STUCK:
+        gone = {fault["sites"][0] for fault in [*lasting(world), *world["faults"]] if fault.get("disk") == "lost"}
+        gone |= {fault["sites"][0] for fault in lasting(world)}
+        sound = [site for site in range(1, world["receivers"] + 1) if site not in gone]
+        assert len(sound) > world["receivers"] / 2
+        dead = {site for fault in lasting(world) if fault["kind"] == "crash" for site in fault["sites"]}
+        assert [number for number in range(1, world["servers"] + 1) if f"server{number}" not in dead]
+
+
+def test_servers_clocks_are_wrong_both_ways_from_milliseconds_to_an_hour() -> None:
+    steps = {
+        fault["step"]
+        for world in WORLDS
+        for fault in world["faults"]
+        if fault["kind"] == "clock-step" and str(fault["sites"][0]).startswith("server")
+    }
+    assert {sign * size for sign in (-1, 1) for size in (0.03, 0.2, 3.0, 3_600.0)} <= steps
+
+
+def test_sometimes_every_server_that_is_left_has_a_wrong_clock() -> None:
+    def right(world: dict[str, Any]) -> bool:
+        gone = {site for fault in lasting(world) for site in fault["sites"]}
+        return any(f"server{number}" not in gone for number in range(1, world["servers"] + 1))
+
+    assert {right(world) for world in STUCK} == {True, False}
 
 
 def crashed_together(world: dict[str, Any]) -> list[set[int]]:

@@ -51,3 +51,20 @@ def test_a_step_goes_beyond_the_bound_and_back() -> None:
         assert clock.local(SECOND) == before + SECOND
         clock.step(-SECOND)
         assert clock.local(SECOND) == before
+
+
+@given(clocks, st.sampled_from([-50_000, -500, 500, 50_000]), instants, st.integers(0, 10**13))
+def test_a_clock_that_runs_away_still_rings_at_its_instant(clock: Clock, rate: int, since: int, span: int) -> None:
+    clock.run_away(since, rate)
+    local = clock.local(since + span)
+    true = clock.true(local)
+    assert clock.local(true) >= local > clock.local(true - 1) - 1
+    assert abs(clock.error_ns(since + span) - span * rate // 1_000_000) <= clock.amplitude_ns + 1
+
+
+def test_a_clock_that_is_set_right_keeps_nothing_of_what_it_gained() -> None:
+    clock = Clock(0)
+    clock.run_away(0, 50_000)
+    assert clock.error_ns(SECOND) == SECOND // 20
+    clock.run_away(SECOND, 0)
+    assert clock.error_ns(2 * SECOND) == 0

@@ -127,6 +127,7 @@ SAMPLES: dict[Kind, Packet] = {
         digest=nonce(0x70),
         instant=INSTANT,
         next_sequence=50_006,
+        now=INSTANT + 750_000_000,
         heard=(1, 3),
         commit=nonce(0x80),
         universe=(1, 2, 3),

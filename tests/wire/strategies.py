@@ -188,7 +188,9 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     Suspect: st.builds(Suspect, *HEADER, U64, U64, st.sampled_from(Suspicion), EPOCHS),
     Invite: st.builds(Invite, *HEADER, EPOCHS),
     Refuse: st.builds(Refuse, *HEADER, EPOCHS, EPOCHS, U64),
-    Join: st.builds(Join, *HEADER, EPOCHS, U64, DIGESTS, I64, U64, NODES, DIGESTS, NODES, NEXT_NUMBERS, st.booleans()),
+    Join: st.builds(
+        Join, *HEADER, EPOCHS, U64, DIGESTS, I64, U64, I64, NODES, DIGESTS, NODES, NEXT_NUMBERS, st.booleans()
+    ),
     NewRing: new_rings(),
     SecondaryToken: st.builds(SecondaryToken, *HEADER, U32, U64),
     Released: st.builds(

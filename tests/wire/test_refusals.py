@@ -175,7 +175,7 @@ def test_counts_are_believed_only_as_far_as_there_are_bytes() -> None:
     join = LAYOUTS[Kind.JOIN].write(SAMPLES[Kind.JOIN])
     for counts in ((65_535, 0, 0), (0, 65_535, 0), (0, 0, 65_535)):
         with pytest.raises(RemoteProtocolError):
-            decode(framed(Kind.JOIN, join[:64] + pack("<HHH", *counts) + join[70:]))
+            decode(framed(Kind.JOIN, join[:72] + pack("<HHH", *counts) + join[78:]))
 
 
 @pytest.mark.parametrize("code", [0, len(REASONS) + 1, 65_535])

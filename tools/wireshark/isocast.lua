@@ -1,4 +1,4 @@
--- Wireshark's and tshark's reader of Isocast's packets, version 2 (docs/reference/wire.md).
+-- Wireshark's and tshark's reader of Isocast's packets, version 3 (docs/reference/wire.md).
 --
 --   tshark -X lua_script:tools/wireshark/isocast.lua -i lo -Y isocast
 --
@@ -7,7 +7,7 @@
 
 local isocast = Proto("isocast", "Isocast reliable multicast")
 
-local MAGIC, VERSION = 0x4943, 2 -- The letters IC, as they travel.
+local MAGIC, VERSION = 0x4943, 3 -- The letters IC, as they travel.
 local HEADER_BYTES, TAG_BYTES, EVENT_BYTES, DIGEST_BYTES = 24, 16, 48, 16
 local FIRST_SERVER, FIRST_OTHER = 65536, 131072
 
@@ -170,6 +170,7 @@ declare("join.held", u64, "Last token held")
 declare("join.digest", bytes, "Its digest")
 declare("join.instant", i64, "Its instant")
 declare("join.next_sequence", u64, "Next sequence")
+declare("join.now", i64, "The sender's clock")
 declare("join.commit", bytes, "Commit")
 declare("join.heard_count", u16, "Sites heard")
 declare("join.universe_count", u16, "Sites of U")
@@ -598,6 +599,7 @@ BODIES[12] = function(at, tree)
     at:bytes(tree, "join.digest", DIGEST_BYTES)
     at:instant(tree, "join.instant")
     at:add(tree, "join.next_sequence", 8)
+    at:instant(tree, "join.now")
     at:bytes(tree, "join.commit", DIGEST_BYTES)
     local _, heard = at:add(tree, "join.heard_count", 2)
     local _, universe = at:add(tree, "join.universe_count", 2)

@@ -55,7 +55,7 @@ class EndOfRun(NamedTuple):
 
     now: int
     correct: tuple[NodeId, ...]
-    """Sites that are up and have their disk."""
+    """Sites that are up, have their disk, and whose clock is right."""
     submissions_due: int
     """Every submission before this instant must be released at every correct site."""
     epochs: Mapping[NodeId, tuple[Epoch, Epoch, bool]]
@@ -64,6 +64,8 @@ class EndOfRun(NamedTuple):
     """Messages of all sources that no token has named."""
     wishes: tuple[str, ...] = ()
     """What an operator asked for in vain."""
+    lasting: tuple[NodeId, ...] = ()
+    """Nodes that stay down, or whose clock stays wrong: everybody else must go on while they do (L7)."""
 
 
 class Report:

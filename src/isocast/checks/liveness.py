@@ -1,10 +1,12 @@
-"""L1 to L4: that something good happens, once faults stop.
+"""L1 to L4, L6 and L7: that something good happens, once faults stop, or while some of them stay.
 
 L1  every submission is released at every correct site
 L2  ballot races end: all correct sites are unsealed, in one epoch
 L3  a member that crashes and stays down is suspected, or a new ring is there, within (m+1)·τ_t and a recovery
 L4  backlog is bounded where sources offer less than tokens take
 L6  what an operator asks for happens: sites are added to U and removed from it
+L7  dead nodes and wrong clocks that stay for ever stop nobody else: with a connected majority of sound receivers and
+    one server that is up, whatever its clock shows, L1, L2 and L4 hold for the rest while they stay
 """
 
 from __future__ import annotations
@@ -126,16 +128,23 @@ class Liveness:
         """Judge what should have happened by the end."""
         owed = self._agreement.owed(end.submissions_due)
         if owed is not None:
-            self._report("L1", end.now, f"no site released {owed}")
+            self._breach("L1", end, f"no site released {owed}")
         for site in end.correct:
             missing = self._agreement.missing(site, end.submissions_due)
             if missing is not None:
-                self._report("L1", end.now, f"{describe(site)} did not release {missing}")
+                self._breach("L1", end, f"{describe(site)} did not release {missing}")
         self._finish_epochs(end)
         for wish in end.wishes:
             self._report("L6", end.now, f"an operator asked in vain: {wish}")
         if self._bounded and end.unacknowledged and self._submitted_at < end.submissions_due:
-            self._report("L4", end.now, f"{end.unacknowledged} messages still wait for a token")
+            self._breach("L4", end, f"{end.unacknowledged} messages still wait for a token")
+
+    def _breach(self, name: str, end: EndOfRun, text: str) -> None:
+        """What must hold at the end does not: where faults stay for ever, that is L7."""
+        if end.lasting:
+            names = ", ".join([describe(node) for node in end.lasting])
+            name, text = "L7", f"{text}, while {names} stay dead or wrong"
+        self._report(name, end.now, text)
 
     def _finish_epochs(self, end: EndOfRun) -> None:
         newest = max([accepted for site, (_, accepted, _) in end.epochs.items() if site in end.correct], default=None)
@@ -143,6 +152,6 @@ class Liveness:
             promised, accepted, sealed = end.epochs[site]
             if sealed or promised != accepted:
                 text = f"{describe(site)} is sealed in epoch {accepted}, its promise being {promised}"
-                self._report("L2", end.now, text)
+                self._breach("L2", end, text)
             elif accepted != newest:
-                self._report("L2", end.now, f"{describe(site)} is in epoch {accepted}, others are in {newest}")
+                self._breach("L2", end, f"{describe(site)} is in epoch {accepted}, others are in {newest}")

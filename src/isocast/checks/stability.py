@@ -1,9 +1,9 @@
-"""S10, S6 and S8 below the ring, and L7: what is said about those who hold a token is true.
+"""S10, S6 and S8 below the ring, and L8: what is said about those who hold a token is true.
 
 S6   a secondary token v passed implies that its sender, and everybody below it, really holds everything up to v
 S8   a token's `stable` and `secstable` are really held by whom they speak of
 S10  what leaves one site's memory is held by every member of its ring, and by every secondary receiver below them
-L7   at the end every correct secondary receiver is counted by somebody on the ring, its own head or another
+L8   at the end every correct secondary receiver is counted by somebody on the ring, its own head or another
 
 A secondary receiver that its head has given up, and named, is not waited for, unless another has adopted it.
 """
@@ -121,9 +121,9 @@ class Stability:
         return [node for node in self._coverage.uncounted(epochs[max(epochs)]) if node in correct]
 
     def finish(self, end: EndOfRun) -> None:
-        """L7."""
+        """L8."""
         for node in self.uncounted(end.correct):
-            self._report("L7", end.now, f"nobody on the ring waits for {describe(node)}")
+            self._report("L8", end.now, f"nobody on the ring waits for {describe(node)}")
 
     def _check(self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView) -> None:
         lacking = self._lacking(sites, sender, number)

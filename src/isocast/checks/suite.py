@@ -57,7 +57,7 @@ _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
 class Suite:
-    """S1 to S12, F1 to F3, L1 to L4 and L7, watched from outside."""
+    """S1 to S12, F1 to F3, L1 to L4 and L6 to L8, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""

@@ -230,6 +230,7 @@ class Customer:
     def _set_back(self, now: int) -> None:
         """Somebody set the clock back: nothing waits for the difference."""
         self._tick_at = min(self._tick_at, now + self._tick_ns)
+        self._arbitration.lines.set_back(now)
         for service in (self._joining, self._newest, self._complete):
             if service is not None:
                 service.set_back(now, self.settings.retry_ns)

@@ -67,6 +67,9 @@ class Follower(Receiver):
         self.unanswered += 1
         self.out.append(SupportSilent(number, suspect))
 
+    def _still_lacks(self) -> None:
+        """Whoever is asked has answered that it let go what is missing: nobody is silent."""
+
     def asked(self) -> tuple[NodeId, ...]:
         """Those above it."""
         support = self.support

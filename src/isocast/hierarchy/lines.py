@@ -240,6 +240,11 @@ class Lines:
                 line.distrusted_until = now + self._distrust_ns
         return told
 
+    def set_back(self, now: int) -> None:
+        """The clock was set back: nobody is distrusted for longer than ever."""
+        for line in self.by_owner.values():
+            line.distrusted_until = min(line.distrusted_until, now + self._distrust_ns)
+
     def views(self) -> tuple[LineView, ...]:
         """For whoever watches."""
         return tuple([line.view() for line in self.by_owner.values()])

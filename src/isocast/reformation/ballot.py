@@ -11,7 +11,7 @@ from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Join, NewRing
 
-__all__ = ["Ballot", "Excuse", "Forcing", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
+__all__ = ["Ballot", "Bar", "Excuse", "Forcing", "Planned", "Probe", "ServerSnapshot", "ServerState", "Stage"]
 
 
 class Stage(StrEnum):
@@ -52,6 +52,8 @@ class ServerSnapshot:
     votes: int
     forcing: bool = False
     """Whether it holds ballots for a forced U."""
+    clock_ahead_ns: int = 0
+    """How far its clock was ahead of most voters' in the last ballot, beyond what bounds and delays explain."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,18 @@ class Excuse(NamedTuple):
 
     at: int
     token_number: int
+
+
+class Bar(NamedTuple):
+    """A site that stays off the ring: until when, for how long, and how often it did shortly before.
+
+    If its clock was wrong by a vote, the next vote may tell that it is right again.
+    """
+
+    until: int
+    span_ns: int
+    times: int
+    by_vote: bool = False
 
 
 @dataclass(slots=True)

@@ -2,7 +2,11 @@
 
 A suspicion only informs. Whoever speaks of itself, or of a server's silence, is believed; who accuses another has that
 one probed first; a site that asks to come in, or shall leave, gets a planned ballot, and each that changes nothing
-makes the next one wait longer.
+makes the next one wait longer. A site whose clock is wrong, by the votes or by its tokens, stays off the ring, longer
+each time that it was let in too early.
+
+Servers take turns by rank. A ballot that brings no token moves its server behind the others, whatever the reason was:
+its clock, its network, or chance.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from isocast.reformation.ballot import Ballot, Excuse, Planned, Probe, Stage
+from isocast.reformation.ballot import Ballot, Bar, Excuse, Planned, Probe, Stage
+from isocast.reformation.clocks import VotedClocks
+from isocast.reformation.member import FAR_START
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.settings import RingSettings
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
@@ -20,7 +26,12 @@ from isocast.wire.packets import Invite, NewRing, Suspect, Suspicion
 __all__ = ["Judging"]
 
 CLOCK_BAR_CYCLES = 4
-"""Cycles for which a site stays off the ring: one whose clock a majority accuses, or an owner that failed twice."""
+"""Cycles for which a site stays off the ring: one whose clock is wrong, or an owner that failed twice.
+
+Doubled each time that it failed again soon after: to let it in costs everybody a ballot.
+"""
+_BARS_MAX = 6
+"""Doublings of that time: 256 cycles. A site whose clock was set right waits so long, or for the next ballot."""
 COMPLAINT_CYCLES = 3
 """Cycles within which a second complaint of the same site about the same other counts."""
 PLANNED_CYCLES = 1
@@ -42,14 +53,16 @@ class Judging:
         regions: Mapping[NodeId, str],
         ring: NewRing | None,
         highest: Epoch,
+        servers: tuple[NodeId, ...] = (),
     ) -> None:
-        """Nobody has complained of anything."""
+        """Nobody has complained of anything. `servers` are all of them, by rank, as far as they are known."""
         self.server = server
         self.ring = ring
         self._settings = settings
         self._stripe = settings.stripe
         self._timing = settings.timing
         self._rank = rank
+        self._servers = servers
         self._regions = regions
         self._highest = highest
         self._stage = Stage.IDLE
@@ -63,9 +76,17 @@ class Judging:
         self._excused: dict[tuple[NodeId, NodeId], Excuse] = {}
         self._alive: dict[NodeId, int] = {}
         self._accused: dict[NodeId, dict[NodeId, None]] = {}
-        self._barred: dict[NodeId, int] = {}
+        self._barred: dict[NodeId, Bar] = {}
         self._faltered: dict[NodeId, int] = {}
         self._told_at: dict[NodeId, int] = {}
+        self._voted = VotedClocks()
+        """The clocks of those who vote for the newest ballot, a rival's or our own."""
+        self.clock_ahead_ns = 0
+        """How far this server's clock was ahead of most voters' in the last ballot, beyond what its bound allows."""
+        self._trial, self._borne = ring.ballot if ring else NO_EPOCH, True
+        """The newest ballot, and whether it has brought a token."""
+        self._fruitless: dict[NodeId, int] = {}
+        """By server: ballots that brought none."""
         self._out: list[Effect] = []
 
     def _on_suspect(self, suspect: Suspect, now: int) -> None:
@@ -83,7 +104,7 @@ class Judging:
             return
         match suspect.reason:
             case Suspicion.OUTSIDE:
-                if now >= self._planned.not_before:
+                if now >= self._planned.not_before and not self._is_barred(suspect.sender, now):
                     self._wait(now)
             case Suspicion.LEAVING:
                 self._let_go(suspect, now)
@@ -117,7 +138,7 @@ class Judging:
             return
         cycle = len(self.ring.ring) * self._timing.token_period_ns
         if now < self._faltered.get(suspect.sender, -NEVER) + cycle:
-            self._barred[suspect.sender] = now + CLOCK_BAR_CYCLES * cycle
+            self._bar(suspect.sender, cycle, now)
         self._faltered[suspect.sender] = now
 
     def _outsider(self, suspect: Suspect) -> bool:
@@ -181,21 +202,51 @@ class Judging:
         elif len(complaints) > 1:
             guilty = suspect.sender
         if guilty is not None:
-            cycle = len(self.ring.ring) * self._timing.token_period_ns
-            self._barred[guilty] = now + CLOCK_BAR_CYCLES * cycle
+            self._bar(guilty, len(self.ring.ring) * self._timing.token_period_ns, now)
             self._accused.clear()
             self._wait(now)
 
-    def _plan(self, ring: NewRing) -> None:
+    # Who stays off the ring ---------------------------------------------------------------------
+
+    def _bar(self, site: NodeId, cycle_ns: int, now: int, *, by_vote: bool = False) -> None:
+        """Keep a site off the ring for some cycles; for twice as many if it was let in and failed soon after."""
+        known = self._barred.get(site)
+        times = 0
+        if known is not None:
+            times = known.times if now < known.until else min(known.times + 1, _BARS_MAX)
+        span_ns = CLOCK_BAR_CYCLES * cycle_ns << times
+        self._barred[site] = Bar(now + span_ns, span_ns, times, by_vote)
+
+    def _is_barred(self, site: NodeId, now: int) -> bool:
+        return site in self._barred and now < self._barred[site].until
+
+    def _still_barred(self, now: int) -> dict[NodeId, int]:
+        """Who stays off the ring, and until when. A bar is forgotten when as long again has passed without another."""
+        self._barred = {site: bar for site, bar in self._barred.items() if now < bar.until + bar.span_ns}
+        return {site: bar.until for site, bar in self._barred.items() if now < bar.until and not bar.by_vote}
+
+    def _judge_clocks(self, ring: NewRing, now: int) -> None:
+        """A ring was decided: whoever voted for it with a wrong clock need not ask to come in for a while."""
+        if self._voted.ballot != ring.ballot:
+            return
+        self.clock_ahead_ns = -self._voted.ahead_ns()
+        for site in self._voted.wrong():
+            if site not in ring.ring:
+                self._bar(site, len(ring.ring) * self._timing.token_period_ns, now, by_vote=True)
+
+    def _plan(self, ring: NewRing, now: int) -> None:
         """The next ballot that only lets sites in, or out, waits for a few cycles of this ring."""
+        # Its start is an instant of the members' clocks: to a clock far from theirs it says nothing.
+        near = abs(ring.start - now) < FAR_START * self._timing.reformation_ns
+        start = ring.start if near else now
         same = self.ring is not None and sorted(self.ring.ring) == sorted(ring.ring)
         self._planned.in_vain = self._planned.in_vain + 1 if same else 0
-        self._planned.not_before = ring.start + self._pause(ring, self._planned.in_vain)
+        self._planned.not_before = start + self._pause(ring, self._planned.in_vain)
         if self._leaver is not None:
             self._parting.in_vain = self._parting.in_vain + 1 if self._leaver in ring.ring else 0
             self._leaver = None
         # The ring may have been formed for another reason: whoever is to leave it need not wait for that.
-        self._parting.not_before = ring.start + (self._pause(ring, self._parting.in_vain) if same else 0)
+        self._parting.not_before = start + (self._pause(ring, self._parting.in_vain) if same else 0)
 
     def _pause(self, ring: NewRing, in_vain: int) -> int:
         cycles = PLANNED_CYCLES << min(in_vain, _DOUBLED_MAX)
@@ -207,7 +258,31 @@ class Judging:
         """Hold a ballot when our turn comes: servers of higher rank, and those that collided, wait longer."""
         self._stage = Stage.WAITING
         self._probe = None
-        self._next_at = now + self._rank * (self._timing.reformation_ns) + self._backoff()
+        self._next_at = now + self._turn() * self._timing.reformation_ns + self._backoff()
+
+    def _turn(self) -> int:
+        """Our place among the servers: by rank, but behind those with fewer ballots that brought no token."""
+        if self.server not in self._servers:
+            return self._rank
+        against = dict(self._fruitless)
+        if not self._borne:
+            against[self._trial.server] = against.get(self._trial.server, 0) + 1
+        return sorted(self._servers, key=lambda server: against.get(server, 0)).index(self.server)
+
+    def _try_ballot(self, ballot: Epoch) -> None:
+        """A ballot begins, a rival's or our own. If the one before it brought no token, its server moves back."""
+        if ballot <= self._trial:
+            return
+        if not self._borne:
+            self._fruitless[self._trial.server] = self._fruitless.get(self._trial.server, 0) + 1
+        self._trial, self._borne = ballot, False
+
+    def _bear(self, epoch: Epoch) -> None:
+        """A token came: its ballot was worth it, and of the others it is only remembered that they were not."""
+        if epoch >= self._trial and not self._borne:
+            self._trial, self._borne = epoch, True
+            self._fruitless.pop(epoch.server, None)
+            self._fruitless = dict.fromkeys(self._fruitless, 1)
 
     def _backoff(self) -> int:
         """A part of δ_N that depends on server and ballot alone: collisions do not repeat."""

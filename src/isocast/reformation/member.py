@@ -2,7 +2,8 @@
 
 1. INVITE b > prom: promise b on disk, seal, and JOIN every τ_r until the ring of b, or a higher ballot, comes.
 2. NEWRING b ≥ prom, b > e_acc: promise b, find the longest common prefix with the cut by the chained digest,
-   fetch what follows it from the holders, and install everything in one record.
+   fetch what follows it from the holders, and install everything in one record. A place on a ring that cannot begin
+   when it says is refused.
 3. Until then every JOIN reports the old (e_acc, h): half a reconciliation is worth nothing.
 """
 
@@ -50,6 +51,8 @@ class Member:
         self._stripe = receiver.settings.stripe
         self._heard: dict[NodeId, int] = {}
         self._joining: Epoch | None = None
+        self._joined_at = -NEVER
+        """When this site first voted for that ballot."""
         self._silences = 0
         self._repeated = False
         self._invited = 0
@@ -119,13 +122,23 @@ class Member:
             return []
         if ring.ballot > receiver.promised:
             receiver.seal(ring.ballot)
-        if ring.start > now + FAR_START * self._timing.reformation_ns or self._knows_better(ring):
+        if self._absurd(ring, now) or self._knows_better(ring):
             return self._refuse(ring, now)
         self._joining = None
         self._silences = 0
         self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
         self._rejoin.reset()
         return self._reconcile(now)
+
+    def _absurd(self, ring: NewRing, now: int) -> bool:
+        """Whether a ring that needs this site begins before the site voted for it, or far ahead: a clock is wrong.
+
+        A site off the ring follows it whenever it begins, and so does one that hears of an old ring.
+        """
+        if self._receiver.site not in ring.ring:
+            return False
+        voted = ring.ballot == self._joining and ring.start < min(self._joined_at, now)
+        return voted or ring.start > now + FAR_START * self._timing.reformation_ns
 
     def _knows_better(self, ring: NewRing) -> bool:
         """Whether a ring without a majority of U began with less than this site holds, and without its vote."""
@@ -136,11 +149,12 @@ class Member:
     def _refuse(self, ring: NewRing, now: int) -> list[Effect]:
         """Ask for another ballot instead.
 
-        A ring that starts far in the future would stop the market until then: its server's clock is wrong. One that
-        was started without a majority, and with less than is known here, would lose what is: both must vote.
+        A ring that starts far in the future would stop the market until then, and one that started in the past has
+        missed its tokens: its server's clock is wrong, or ours. One that was started without a majority, and with less
+        than is known here, would lose what is: both must vote.
         """
         self._joining = self._refused = ring.ballot
-        if now < self._complained_at + self._timing.retry_ns:
+        if self._complained_at <= now < self._complained_at + self._timing.retry_ns:
             return []
         self._complained_at = now
         return [RingSuspected(self._receiver.held, ring.ballot.server, Suspicion.STRANDED)]
@@ -210,6 +224,7 @@ class Member:
         effects: list[Effect] = []
         if ballot != self._joining:
             self._joining, self._silences, self._repeated, self._invited = ballot, 0, False, 0
+            self._joined_at = now
         elif self._silences == self._timing.retries_max:
             # The server of this ballot is silent: let another one start a higher ballot.
             effects.append(RingSuspected(self._receiver.held, ballot.server, Suspicion.SEALED))
@@ -227,6 +242,8 @@ class Member:
         receiver = self._receiver
         head = receiver.ledger.head
         since = now - self._timing.retries_max * self._timing.retry_ns
+        # By a clock that was set back, nobody was heard in the future.
+        self._heard = {site: min(at, now) for site, at in self._heard.items()}
         heard = tuple([site for site in sorted(self._heard) if self._heard[site] >= since and is_site(site)])
         return Join(
             self._stripe,
@@ -237,6 +254,7 @@ class Member:
             head.digest,
             head.instant,
             head.next_sequence,
+            now,
             heard,
             receiver.issuer.commit_for(ballot),
             head.universe,

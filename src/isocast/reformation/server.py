@@ -3,7 +3,8 @@
     idle ──suspicion──▶ probing ──no answer, or stuck──▶ waiting ──its turn──▶ inviting ──majority, grace──▶ idle
       ▲                    └──alive and ahead──▶ idle        └──another ballot──▶ idle       └─ in vain ─▶ waiting
 
-A server that fails half-way is just a higher ballot: nothing that it did binds anybody but by promises.
+A server that fails half-way is just a higher ballot: nothing that it did binds anybody but by promises. When a ring
+begins is read from the clocks of those who vote for it, never from the server's alone (`clocks`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isocast.reformation.ballot import Ballot, Excuse, Forcing, ServerSnapshot, ServerState, Stage
+from isocast.reformation.clocks import VotedClocks
 from isocast.reformation.forming import Formation, cut_key, enough, form, form_forced, form_uncertified
 from isocast.reformation.judging import Judging
+from isocast.reformation.member import FAR_START
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast, UniverseForced
 from isocast.ring.inputs import ForceRequested, PacketsArrived, TimerFired
 from isocast.ring.settings import RingSettings, StartPolicy
@@ -43,10 +46,11 @@ class ReformationServer(Judging):
         rank: int,
         regions: Mapping[NodeId, str],
         state: ServerState | None = None,
+        servers: tuple[NodeId, ...] = (),
     ) -> None:
-        """Start, or restart, from what the disk says."""
+        """Start, or restart, from what the disk says. `servers` are all of them, by rank; without them rank counts."""
         ring = state.ring if state else None
-        super().__init__(server, settings, rank, regions, ring, state.ballot if state else NO_EPOCH)
+        super().__init__(server, settings, rank, regions, ring, state.ballot if state else NO_EPOCH, servers)
         self._forcing: Forcing | None = None
         self._short_since: int | None = None
         """Since when ballots have been held in vain."""
@@ -68,6 +72,8 @@ class ReformationServer(Judging):
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._set_back(self._last_now - now)
+        elif now > self._next_at + self._timing.retry_ns and self._last_now > -NEVER:
+            self._slept(now - self._next_at)
         self._last_now = now
         if isinstance(event, PacketsArrived):
             for packet in event.packets:
@@ -88,7 +94,7 @@ class ReformationServer(Judging):
         """For whoever watches."""
         votes = len(self._ballot.votes) if self._ballot else 0
         ring, forcing = self.ring.ballot if self.ring else None, self._forcing is not None
-        return ServerSnapshot(self.server, self._stage, self._highest, ring, votes, forcing)
+        return ServerSnapshot(self.server, self._stage, self._highest, ring, votes, forcing, self.clock_ahead_ns)
 
     def _set_back(self, span_ns: int) -> None:
         """Somebody set the clock back: everything that waits goes with it."""
@@ -103,8 +109,19 @@ class ReformationServer(Judging):
             self._forcing.until -= span_ns
         if self._short_since is not None:
             self._short_since -= span_ns
-        self._barred = {site: until - span_ns for site, until in self._barred.items()}
+        self._barred = {site: bar._replace(until=bar.until - span_ns) for site, bar in self._barred.items()}
+        self._voted.set_back(span_ns)
         self._faltered = {site: at - span_ns for site, at in self._faltered.items()}
+
+    def _slept(self, span_ns: int) -> None:
+        """This server should have been woken before: it was stopped, or its clock was set ahead.
+
+        In that time it heard nobody, so it says nothing about a majority, and nothing of an operator's word is used up.
+        """
+        if self._short_since is not None:
+            self._short_since += span_ns
+        if self._forcing is not None:
+            self._forcing.until += span_ns
 
     # Packets ------------------------------------------------------------------------------------
 
@@ -118,7 +135,7 @@ class ReformationServer(Judging):
             case Refuse():
                 self._on_refuse(packet, now)
             case NewRing():
-                self._on_new_ring(packet)
+                self._on_new_ring(packet, now)
             case Invite() if packet.sender != self.server:
                 self._on_rival(packet, now)
             case Token() | TokenPart():
@@ -146,6 +163,9 @@ class ReformationServer(Judging):
     def _on_rival(self, invite: Invite, now: int) -> None:
         """Another server's ballot: stand back, and watch whether it gets anywhere."""
         self._highest = max(self._highest, invite.ballot)
+        if invite.ballot > max(self._voted.ballot, self.ring.ballot if self.ring else NO_EPOCH):
+            # Somebody may have heard it before us, and voted.
+            self._hold(invite.ballot, now - self._timing.detect_ns)
         mine = self._ballot.epoch if self._ballot else NO_EPOCH
         current = self.ring.ballot if self.ring else NO_EPOCH
         if invite.ballot > max(mine, current, self._stood_back) and self._stage is not Stage.IDLE:
@@ -155,15 +175,22 @@ class ReformationServer(Judging):
             self._stage = Stage.WAITING
             self._next_at = now + 2 * self._timing.reformation_ns + self._backoff()
 
-    def _on_new_ring(self, ring: NewRing) -> None:
+    def _hold(self, ballot: Epoch, invited_at: int) -> None:
+        """A ballot is being held: see what becomes of it, and what its voters' clocks show."""
+        self._try_ballot(ballot)
+        self._voted = VotedClocks(ballot, invited_at, self._timing.clock_error_ns)
+
+    def _on_new_ring(self, ring: NewRing, now: int) -> None:
         """Somebody's ballot succeeded."""
         self._highest = max(self._highest, ring.ballot)
+        self._try_ballot(ring.ballot)
         if self.ring is None or ring.ballot > self.ring.ballot:
-            self._adopt(ring)
+            self._adopt(ring, now)
 
     def _on_token(self, token: Token | TokenPart, now: int) -> None:
         """The ring lives: a suspect that sends its token needs no probe, a market that runs no first ballot."""
         self._highest = max(self._highest, token.epoch)
+        self._bear(token.epoch)
         known = self.ring.ballot if self.ring else NO_EPOCH
         if token.epoch > known and not self._asked_at <= now < self._asked_at + self._timing.retry_ns:
             # We missed its NEWRING: whoever is on it answers a request of an old epoch with the ring.
@@ -198,6 +225,7 @@ class ReformationServer(Judging):
         ballot = Epoch(self._highest.number + 1, self.server)
         self._highest = ballot
         self._ballot = Ballot(ballot, forced=self._forced_universe(now))
+        self._hold(ballot, now)
         self._stage = Stage.INVITING
         if self._short_since is None:
             self._short_since = now
@@ -237,6 +265,8 @@ class ReformationServer(Judging):
         if self.ring is not None and vote.ballot <= self.ring.ballot and vote.epoch < self.ring.ballot:
             self._tell(vote.sender, self.ring, now)
             return
+        if vote.ballot == self._voted.ballot:
+            self._voted.hear(vote, now)
         ballot = self._ballot
         if ballot is None or vote.ballot != ballot.epoch:
             return
@@ -259,16 +289,29 @@ class ReformationServer(Judging):
         return not formation.best.held and ballot.attempts <= self._timing.retries_max
 
     def _formation(self, now: int) -> Formation | None:
-        self._barred = {site: until for site, until in self._barred.items() if until > now}
         ballot = self._ballot
         if ballot is None:
             return None
         if ballot.forced:
             return form_forced(ballot.votes, ballot.forced, self._regions, self.cut_key)
-        found = form(ballot.votes, self._regions, self._barred, self.cut_key, self.enough)
+        barred = self._still_barred(now)
+        found = None
+        wrong = self._wrong(ballot, now)
+        if wrong:
+            # Any majority is a quorum: votes with wrong clocks are not needed, nor what only their logs have.
+            right = {site: vote for site, vote in ballot.votes.items() if site not in wrong}
+            found = form(right, self._regions, barred, self.cut_key, self.enough)
+        if found is None:
+            found = form(ballot.votes, self._regions, barred, self.cut_key, self.enough)
         if found is None and self._may_do_without_majority(now):
             return form_uncertified(ballot.votes, self._regions, self.cut_key)
         return found
+
+    def _wrong(self, ballot: Ballot, now: int) -> tuple[NodeId, ...]:
+        """Voters whose clock is wrong, or whose log ends so far in the future that no ring could go on from it."""
+        latest = now + self._voted.ahead_ns() + FAR_START * self._timing.reformation_ns
+        beyond = [site for site, vote in ballot.votes.items() if vote.held and vote.instant > latest]
+        return (*self._voted.wrong(), *beyond)
 
     def _may_do_without_majority(self, now: int) -> bool:
         """Only as a policy of the application's, and once a majority has been missing for long enough."""
@@ -324,7 +367,7 @@ class ReformationServer(Judging):
     def _decide(self, ballot: Ballot, formation: Formation, now: int) -> None:
         """One NEWRING per ballot, on disk first."""
         best, timing = formation.best, self._timing
-        earliest = now + timing.token_period_ns + 2 * timing.clock_error_ns
+        earliest = self._members_now(now) + timing.token_period_ns + 2 * timing.clock_error_ns
         start = max(best.instant + timing.token_period_ns, earliest) if best.held else earliest
         ring = NewRing(
             self._stripe,
@@ -349,11 +392,16 @@ class ReformationServer(Judging):
         self._out.append(Multicast(ring))
         if ring.forced:
             self._out.append(UniverseForced(ring.ballot, ring.first_token, ring.universe))
-        self._adopt(ring)
+        self._adopt(ring, now)
 
-    def _adopt(self, ring: NewRing) -> None:
+    def _members_now(self, now: int) -> int:
+        """What the clocks of most voters show: this server's own time, if it may be one of them."""
+        return now + self._voted.ahead_ns()
+
+    def _adopt(self, ring: NewRing, now: int) -> None:
         """This is the ring now; the next ballot that only lets sites in waits for a few cycles of it."""
-        self._plan(ring)
+        self._judge_clocks(ring, now)
+        self._plan(ring, now)
         self._forcing = self._short_since = None
         self._vain, self._vain_voters = 0, ()
         self.ring = ring

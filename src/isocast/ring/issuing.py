@@ -84,10 +84,19 @@ class Issuer:
             return self._entry(receiver, ring, slot, schedule, now)
         if not late:
             return None
-        # A site that was away has missed more slots than this one: say so once.
+        # A site that was away has missed more slots than this one: say so once. If it is the clock that is ahead, the
+        # slots that are skipped here are still to come: `set_back` takes them up again.
         self.slot = schedule.next_slot(self.site, max(slot + 1, schedule.last_due(now - self._timing.process_ns)))
         reason = Suspicion.BEHIND if receiver.held != slot - 1 else Suspicion.LATE
         return RingSuspected(slot, self.site, reason)
+
+    def set_back(self, held: int) -> None:
+        """The clock was set back: slots that it seemed to have missed may be still to come.
+
+        Whatever was issued is held, so the next slot is the first of ours that is not.
+        """
+        if self._schedule is not None:
+            self.slot = self._schedule.next_slot(self.site, held + 1)
 
     def may_issue(self, receiver: Receiver, slot: int, *, late: bool) -> bool:
         """Only complete up to t-1, and on time: a late owner's token would race the others' suspicion."""

@@ -272,7 +272,8 @@ class Ordering:
 
     def on_other_epoch(self, epoch: Epoch, sender: NodeId, now: int) -> None:
         """A sender behind us gets our ring; one ahead of us is asked for its ring, by a request it finds stale."""
-        if now < self._told_at.get(sender, -NEVER) + self.timing.retry_ns:
+        told_at = self._told_at.get(sender, -NEVER)
+        if told_at <= now < told_at + self.timing.retry_ns:
             return
         if epoch < self.accepted and self.ring is not None:
             self._told_at[sender] = now

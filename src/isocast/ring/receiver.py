@@ -295,7 +295,7 @@ class Receiver(Rejoining):
             self._deadline = NEVER
             return
         if now < before:
-            self._set_back(before - now)
+            self._set_back(schedule, before - now)
         normal = self.mode is not Mode.SEALED
         if normal:
             self._settle_slot(now)
@@ -320,8 +320,15 @@ class Receiver(Rejoining):
             )
         self._deadline = max(deadline, now + 1)
 
-    def _set_back(self, span_ns: int) -> None:
-        """Somebody set the clock back: instants of the schedule stay, waiting times go with the clock."""
+    def _set_back(self, schedule: Schedule, span_ns: int) -> None:
+        """Somebody set the clock back: instants of the schedule stay, waiting times go with the clock.
+
+        What a clock that was ahead made this site pass over, its own slots and audits, is to come again.
+        """
+        self.issuer.set_back(self.held)
+        self._audited = min(self._audited, max(self.held, schedule.first_token))
+        self.releaser.set_back(span_ns)
+        self.rejoin.set_back(span_ns)
         if self._recovery is not None:
             self._recovery.restart()
         if self._receipt_at < NEVER:

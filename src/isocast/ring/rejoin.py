@@ -74,6 +74,12 @@ class Rejoin:
         self.wanting, self.checkpoint, self.next_at = False, None, NEVER
         self._gone.clear()
 
+    def set_back(self, span_ns: int) -> None:
+        """The clock was set back, and what waits goes with it."""
+        self._since -= span_ns
+        if self.next_at < NEVER:
+            self.next_at -= span_ns
+
     def progressed(self, held: int) -> None:
         """The site holds everything up to here: perhaps it needs no checkpoint any more."""
         if (self.wanting and held >= self._lacking) or (

@@ -126,3 +126,10 @@ class Rejoining(Serving):
         wish = rejoin.due(self.givers(), self.held, now)
         if wish is not None:
             self.out.append(wish)
+            self._still_lacks()
+
+    def _still_lacks(self) -> None:
+        """F2: whoever searches for a checkpoint holds no token meanwhile, and says so as often as it asks."""
+        schedule = self.schedule
+        if schedule is not None and self.held + 1 >= schedule.first_token:
+            self.give_up(self.held + 1, schedule.owner(self.held + 1))

@@ -55,6 +55,10 @@ class Releaser:
         """A new ring issues its tokens anew: a fault of an old token of that number was another's."""
         self._faulted = min(self._faulted, first_token - 1)
 
+    def set_back(self, span_ns: int) -> None:
+        """The clock was set back: the next step does not wait for the difference."""
+        self._not_before = max(self._not_before - span_ns, 0)
+
     def due(self, entry: LogEntry, place: int, schedule: Schedule) -> int:
         """The instant, shared by all sites, of the message at `place` of a token.
 

@@ -70,6 +70,11 @@ class Arrivals:
             self.left -= count
         self._plan()
 
+    def once_more(self) -> None:
+        """Submit one message at each source, whatever the rate."""
+        for source in self.world.sources:
+            self.world.submit(source, [self._payload()])
+
     def _payload(self) -> tuple[bytes, bytes]:
         self._key += 1
         key = self._key.to_bytes(8)

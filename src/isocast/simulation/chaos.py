@@ -1,4 +1,4 @@
-"""A random world from a seed: size, timing, traffic and a plan of faults that ends before the run does.
+"""A random world from a seed: size, timing, traffic and a plan of faults that ends before the run does, or stays.
 
 What comes out is the content of a scenario file, so that a seed that fails can be written down and run again.
 Beside independent faults there are a few plots: sequences that a person would think of to break the protocol.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from isocast.simulation.chaos_changes import with_changes
+from isocast.simulation.chaos_clocks import with_clocks
 from isocast.simulation.chaos_layers import with_layers
 from isocast.simulation.chaos_retention import with_retention
 from isocast.simulation.randomness import stream
@@ -72,7 +73,8 @@ def chaos(seed: int) -> dict[str, object]:
     end = begin + tokens * period
     world = with_layers(seed, world, begin, end, period)
     world = with_retention(seed, world, begin, end, period)
-    return with_changes(seed, world, begin, end, period)
+    world = with_changes(seed, world, begin, end, period)
+    return with_clocks(seed, world, begin, end, period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

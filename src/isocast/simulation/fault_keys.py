@@ -15,6 +15,7 @@ FAULT_KINDS: dict[str, str] = {
     "isolate": "Each of the sites is cut off from everybody, sources and servers included.",
     "clock-step": "The clocks of the sites jump by `step`, beyond their bound if it is large enough; they jump back"
     " at the end.",
+    "clock-drift": "The clocks of the sites gain `rate`, or lose it, and leave their bound; at the end they are right.",
     "loss": "All links lose `loss` instead of what the scenario says.",
     "drain": "An operator wants the sites off the ring; at the end they come back.",
     "add": "Sites with numbers that nobody has come to life, find the ring and are added to U, one after the other.",
@@ -32,7 +33,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         "",
         Kind.NODES,
-        "required by crash, restart, pause, isolate, clock-step, drain, add, remove and force",
+        "required by crash, restart, pause, isolate, clock-step, clock-drift, drain, add, remove and force",
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
         " server1, source2.",
     ),
@@ -44,6 +45,13 @@ FAULT_KEYS: tuple[Key, ...] = (
         "Two or more lists of nodes (one-way: from, to), none in two of them.",
     ),
     Key("step", "", Kind.SIGNED_SECONDS, "required by clock-step", "How far the clocks jump."),
+    Key(
+        "rate",
+        "",
+        Kind.SIGNED_SECONDS,
+        "required by clock-drift",
+        "Seconds that the clocks gain in every second; at most 0.05, either way.",
+    ),
     Key("disk", "", Kind.CHOICE, '"kept"', "Whether a crashed site finds its disk again.", choices=("kept", "lost")),
     Key("loss", "p", Kind.PROBABILITY, "required by loss", "Share of packets that a destination loses meanwhile."),
 )

@@ -11,7 +11,7 @@ from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, is_source, server_id, source_id
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.topology import City, city
 
 __all__ = ["Fault", "Roster", "read_faults"]
@@ -24,6 +24,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "one-way": ("groups",),
     "isolate": ("sites",),
     "clock-step": ("sites", "step"),
+    "clock-drift": ("sites", "rate"),
     "loss": ("loss",),
     "drain": ("sites",),
     "add": ("sites",),
@@ -40,6 +41,7 @@ _MAY: dict[str, tuple[str, ...]] = {
     "one-way": ("duration", "until"),
     "isolate": ("duration", "until"),
     "clock-step": ("duration", "until"),
+    "clock-drift": ("duration", "until"),
     "loss": ("duration", "until"),
     "drain": ("duration", "until"),
     "add": (),
@@ -49,6 +51,8 @@ _MAY: dict[str, tuple[str, ...]] = {
 """Keys that a kind may have besides; any other would say something that nobody hears."""
 
 
+_RATE_MAX_NS = SECOND // 20
+"""What a clock may gain in a second: a hundred times what the worst oscillator does."""
 _CHANGES = ("drain", "add", "remove", "force")
 """What an operator does."""
 
@@ -65,6 +69,7 @@ class Fault:
     sites: tuple[NodeId, ...] = ()
     groups: tuple[tuple[NodeId, ...], ...] = ()
     step_ns: int = 0
+    rate_ppm: int = 0
     disk_kept: bool = True
     loss: float = 0.0
 
@@ -155,9 +160,18 @@ def _read(table: dict[str, object], place: int, roster: Roster) -> Fault:
         sites=_sites(values, roster),
         groups=_groups(values, kind, roster),
         step_ns=values.count("step", 0),
+        rate_ppm=_rate(values),
         disk_kept=values.text("disk", "kept") == "kept",
         loss=values.number("loss", 0.0),
     )
+
+
+def _rate(values: Values) -> int:
+    """How fast a clock runs away, in parts per million."""
+    rate_ns = values.count("rate", 0)
+    if abs(rate_ns) > _RATE_MAX_NS:
+        raise values.error("rate", "a clock gains or loses at most 0.05 seconds in a second")
+    return rate_ns // 1_000
 
 
 def _end(values: Values) -> int:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.ring.storage import SiteState
 from isocast.simulation.operator import Operator
-from isocast.terms.ids import NO_EPOCH, NodeId, is_server
+from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
     from isocast.simulation.fault_plan import Fault
+    from isocast.simulation.host import Host
     from isocast.simulation.world import World
 
 __all__ = ["FaultPlan", "correct_sites"]
 
 _NEXT_LIFE = 256
 """Between a server's id and the id under which it comes back without its disk."""
+_LASTING = ("crash", "clock-step", "clock-drift")
+"""Faults that may stay for ever while everybody else must go on."""
 
 
 class FaultPlan:
@@ -62,6 +65,8 @@ class FaultPlan:
                 world.network.cut(self._pairs(fault))
             case "clock-step":
                 self._step_clocks(fault, fault.step_ns)
+            case "clock-drift":
+                self._let_drift(fault, fault.rate_ppm)
             case "loss":
                 world.network.set_loss(fault.loss)
             case "pause":
@@ -98,6 +103,8 @@ class FaultPlan:
                 world.fact(Healed(world.agenda.now))
             case "clock-step":
                 self._step_clocks(fault, -fault.step_ns)
+            case "clock-drift":
+                self._let_drift(fault, 0)
             case "loss":
                 world.network.set_loss(world.scenario.loss)
             case "drain":
@@ -140,13 +147,37 @@ class FaultPlan:
         world.hosts[node].boot(machine)
 
     def _step_clocks(self, fault: Fault, step_ns: int) -> None:
-        world = self.world
         for node in fault.sites:
-            host = world.hosts[node]
+            host = self.world.hosts[node]
             host.clock.step(step_ns)
-            kept = abs(host.clock.error_ns(world.agenda.now)) <= world.settings.timing.clock_error_ns
-            world.fact(ClockStepped(world.agenda.now, node, kept))
-            host.rearm()
+            self._clock_changed(host, kept=self.keeps_time(node))
+
+    def _let_drift(self, fault: Fault, rate_ppm: int) -> None:
+        for node in fault.sites:
+            host = self.world.hosts[node]
+            host.clock.run_away(self.world.agenda.now, rate_ppm)
+            # From now on its error only grows: nobody relies on the moment at which it leaves its bound.
+            self._clock_changed(host, kept=not rate_ppm and self.keeps_time(node))
+
+    def _clock_changed(self, host: Host, *, kept: bool) -> None:
+        if is_site(host.node):
+            self.world.fact(ClockStepped(self.world.agenda.now, host.node, kept))
+        host.rearm()
+
+    def keeps_time(self, node: NodeId) -> bool:
+        """Whether a node's clock is within its bound."""
+        world = self.world
+        return abs(world.hosts[node].clock.error_ns(world.agenda.now)) <= world.settings.timing.clock_error_ns
+
+    @property
+    def lasting(self) -> tuple[NodeId, ...]:
+        """Nodes that stay down, or whose clock stays wrong, to the end; none where an operator takes sites out."""
+        faults = self.world.scenario.faults
+        if any(fault.kind in ("remove", "force") for fault in faults):
+            return ()
+        ended = [fault for fault in faults if fault.until_ns == NEVER and fault.kind in _LASTING]
+        named = dict.fromkeys([node for fault in ended for node in fault.sites])
+        return tuple([node for node in named if not self.is_up(node) or not self.keeps_time(node)])
 
     def _pairs(self, fault: Fault) -> list[tuple[NodeId, NodeId]]:
         """Ordered pairs between which nothing passes."""
@@ -161,7 +192,7 @@ class FaultPlan:
 
 
 def correct_sites(world: World, plan: FaultPlan) -> tuple[NodeId, ...]:
-    """Sites, primary ones of U and secondary ones, that are up and remember everything."""
+    """Sites, primary ones of U and secondary ones, that are up, remember everything, and whose clock is right."""
     trusted = (*world.universe(), *world.tree.secondary_sites)
-    sites = [site for site in world.all_sites if site in trusted]
-    return tuple([site for site in sites if plan.is_up(site) and site not in plan.lost_disks])
+    sites = [site for site in world.all_sites if site in trusted and site not in plan.lost_disks]
+    return tuple([site for site in sites if plan.is_up(site) and plan.keeps_time(site)])

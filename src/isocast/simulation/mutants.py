@@ -24,6 +24,7 @@ from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
 from isocast.simulation.build import Build
 from isocast.simulation.change_mutants import CHANGE_MUTANTS
+from isocast.simulation.clock_mutants import CLOCK_MUTANTS
 from isocast.simulation.layer_mutants import LAYER_MUTANTS
 from isocast.simulation.mutant import Mutant
 from isocast.terms.ids import Epoch, NodeId
@@ -343,6 +344,6 @@ class _UnorderedLedger(Ledger):
 _mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
-# Below the ring, and planned changes --------------------------------------------------------------
+# Below the ring, planned changes, and wrong clocks -------------------------------------------------
 
-MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS)}
+MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *CLOCK_MUTANTS)}

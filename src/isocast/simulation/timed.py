@@ -107,6 +107,10 @@ class TimedRun:
             # Losses are faults too: without them everything must come right, whatever they led to.
             self.world.network.set_loss(0.0)
             self._settles(self._settling_ns(disturbed=True), step)
+        if self.faults.lasting and self.settled():
+            # What was released before it stopped proves nothing: whoever stays dead or wrong must not stop this either.
+            self.arrivals.once_more()
+            self._settles(self._settling_ns(disturbed=True), step)
         self.finish()
 
     def _settles(self, span_ns: int, step: int) -> bool:
@@ -217,6 +221,7 @@ class TimedRun:
                 epochs=self._standings(),
                 unacknowledged=self.unacknowledged(),
                 wishes=self._wishes(correct_sites(world, self.faults)),
+                lasting=self.faults.lasting,
             )
         )
 

@@ -217,7 +217,8 @@ class World:
             case ServerState():
                 rank = self.servers.index(node) if node in self.servers else len(self.servers)
                 # No regions: a scenario gives its ring in the order that it wants.
-                return self.build.server(node, self.settings, rank, {}, disk)
+                servers = tuple(map(server_id, range(1, self.scenario.servers + 1)))
+                return self.build.server(node, self.settings, rank, {}, disk, servers)
 
     def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine:
         """A primary or a secondary receiver."""

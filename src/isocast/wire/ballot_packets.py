@@ -77,9 +77,9 @@ class NextNumber(NamedTuple):
 class Join(NamedTuple):
     """JOIN: a promise for `ballot`, and what the member brings.
 
-    (`epoch`, `held`) is (e_acc, h); `instant` and `next_sequence` belong to token h; `universe` is U as of h;
-    `next_numbers` covers the sources of the tokens that are not stable yet. Who is `leaving` votes, and wants no place
-    on the ring.
+    (`epoch`, `held`) is (e_acc, h); `instant` and `next_sequence` belong to token h; `now` is what the sender's clock
+    shows; `universe` is U as of h; `next_numbers` covers the sources of the tokens that are not stable yet. Who is
+    `leaving` votes, and wants no place on the ring.
     """
 
     stripe: int
@@ -90,6 +90,7 @@ class Join(NamedTuple):
     digest: bytes
     instant: int
     next_sequence: int
+    now: int
     heard: tuple[NodeId, ...]
     commit: bytes
     universe: tuple[NodeId, ...]

@@ -32,7 +32,7 @@ __all__ = ["BALLOTS", "REASONS"]
 _SUSPECT = Struct("<QQHII")
 _INVITE = Struct("<II")
 _REFUSE = Struct("<IIIIQ")
-_JOIN = Struct("<IIQ16sqQ16sHHH")
+_JOIN = Struct("<IIQ16sqQq16sHHH")
 _NEW_RING = Struct("<IIQQqIIQ16sHHHH")
 _NEXT_NUMBER = Struct("<QQ")
 
@@ -145,6 +145,7 @@ def _write_join(packet: Join) -> bytes:
         packet.digest,
         packet.instant,
         packet.next_sequence,
+        packet.now,
         packet.commit,
         len(packet.heard),
         len(packet.universe),
@@ -155,7 +156,7 @@ def _write_join(packet: Join) -> bytes:
 
 
 def _read_join(header: Header, body: bytes) -> Join:
-    number, server, held, digest, instant, sequence, commit, heard, universe, numbers = _JOIN.unpack_from(body)
+    number, server, held, digest, instant, sequence, now, commit, heard, universe, numbers = _JOIN.unpack_from(body)
     lists = _Lists(body, JOIN_BYTES)
     packet = Join(
         *header,
@@ -164,6 +165,7 @@ def _read_join(header: Header, body: bytes) -> Join:
         digest,
         instant,
         sequence,
+        now,
         lists.nodes(heard),
         commit,
         lists.nodes(universe),

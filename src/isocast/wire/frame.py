@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 MAGIC = b"IC"
-VERSION = 2
+VERSION = 3
 """Raised whenever the meaning of any byte changes; a reader knows one version and refuses all others."""
 NO_KEY = b""
 

@@ -186,7 +186,7 @@ MAX_NEXT_NUMBERS = 2_048
 """Bounds: sources with messages above `stable`; a busy core has hundreds."""
 NEXT_NUMBER_BYTES = 16
 """source 8 + number 8."""
-JOIN_BYTES = 70
+JOIN_BYTES = 78
 """Fixed fields of JOIN: ballot 4 + 4, held, instant and next sequence 8 each, digest and commit 16, 3 counts 2.
 The largest: 40 + 70 + 2·256·4 + 2,048·16 = 34,926 bytes of 65,507."""
 NEW_RING_BYTES = 72

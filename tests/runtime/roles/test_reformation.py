@@ -17,7 +17,7 @@ from isocast.runtime.market import Market
 from isocast.runtime.roles.reformation import ReformationHost
 from isocast.terms.errors import StoreError, TransportError
 from isocast.terms.ids import Epoch
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.codec import Kind
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")} | {"y": {"role": "reformation-server"}}
@@ -51,6 +51,26 @@ def test_ballots_and_rings_survive_a_restart(market: Market) -> None:
     assert not is_new(market.directory_of("x"))
     run(second_life)
     assert around.alarms == []
+
+
+def test_a_server_whose_clock_the_votes_contradict_says_so(market: Market) -> None:
+    around = Surroundings(market, "x")
+
+    async def life() -> None:
+        host = ReformationHost(around.context())
+        await host.start()
+        assert host.gauges().clock_trusted is True
+        host.machine.clock_ahead_ns = -3 * SECOND
+        host.tick(0)
+        assert host.gauges().clock_trusted is False
+        host.machine.clock_ahead_ns = 0
+        host.tick(0)
+        assert host.gauges().clock_trusted is True
+        await host.stop()
+
+    run(life)
+    [(code, text, _)] = around.alarms
+    assert (code, text) == ("clock", "this server's clock is 3.000 s behind most receivers' clocks")
 
 
 def test_a_server_that_lost_its_disk_says_so_and_stays_silent(tmp_path: Path) -> None:

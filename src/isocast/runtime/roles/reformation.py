@@ -11,15 +11,18 @@ from isocast.ring.effects import BallotChosen, Record, RingDecided
 from isocast.ring.inputs import ForceRequested
 from isocast.ring.universe import UNIVERSE_MIN
 from isocast.runtime.channels import NodeKeys
+from isocast.runtime.clock import ClockStatus
 from isocast.runtime.counters import NodeGauges, gauges_from
 from isocast.runtime.founding import begun, is_new
 from isocast.runtime.roles.context import Context
 from isocast.runtime.roles.line_planning import LinePlanning
 from isocast.runtime.server_store import open_server_store
 from isocast.terms.errors import LocalProtocolError
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import NEVER, SECOND
 
 __all__ = ["ReformationHost"]
+
+_CLOCK_REMEDY = "synchronise it; rings begin by the receivers' clocks, so that the market goes on meanwhile"
 
 
 class ReformationHost:
@@ -49,11 +52,14 @@ class ReformationHost:
             market.servers.index(plan.node),
             regions,
             self.store.state,
+            market.servers,
         )
         self._channels = context.channels(plan.node, NodeKeys(context.keys.core_ring()))
         opened.callback(self._channels.close)
         self.lines = LinePlanning(context)
         self.driver = context.driver(self.lines.accompany(self.machine), self, self._channels)
+        self.driver.clock_judged = self._clock_judged
+        self._clock_ahead_ns = 0
         context.operations["force"] = self._force
 
     async def _force(self, request: Mapping[str, Any]) -> None:
@@ -72,6 +78,22 @@ class ReformationHost:
             "whoever was left out must never run again under its number",
         )
         self.driver.feed(ForceRequested(tuple(sorted(set(sites)))))
+
+    def _clock_judged(self, status: ClockStatus) -> None:
+        if status.trusted:
+            self._context.log.info("clock is within its bound again", detail=status.detail)
+        else:
+            self._context.alarm("clock", status.detail, _CLOCK_REMEDY)
+
+    def _compare_clock(self) -> None:
+        """Say when the votes of a ballot show that this server's clock is wrong, and when they no longer do."""
+        ahead_ns, before_ns = self.machine.clock_ahead_ns, self._clock_ahead_ns
+        self._clock_ahead_ns = ahead_ns
+        if ahead_ns and ahead_ns != before_ns:
+            span = f"{abs(ahead_ns) / SECOND:.3f} s {'ahead of' if ahead_ns > 0 else 'behind'}"
+            self._context.alarm("clock", f"this server's clock is {span} most receivers' clocks", _CLOCK_REMEDY)
+        elif before_ns and not ahead_ns:
+            self._context.log.info("clock agrees with most receivers' clocks again")
 
     def persist(self, records: list[Record]) -> None:
         """A ballot is on disk before anybody hears of it."""
@@ -115,6 +137,7 @@ class ReformationHost:
     def tick(self, _: int) -> None:
         """Bring counts up to date."""
         self.driver.judge_clock()
+        self._compare_clock()
         self._channels.collect()
         self._context.counters.store_bytes = self.store.counters.bytes
         self.store.check()
@@ -124,6 +147,11 @@ class ReformationHost:
         gauges = gauges_from(self.machine.snapshot())
         ring, market = self.machine.ring, self._context.market
         gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
+        status = self.driver.clock.status
+        gauges.clock_source = status.bound_source.value
+        gauges.clock_synchronised = status.kernel_synchronised
+        gauges.clock_trusted = status.trusted and not self.machine.clock_ahead_ns
+        gauges.clock_bound_ns = status.bound_ns
         gauges.ring_configured = len(ring.universe if ring is not None else market.universe)
         self.lines.fill(gauges)
         return gauges

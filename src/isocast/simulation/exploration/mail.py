@@ -101,6 +101,9 @@ class Mail:
         addressees = [node for node in to if node != sender and node in self._place and self._carried(packet, node)]
         if not addressees:
             return 0
+        if isinstance(packet, Join):
+            # When a vote was cast decides only when a ring begins, and here it may begin at any time.
+            packet = packet._replace(now=0)
         frame = encode(packet)
         mask = 0
         for node in addressees:

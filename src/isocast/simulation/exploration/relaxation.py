@@ -12,7 +12,9 @@ from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.ballot import Planned
+from isocast.reformation.clocks import VotedClocks
 from isocast.reformation.server import ReformationServer
+from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import NEVER
 
 __all__ = ["hear_all", "relax_server", "relax_site"]
@@ -49,7 +51,7 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     _put(site, _deadline=now)
     hear_all(site, now)
     _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now, _asked=None)
-    _put(member, _refused_at={}, _complained_at=-NEVER)
+    _put(member, _refused_at={}, _complained_at=-NEVER, _joined_at=-NEVER)
     _put(receiver, conflicts=0, _told_at={}, _reminded={}, _receipt_at=NEVER, _audited=_NEVER_AUDITED)
     _put(receiver, _deadline=NEVER, _last_now=now)
     _put(receiver.ledger, dropped=0)
@@ -66,12 +68,13 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
 
 
 def relax_server(server: ReformationServer, now: int) -> None:
-    """Forget whom it told what, and whom it bars; its grace and its patience may end at any time.
+    """Forget whom it told what, whom it bars, and whose clock shows what.
 
-    Votes are looked at in the order of their sites.
+    Its grace and its patience may end at any time. Votes are looked at in the order of their sites.
     """
     _put(server, _told_at={}, _excused={}, _alive={}, _accused={}, _barred={}, _faltered={})
     _put(server, _planned=Planned(), _asked_at=-NEVER, _last_now=now)
+    _put(server, _voted=VotedClocks(), _trial=NO_EPOCH, _borne=True, _fruitless={}, clock_ahead_ns=0)
     if server.next_deadline() < NEVER:
         _put(server, _next_at=now)
     ballot = getattr(server, "_ballot")  # noqa: B009
