@@ -59,6 +59,7 @@ class Mode(StrEnum):
 class Ordering:
     """The log of one receiver, and everything that makes it grow. Effects gather in `out`."""
 
+    certificates_class = Certificates
     issuer_class = Issuer
     ledger_class = Ledger
     membership_class = Membership
@@ -75,7 +76,7 @@ class Ordering:
         self.ledger = self.ledger_class(settings.order, settings.window, state.checkpoint)
         for number in sorted(state.entries):
             self.ledger.append(state.entries[number])
-        self.certificates = Certificates()
+        self.certificates = self.certificates_class()
         # What was released had passed its gate: nobody needs to certify it again.
         self.certificates.certified = state.released
         self.issuer = self.issuer_class(site, settings, secret)

@@ -26,6 +26,7 @@ from isocast.simulation.build import Build
 from isocast.simulation.change_mutants import CHANGE_MUTANTS
 from isocast.simulation.layer_mutants import LAYER_MUTANTS
 from isocast.simulation.mutant import Mutant
+from isocast.simulation.rule_mutants import RULE_MUTANTS
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, Join, Nack, NewRing, Token
 
@@ -343,6 +344,6 @@ class _UnorderedLedger(Ledger):
 _mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
-# Below the ring, and planned changes --------------------------------------------------------------
+# Below the ring, planned changes, and rules that only a sharp eye sees broken -----------------------
 
-MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS)}
+MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *RULE_MUTANTS)}
