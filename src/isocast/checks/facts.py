@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion
+from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion, Token
 
 __all__ = [
+    "Acknowledged",
+    "BatchTaken",
+    "Certified",
     "ClockStepped",
     "Collected",
     "Completed",
@@ -16,19 +19,23 @@ __all__ = [
     "Fact",
     "Faulted",
     "Forced",
+    "Freed",
     "GroupHeaded",
     "HandedBack",
     "HeadChanged",
     "Healed",
     "Installed",
+    "Invited",
     "Paused",
     "Promised",
+    "ReceiptHeard",
     "ReceiptSent",
     "Released",
     "Replaced",
     "Restarted",
     "Resumed",
     "Returned",
+    "RingFormed",
     "SecondaryTokenPassed",
     "Settled",
     "StabilityClaimed",
@@ -38,6 +45,7 @@ __all__ = [
     "Suspected",
     "TokenSent",
     "Unanswered",
+    "Voted",
 ]
 
 
@@ -60,6 +68,21 @@ class TokenSent(NamedTuple):
     instant: int
     digest: bytes
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    token: Token | None = None
+    """What it says, where that is known."""
+
+
+class BatchTaken(NamedTuple):
+    """What the owner of a token took of what waited there, in order, and what it left."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    taken: tuple[tuple[NodeId, int, int], ...]
+    """(source, number, place among all arrivals at this site; negative where it is not known)."""
+    left: tuple[tuple[NodeId, int], ...]
+    """(source, messages that could have been taken next)."""
 
 
 class ReceiptSent(NamedTuple):
@@ -69,6 +92,25 @@ class ReceiptSent(NamedTuple):
     site: NodeId
     epoch: Epoch
     held: int
+
+
+class ReceiptHeard(NamedTuple):
+    """A site got another's receipt."""
+
+    at: int
+    site: NodeId
+    sender: NodeId
+    epoch: Epoch
+    held: int
+
+
+class Certified(NamedTuple):
+    """A site counts everything up to a token as held by a majority."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
 
 
 class Completed(NamedTuple):
@@ -107,6 +149,47 @@ class Promised(NamedTuple):
     at: int
     site: NodeId
     ballot: Epoch
+
+
+class Voted(NamedTuple):
+    """A site voted for a ballot."""
+
+    at: int
+    site: NodeId
+    ballot: Epoch
+
+
+class Invited(NamedTuple):
+    """A server invited to a ballot of its own."""
+
+    at: int
+    server: NodeId
+    ballot: Epoch
+
+
+class RingFormed(NamedTuple):
+    """A server decided on the ring of a ballot."""
+
+    at: int
+    server: NodeId
+    ring: NewRing
+
+
+class Freed(NamedTuple):
+    """A source let go of everything below a number."""
+
+    at: int
+    source: NodeId
+    base: int
+
+
+class Acknowledged(NamedTuple):
+    """A source believes that the log of an epoch names all its messages below a number."""
+
+    at: int
+    source: NodeId
+    epoch: Epoch
+    below: int
 
 
 class Installed(NamedTuple):
@@ -319,10 +402,18 @@ class Healed(NamedTuple):
 Fact: TypeAlias = (
     Submitted
     | TokenSent
+    | BatchTaken
     | ReceiptSent
+    | ReceiptHeard
+    | Certified
     | Completed
     | Released
     | Promised
+    | Voted
+    | Invited
+    | RingFormed
+    | Freed
+    | Acknowledged
     | Installed
     | Replaced
     | Collected

@@ -143,7 +143,9 @@ class _ForgetfulServer(ReformationServer):
         super()._decide(ballot, replace(formation, best=formation.best._replace(instant=-NEVER)), now)
 
 
-_switch_off("start-ignores-the-cut", "a ring starts a period after the newest token of its cut", server=_ForgetfulServer)
+_switch_off(
+    "start-ignores-the-cut", "a ring starts a period after the newest token of its cut", server=_ForgetfulServer
+)
 
 
 # Who gets how much of a token ----------------------------------------------------------------------

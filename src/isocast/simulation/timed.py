@@ -12,6 +12,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode
+from isocast.ring.settings import OrderRule
 from isocast.simulation.arrivals import Arrivals, PairCounter
 from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.faults import FaultPlan, correct_sites
@@ -92,6 +93,10 @@ class TimedRun:
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
             parents=scenario.tree.parents,
+            hears=True,
+            batch_max=scenario.batch_max,
+            shuffled=scenario.order_in_token == OrderRule.SHUFFLE,
+            liars=frozenset([site for fault in scenario.faults if fault.kind == "lie" for site in fault.sites]),
         )
 
     # Phases -------------------------------------------------------------------------------------
