@@ -43,6 +43,7 @@ __all__ = [
     "Strayed",
     "Submitted",
     "Suspected",
+    "TokenMade",
     "TokenSent",
     "Unanswered",
     "Voted",
@@ -68,8 +69,15 @@ class TokenSent(NamedTuple):
     instant: int
     digest: bytes
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
-    token: Token | None = None
-    """What it says, where that is known."""
+
+
+class TokenMade(NamedTuple):
+    """A site wrote a token of its own to its disk: from now on others may get it, sent or not."""
+
+    at: int
+    site: NodeId
+    digest: bytes
+    token: Token
 
 
 class BatchTaken(NamedTuple):
@@ -402,6 +410,7 @@ class Healed(NamedTuple):
 Fact: TypeAlias = (
     Submitted
     | TokenSent
+    | TokenMade
     | BatchTaken
     | ReceiptSent
     | ReceiptHeard

@@ -45,6 +45,8 @@ class Law:
     """Whether messages inside a token are shuffled by a key that two owners reveal."""
     liars: frozenset[NodeId] = frozenset()
     """Sites that reveal, at times, another nonce than they committed to."""
+    lies_alone: bool = False
+    """Nothing else goes wrong: then a majority without the liar is always there."""
 
 
 class Violation(NamedTuple):

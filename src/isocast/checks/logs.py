@@ -1,8 +1,8 @@
-"""The tokens that anybody sent, as a chain: which messages a log names, by the digest of its last token."""
+"""The tokens that anybody made, as a chain: which messages a log names, by the digest of its last token."""
 
 from __future__ import annotations
 
-from isocast.checks.facts import TokenSent
+from isocast.checks.facts import TokenMade
 from isocast.checks.view import WINDOW_TOKENS, trim
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import NO_DIGEST, Token
@@ -14,17 +14,16 @@ class Logs:
     """Every token by its digest, and each leads to the one before."""
 
     def __init__(self) -> None:
-        """Nobody has sent any."""
+        """Nobody has made any."""
         self._tokens: dict[bytes, Token] = {}
         self._numbered: dict[int, list[Token]] = {}
 
-    def on_token(self, fact: TokenSent) -> None:
+    def on_made(self, fact: TokenMade) -> None:
         """One more."""
-        if fact.token is not None:
-            self._tokens[fact.digest] = fact.token
-            trim(self._tokens, WINDOW_TOKENS)
-            self._numbered.setdefault(fact.token_number, []).append(fact.token)
-            trim(self._numbered, WINDOW_TOKENS)
+        self._tokens[fact.digest] = fact.token
+        trim(self._tokens, WINDOW_TOKENS)
+        self._numbered.setdefault(fact.token.token_number, []).append(fact.token)
+        trim(self._numbered, WINDOW_TOKENS)
 
     def numbered(self, token_number: int) -> list[Token]:
         """All tokens of that number, of whatever epoch."""

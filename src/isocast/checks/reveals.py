@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from isocast.checks.facts import Completed, Released, RingFormed, TokenSent
+from isocast.checks.facts import Completed, Released, Replaced, Restarted, RingFormed, TokenMade
 from isocast.checks.law import Law, Report, label
 from isocast.checks.logs import Logs
-from isocast.checks.view import WINDOW_TOKENS, trim
+from isocast.checks.view import WINDOW_TOKENS, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, NewRing, Token
 
@@ -25,10 +25,13 @@ _ORDERS_MAX = 64
 class Reveals:
     """Watches nonces, and the order that follows from them."""
 
-    def __init__(self, law: Law, logs: Logs, report: Report) -> None:
+    def __init__(self, law: Law, view: View, logs: Logs, report: Report) -> None:
         """Nobody has committed to anything."""
         self._watches = law.shuffled
         self._liars = law.liars
+        self._alone = law.lies_alone
+        self._view = view
+        self._unknowing: dict[NodeId, Epoch] = {}
         self._logs = logs
         self._report = report
         self._rings: dict[Epoch, NewRing] = {}
@@ -42,35 +45,45 @@ class Reveals:
             self._rings.setdefault(fact.ring.ballot, fact.ring)
             trim(self._rings, WINDOW_TOKENS)
 
-    def on_token(self, fact: TokenSent) -> None:
+    def on_made(self, fact: TokenMade) -> None:
         """Compare a reveal with its commitment. The logs know of the token already."""
         token = fact.token
-        if not self._watches or token is None:
+        if not self._watches:
             return
-        self._commits[fact.epoch, fact.token_number] = token.commit
+        self._commits[token.epoch, token.token_number] = token.commit
         trim(self._commits, WINDOW_TOKENS)
-        commit = self._committed(fact)
+        commit = self._committed(token)
         if commit is None or commit == blake2b(token.reveal, digest_size=_NONCE_BYTES).digest():
             return
-        self._lies[fact.digest] = (fact.site, fact.epoch)
+        self._lies[fact.digest] = (fact.site, token.epoch)
         trim(self._lies, WINDOW_TOKENS)
         if fact.site not in self._liars:
-            text = f"{describe(fact.site)} reveals in token {fact.token_number} of epoch {fact.epoch} another nonce"
+            text = f"{describe(fact.site)} reveals in token {token.token_number} of epoch {token.epoch} another nonce"
             self._report("F5", fact.at, f"{text} than it committed to")
 
-    def _committed(self, fact: TokenSent) -> bytes | None:
-        ring = self._rings.get(fact.epoch)
-        if ring is None or fact.site not in ring.ring:
+    def _committed(self, token: Token) -> bytes | None:
+        ring = self._rings.get(token.epoch)
+        if ring is None or token.sender not in ring.ring:
             return None
-        before = fact.token_number - len(ring.ring)
+        before = token.token_number - len(ring.ring)
         if before < ring.first_token:
-            return ring.commits[ring.ring.index(fact.site)]
-        return self._commits.get((fact.epoch, before))
+            return ring.commits[ring.ring.index(token.sender)]
+        return self._commits.get((token.epoch, before))
+
+    def on_disturbed(self, fact: Restarted | Replaced) -> None:
+        """A site that restarts, or takes a log over, may not know what was committed to in this epoch."""
+        node = fact.node if isinstance(fact, Restarted) else fact.site
+        self._unknowing[node] = self._view.site(node).accepted
 
     def on_completed(self, fact: Completed) -> None:
-        """A lie stays in the liar's own log."""
+        """A lie stays in the liar's own log.
+
+        A new ring may begin with it where there is no majority without the liar.
+        """
         lie = self._lies.get(fact.digest)
-        if lie is not None and lie[0] != fact.site:
+        if lie is None or lie[0] == fact.site or self._unknowing.get(fact.site) == fact.epoch:
+            return
+        if fact.epoch == lie[1] or self._alone:
             text = f"{describe(fact.site)} took token {fact.token_number} into its log in epoch {fact.epoch}"
             self._report(
                 "F5", fact.at, f"{text}, in which {describe(lie[0])} reveals another nonce than it committed to"

@@ -8,7 +8,7 @@ source that believes a token of an older epoch, or forgets a message a token too
 
 from __future__ import annotations
 
-from isocast.checks.facts import Acknowledged, Freed, RingFormed, TokenSent
+from isocast.checks.facts import Acknowledged, Freed, RingFormed, TokenMade
 from isocast.checks.law import Law, Report, label
 from isocast.checks.logs import Logs
 from isocast.checks.view import WINDOW_TOKENS, trim
@@ -38,14 +38,15 @@ class Sources:
             self._newest[ring.ballot] = (ring.cut_token, ring.cut_digest)
             trim(self._newest, WINDOW_TOKENS)
 
-    def on_token(self, fact: TokenSent) -> None:
+    def on_made(self, fact: TokenMade) -> None:
         """It grows. The logs know of it already."""
-        known = self._newest.get(fact.epoch)
-        if known is None or fact.token_number > known[0]:
-            self._newest[fact.epoch] = (fact.token_number, fact.digest)
+        token = fact.token
+        known = self._newest.get(token.epoch)
+        if known is None or token.token_number > known[0]:
+            self._newest[token.epoch] = (token.token_number, fact.digest)
             trim(self._newest, WINDOW_TOKENS)
-        if fact.token is not None and fact.token.stable > self._stable:
-            self._stable, self._claimed, self._at_stable = fact.token.stable, fact.digest, None
+        if token.stable > self._stable:
+            self._stable, self._claimed, self._at_stable = token.stable, fact.digest, None
 
     def on_acknowledged(self, fact: Acknowledged) -> None:
         """What a source takes for acknowledged is in the log of its epoch."""

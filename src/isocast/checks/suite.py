@@ -47,6 +47,7 @@ from isocast.checks.facts import (
     Strayed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
     Unanswered,
     Voted,
@@ -90,17 +91,15 @@ class Suite:
         promises = Promises(law, view, self._report)
         stability, evidence = self._stability, Evidence(law, view, self._report)
         logs = Logs()
-        sources, reveals = Sources(law, logs, self._report), Reveals(law, logs, self._report)
+        sources, reveals = Sources(law, logs, self._report), Reveals(law, view, logs, self._report)
         return {
             Submitted: (agreement.on_submitted, liveness.on_submitted),
             TokenSent: (
                 tokens.on_token,
                 promises.on_token,
                 punctuality.on_token,
-                logs.on_token,
-                sources.on_token,
-                reveals.on_token,
             ),
+            TokenMade: (logs.on_made, sources.on_made, reveals.on_made, tokens.on_made),
             BatchTaken: (Shares(law, self._report).on_batch,),
             ReceiptSent: (promises.on_receipt,),
             ReceiptHeard: (evidence.on_heard, punctuality.on_news),
@@ -144,6 +143,7 @@ class Suite:
                 evidence.on_replaced,
                 view.on_replaced,
                 promises.on_taken_over,
+                reveals.on_disturbed,
             ),
             Collected: (stability.on_collected,),
             Suspected: (punctuality.on_suspected, liveness.on_suspected),
@@ -167,6 +167,7 @@ class Suite:
                 evidence.on_restarted,
                 view.on_restarted,
                 promises.on_back,
+                reveals.on_disturbed,
             ),
             ClockStepped: (view.on_clock_stepped,),
             Paused: (view.on_paused,),

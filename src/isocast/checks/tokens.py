@@ -8,7 +8,7 @@ S11  T_t is the scheduled instant; a ring starts at least a period after the new
 
 from __future__ import annotations
 
-from isocast.checks.facts import Completed, Installed, Replaced, RingFormed, TokenSent
+from isocast.checks.facts import Completed, Installed, Replaced, RingFormed, TokenMade, TokenSent
 from isocast.checks.law import Law, Report
 from isocast.checks.view import WINDOW_TOKENS, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
@@ -28,6 +28,13 @@ class Tokens:
         self._contents: dict[tuple[Epoch, int], tuple[bytes, NodeId]] = {}
         self._instants: dict[bytes, int] = {}
         self._formed: dict[Epoch, NewRing] = {}
+
+    def on_made(self, fact: TokenMade) -> None:
+        """What is on an owner's disk may come to others, though the owner went down before it sent it."""
+        token = fact.token
+        self._content(token.epoch, token.token_number, fact.digest, fact.site, fact.at)
+        self._instants[fact.digest] = token.instant
+        trim(self._instants, WINDOW_TOKENS)
 
     def on_token(self, fact: TokenSent) -> None:
         """A token went out: all four properties speak about this moment."""

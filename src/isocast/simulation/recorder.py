@@ -165,8 +165,6 @@ class Recorder:
             case TokenSent():
                 self.tokens += 1
                 self._newest_token = fact.token_number
-                self._digest.update(repr(fact[:-1]).encode())
-                return
             case Faulted():
                 self.fairness_faults += 1
             case Suspected():

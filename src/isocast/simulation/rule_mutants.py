@@ -240,3 +240,6 @@ class _CarelessServer(ReformationServer):
 _switch_off("site-sends-first", "a site writes before it sends", receiver=_CarelessSite)
 _switch_off("source-sends-first", "a source writes a message before it sends it", source=_CarelessSource)
 _switch_off("server-sends-first", "a server writes its ballot before it invites", server=_CarelessServer)
+_switch_off(
+    "outbox-lost-unnoticed", "a source that lost its outbox comes back as a new incarnation", same_incarnation=True
+)

@@ -38,6 +38,7 @@ from isocast.checks.facts import (
     Strayed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
     Unanswered,
     Voted,
@@ -65,7 +66,7 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             )
         case ReceiptSent():
             return describe(fact.site), f"says that it holds everything up to token {fact.held} in epoch {fact.epoch}"
-        case BatchTaken() | ReceiptHeard() | Certified() | Acknowledged():
+        case TokenMade() | BatchTaken() | ReceiptHeard() | Certified() | Acknowledged():
             return _known(fact)
         case Voted():
             return describe(fact.site), f"votes for ballot {fact.ballot}"
@@ -154,9 +155,11 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return "network", "heals"
 
 
-def _known(fact: BatchTaken | ReceiptHeard | Certified | Acknowledged) -> tuple[str, str]:
+def _known(fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledged) -> tuple[str, str]:
     """What a node hears, and believes."""
     match fact:
+        case TokenMade():
+            return describe(fact.site), f"made token {fact.token.token_number} of epoch {fact.token.epoch}"
         case BatchTaken():
             taken, left = len(fact.taken), sum([count for _, count in fact.left])
             return describe(fact.site), f"took {taken} messages for token {fact.token_number}, and left {left}"

@@ -25,6 +25,7 @@ from isocast.checks.facts import (
     StabilityClaimed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
     Voted,
 )
@@ -34,6 +35,7 @@ from isocast.nodes.reformation_server import ServerState
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
+    EntryAppended,
     EntryCompleted,
     FairnessFaulted,
     LogReplaced,
@@ -206,6 +208,12 @@ class World:
         self.all_sites = (*self.all_sites, site)
         self.add(site)
 
+    def replace_source(self, source: NodeId, incarnation: NodeId) -> None:
+        """A source that lost its outbox takes its own place under its next incarnation."""
+        before = self.sources
+        self.add(incarnation)
+        self.sources = tuple([incarnation if node == source else node for node in before])
+
     def newest(self) -> PrimaryReceiver | None:
         """The primary receiver that runs and knows most of the log."""
         machines = [self.hosts[site].machine for site in self.all_sites if site in self.hosts]
@@ -321,7 +329,6 @@ class World:
                 token.instant,
                 token_digest(token),
                 token.count,
-                token,
             )
         )
         if self.scenario.secondaries:
@@ -355,6 +362,9 @@ class World:
         record = effect.record
         self.disks[host.node].apply(record)
         match record:
+            case EntryAppended(entry) if entry.token.sender == host.node:
+                digest = token_digest(entry.token)
+                self.recorder.heard(TokenMade(self.agenda.now, host.node, digest, entry.token))
             case PromiseMade(ballot):
                 self.recorder.fact(Promised(self.agenda.now, host.node, ballot))
             case RingInstalled(ring, keep, _):
