@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from random import Random
 
+from isocast.ring.settings import OrderRule
 from isocast.simulation.randomness import stream
 
 __all__ = ["ring_size", "with_edges"]
@@ -22,7 +23,7 @@ _FULL_TOKENS = 0.4
 _PARTS = 0.05
 _FLOODS = 0.015
 _TORN = 0.4
-_LATE = 0.3
+_LATE = 0.4
 _OUTBOXES = 0.12
 _LIES = 0.25
 _AHEAD = 0.1
@@ -45,7 +46,7 @@ def with_edges(seed: int, world: dict[str, object], span: tuple[float, float], p
     if not isinstance(faults, list):
         return world
     calm = not faults
-    if world["order_in_token"] == "shuffle" and "policy" not in world:
+    if world["order_in_token"] == OrderRule.SHUFFLE and "policy" not in world:
         faults.extend(_lies(stream(seed, "chaos lies"), world, span, period))
     if calm:
         return world
@@ -113,9 +114,9 @@ def _torn_steps(
 
 def _late_packets(
     random: Random,
-    world: dict[str, object],
+    _: dict[str, object],
     span: tuple[float, float],
-    period: float,  # noqa: ARG001
+    period: float,
 ) -> list[dict[str, object]]:
     """For some time, packets that arrive when nobody waits for them any more."""
     at = random.uniform(*span) if random.random() < 0.5 else 0.01  # noqa: PLR2004 (every other time from the start)
@@ -155,10 +156,11 @@ def _owner_ahead(
 ) -> list[dict[str, object]]:
     """The next owner's clock is ahead by most of a period: its token is out early, and a ring is formed before T_t."""
     receivers = int(str(world["receivers"]))
-    start = 0.012 + 2 * float(str(world["one_way_delay"])) + period
+    start = 2 * float(str(world["one_way_delay"])) + period
     slot = int((span[0] - start) / period) + random.randint(1, 4)
     at = start + slot * period + 0.025
-    owner, other = slot % receivers + 1, (slot + random.randint(1, receivers - 1)) % receivers + 1
+    owner = (slot + 1) % receivers + 1
+    other = (owner + random.randint(0, receivers - 2)) % receivers + 1
     ahead = round(period - 0.035, 6)
     return [
         {"kind": "clock-step", "at": round(at, 6), "until": round(at + period, 6), "sites": [owner], "step": ahead},

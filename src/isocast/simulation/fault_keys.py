@@ -52,7 +52,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "",
         Kind.CHOICE,
         '"kept"',
-        "Whether a crashed node finds its disk again. A source that lost its outbox comes back as its next incarnation.",
+        "Whether a crashed node finds its disk again. A source without its outbox comes back as its next incarnation.",
         choices=("kept", "lost"),
     ),
     Key(

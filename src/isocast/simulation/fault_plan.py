@@ -201,10 +201,9 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
     _check_changes(values, nodes, roster)
-    if values.text("disk", "kept") == "lost":
-        if any(node in roster.tree.secondary_sites for node in nodes):
-            rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
-            raise values.error("disk", rule)
+    if values.text("disk", "kept") == "lost" and any(node in roster.tree.secondary_sites for node in nodes):
+        rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
+        raise values.error("disk", rule)
     return nodes
 
 

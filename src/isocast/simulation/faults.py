@@ -104,8 +104,6 @@ class FaultPlan:
                     self._crash(self._present(node))
             case "late":
                 world.network.set_late(fault.late, fault.by_ns)
-            case "lie":
-                self._lie(fault.sites, lying=True)
             case "restart":
                 for node in fault.sites:
                     self._crash(node)
@@ -119,17 +117,19 @@ class FaultPlan:
             case "loss":
                 world.network.set_loss(fault.loss)
             case "pause":
-                for node in fault.sites:
-                    if self.is_up(node):
-                        world.hosts[node].pause()
-                        world.fact(Paused(world.agenda.now, node))
+                self._pause([node for node in fault.sites if self.is_up(node)])
             case "force":
                 self.operator.force(fault.sites)
-            case "drain" | "add" | "remove":
+            case "lie":
+                self._lie(fault.sites, lying=True)
+            case _:
                 for node in fault.sites:
                     self._change(fault.kind, node)
-            case _:
-                raise AssertionError(fault.kind)
+
+    def _pause(self, nodes: list[NodeId]) -> None:
+        for node in nodes:
+            self.world.hosts[node].pause()
+            self.world.fact(Paused(self.world.agenda.now, node))
 
     def _change(self, kind: str, node: NodeId) -> None:
         """A planned change of one site."""
@@ -138,8 +138,10 @@ class FaultPlan:
                 self.operator.drain(node, leaving=True)
             case "add":
                 self.operator.add(node)
-            case _:
+            case "remove":
                 self.operator.remove(node)
+            case _:
+                raise AssertionError(kind)
 
     def _end(self, fault: Fault) -> None:
         world = self.world

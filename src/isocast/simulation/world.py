@@ -393,8 +393,7 @@ class World:
 
     def _submit(self, source: NodeId, number: int, digest: bytes) -> None:
         """A message is in a source's outbox, or its client was told so: whichever comes first."""
-        known, content = self._submitted.get(source, (0, b""))
-        if number > known or (number == known and digest != content):
+        if self._submitted.get(source) != (number, digest):
             self._submitted[source] = (number, digest)
             self.fact(Submitted(self.agenda.now, source, number, digest))
 
