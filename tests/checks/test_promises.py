@@ -18,6 +18,7 @@ from tests.checks.traces import (
     instant,
     law,
     quiet_run,
+    release_at,
     released,
     restarted,
     ring,
@@ -136,7 +137,7 @@ def test_s9_holding_after_a_promise_does_not_count() -> None:
 
 def test_s9_a_cut_that_a_majority_entered_is_held() -> None:
     """Backlog up to the cut is released in the new epoch, once a majority has entered that."""
-    second = ring(E2, start=100 * SECOND, cut_epoch=E1, cut_token=3)
+    second = ring(E2, start=release_at(3), cut_epoch=E1, cut_token=3)
     entered: list[Fact] = []
     for site in (1, 2):
         entered.append(installed(site, second, at=AT, keep=2))
@@ -151,10 +152,10 @@ def test_s9_what_an_older_epoch_certified_stays_certified() -> None:
     """Even when so many epochs have followed that their holdings are no longer remembered."""
     facts = list(BEFORE)
     for number in range(2, 80):
-        later = ring(E1._replace(number=number), start=100 * SECOND, cut_epoch=E1, cut_token=2)
+        later = ring(E1._replace(number=number), start=release_at(2), cut_epoch=E1, cut_token=2)
         facts.append(installed(1, later, at=AT))
     newest = E1._replace(number=79)
-    facts.extend([released(1, number)._replace(epoch=newest) for number in (1, 2)])
+    facts.extend([released(1, number, at=release_at(2))._replace(epoch=newest) for number in (1, 2)])
     assert unsafe(facts) == []
     alone = completed(1, 3)._replace(epoch=newest)
     assert unsafe([*facts, alone, released(1, 3)._replace(epoch=newest)]) == ["S9"]

@@ -22,7 +22,7 @@ from tests.checks.traces import (
     without,
 )
 
-from isocast.checks.facts import Collected, Completed, Fact, Promised
+from isocast.checks.facts import Collected, Completed, Fact, Promised, RingFormed
 from isocast.terms.instants import SECOND
 
 GOOD = quiet_run()
@@ -178,10 +178,17 @@ def test_s11_a_token_carries_the_instant_of_its_sending() -> None:
     assert "it is scheduled for" in texts(facts, "S11")[0]
 
 
-def test_s11_a_new_epoch_begins_in_the_past_of_the_cut() -> None:
-    """S11: "T increases across epochs"."""
+def test_s11_a_new_epoch_begins_less_than_a_period_after_its_cut() -> None:
+    """Protocol §5: T0 ≥ T_h+τ_t."""
     at = instant(4) + 50 * MS
-    good = ring(E2, start=instant(4) + 1, cut_epoch=E1, cut_token=4)
-    assert unsafe([*until(GOOD, at), installed(1, good, at=at)]) == []
-    bad = ring(E2, start=instant(4), cut_epoch=E1, cut_token=4)
-    assert unsafe([*until(GOOD, at), installed(1, bad, at=at)]) == ["S11"]
+    for start, verdict in ((instant(5), []), (instant(5) - 1, ["S11"])):
+        second = ring(E2, start=start, cut_epoch=E1, cut_token=4)
+        assert unsafe([*until(GOOD, at), installed(1, second, at=at)]) == verdict
+        assert unsafe([*until(GOOD, at), RingFormed(at, E2.server, second)]) == verdict
+
+
+def test_s5_a_server_forms_two_rings_of_one_ballot() -> None:
+    one, other = ring(E2, start=instant(9)), ring(E2, (1, 2), start=instant(9))
+    formed = [RingFormed(SECOND, E2.server, one), RingFormed(SECOND, E2.server, one)]
+    assert unsafe(formed) == []
+    assert unsafe([*formed, RingFormed(SECOND, E2.server, other)]) == ["S5"]

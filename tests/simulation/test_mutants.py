@@ -36,5 +36,6 @@ def test_a_mutant_changes_no_more_than_one_role(name: str) -> None:
         build.secondary is not PRODUCT.secondary,
         build.groups is not PRODUCT.groups,
         build.remembers_nothing,
+        build.same_incarnation,
     ]
     assert sum(changed) == 1

@@ -4,7 +4,7 @@ S1  any two sites agree on the message at every released sequence
 S2  each site's sequences are contiguous, and each (source, M) occurs once; a site that took another's checkpoint over
     goes on at the checkpoint's next sequence, or where it was if that is further
 S3  each source's order is kept
-S4  what is released was submitted, with the same content
+S4  what is released was submitted, with the same content; no number is submitted with two contents
 
 The first site to release a stretch of the sequence makes the reference, which is checked message by message;
 every other site's stretch is compared with it. In the simulator all sites share the message objects, so that
@@ -120,6 +120,7 @@ class Agreement:
         self._view = view
         self._report = report
         self._submissions: dict[NodeId, dict[int, Submitted]] = {}
+        self._contents: dict[tuple[NodeId, int], bytes] = {}
         self._excused: dict[NodeId, None] = {}
         self._order = _Order(self._submissions, report, forget=True)
         self._own: dict[NodeId, _Order] = {}
@@ -135,6 +136,12 @@ class Agreement:
 
     def on_submitted(self, fact: Submitted) -> None:
         """Remember what a source promised; a client that repeats itself changes nothing."""
+        content = self._contents.setdefault((fact.source, fact.number), fact.digest)
+        if content != fact.digest:
+            was, now = content.hex()[:8], fact.digest.hex()[:8]
+            text = f"{label(fact.source, fact.number)} is {now}, but was {was} before: a number is used once"
+            self._report("S4", fact.at, text)
+        trim(self._contents, _SUBMISSIONS_MAX)
         own = self._submissions.get(fact.source)
         if own is None:
             own = self._submissions[fact.source] = {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion
+from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion, Token
 
 __all__ = [
+    "Acknowledged",
+    "BatchTaken",
+    "Certified",
     "ClockStepped",
     "Collected",
     "Completed",
@@ -16,19 +19,23 @@ __all__ = [
     "Fact",
     "Faulted",
     "Forced",
+    "Freed",
     "GroupHeaded",
     "HandedBack",
     "HeadChanged",
     "Healed",
     "Installed",
+    "Invited",
     "Paused",
     "Promised",
+    "ReceiptHeard",
     "ReceiptSent",
     "Released",
     "Replaced",
     "Restarted",
     "Resumed",
     "Returned",
+    "RingFormed",
     "SecondaryTokenPassed",
     "Settled",
     "StabilityClaimed",
@@ -36,8 +43,10 @@ __all__ = [
     "Strayed",
     "Submitted",
     "Suspected",
+    "TokenMade",
     "TokenSent",
     "Unanswered",
+    "Voted",
 ]
 
 
@@ -62,6 +71,28 @@ class TokenSent(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
 
 
+class TokenMade(NamedTuple):
+    """A site wrote a token of its own to its disk: from now on others may get it, sent or not."""
+
+    at: int
+    site: NodeId
+    digest: bytes
+    token: Token
+
+
+class BatchTaken(NamedTuple):
+    """What the owner of a token took of what waited there, in order, and what it left."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
+    taken: tuple[tuple[NodeId, int, int], ...]
+    """(source, number, place among all arrivals at this site; negative where it is not known)."""
+    left: tuple[tuple[NodeId, int], ...]
+    """(source, messages that could have been taken next)."""
+
+
 class ReceiptSent(NamedTuple):
     """A site claimed to hold everything up to a token."""
 
@@ -69,6 +100,25 @@ class ReceiptSent(NamedTuple):
     site: NodeId
     epoch: Epoch
     held: int
+
+
+class ReceiptHeard(NamedTuple):
+    """A site got another's receipt."""
+
+    at: int
+    site: NodeId
+    sender: NodeId
+    epoch: Epoch
+    held: int
+
+
+class Certified(NamedTuple):
+    """A site counts everything up to a token as held by a majority."""
+
+    at: int
+    site: NodeId
+    epoch: Epoch
+    token_number: int
 
 
 class Completed(NamedTuple):
@@ -107,6 +157,47 @@ class Promised(NamedTuple):
     at: int
     site: NodeId
     ballot: Epoch
+
+
+class Voted(NamedTuple):
+    """A site voted for a ballot."""
+
+    at: int
+    site: NodeId
+    ballot: Epoch
+
+
+class Invited(NamedTuple):
+    """A server invited to a ballot of its own."""
+
+    at: int
+    server: NodeId
+    ballot: Epoch
+
+
+class RingFormed(NamedTuple):
+    """A server decided on the ring of a ballot."""
+
+    at: int
+    server: NodeId
+    ring: NewRing
+
+
+class Freed(NamedTuple):
+    """A source let go of everything below a number."""
+
+    at: int
+    source: NodeId
+    base: int
+
+
+class Acknowledged(NamedTuple):
+    """A source believes that the log of an epoch names all its messages below a number."""
+
+    at: int
+    source: NodeId
+    epoch: Epoch
+    below: int
 
 
 class Installed(NamedTuple):
@@ -319,10 +410,19 @@ class Healed(NamedTuple):
 Fact: TypeAlias = (
     Submitted
     | TokenSent
+    | TokenMade
+    | BatchTaken
     | ReceiptSent
+    | ReceiptHeard
+    | Certified
     | Completed
     | Released
     | Promised
+    | Voted
+    | Invited
+    | RingFormed
+    | Freed
+    | Acknowledged
     | Installed
     | Replaced
     | Collected

@@ -37,6 +37,16 @@ class Law:
     """Sources offer less than the tokens can take (λ·τ_t < K_max)."""
     parents: Mapping[NodeId, NodeId] = field(default_factory=dict)
     """Of each secondary receiver: the head of its group."""
+    hears: bool = False
+    """Whether facts tell what sites hear of receipts: then they are held to that."""
+    batch_max: int = 0
+    """K_max; 0: not known."""
+    shuffled: bool = False
+    """Whether messages inside a token are shuffled by a key that two owners reveal."""
+    liars: frozenset[NodeId] = frozenset()
+    """Sites that reveal, at times, another nonce than they committed to."""
+    lies_alone: bool = False
+    """Nothing else goes wrong: then a majority without the liar is always there."""
 
 
 class Violation(NamedTuple):

@@ -1,7 +1,8 @@
 """S7 and S9: what a site has promised, and what a majority therefore remembers.
 
-S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e after prom > e; a site that lost its
-    disk has forgotten its promises and never votes again under its id; a secondary receiver votes for nothing
+S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e after prom > e; a vote for b only after
+    prom = b; a site that lost its disk has forgotten its promises and never votes again under its id; a secondary
+    receiver votes for nothing; a server never invites to one ballot in two of its lives
 S9  a majority-gate release of t implies that a majority of U held the log up to t in one epoch, before any of them
     promised more; what a majority held is in the log of every later ring; a restart never holds less than was
     receipted; U changes by one site at a time, each change certified before the next one begins
@@ -9,7 +10,19 @@ S9  a majority-gate release of t implies that a majority of U held the log up to
 
 from __future__ import annotations
 
-from isocast.checks.facts import Completed, Installed, Promised, ReceiptSent, Released, Replaced, Restarted, TokenSent
+from isocast.checks.evidence import majority_level
+from isocast.checks.facts import (
+    Completed,
+    Installed,
+    Invited,
+    Promised,
+    ReceiptSent,
+    Released,
+    Replaced,
+    Restarted,
+    TokenSent,
+    Voted,
+)
 from isocast.checks.law import Law, Report
 from isocast.checks.universe import Chain, Change, spans
 from isocast.checks.view import View, trim
@@ -53,20 +66,16 @@ class _Holdings:
         In a ring without a majority of U, a majority of the ring.
         """
         if self.ring.uncertified:
-            return self._held_by_most(self.ring.ring)
+            return majority_level(self.held, self.ring.ring)
         level = 0
         governing = spans(self.chain, self.settled)
         for place, (last, universe) in enumerate(governing):
-            level = max(level, min(self._held_by_most(universe), last))
+            level = max(level, min(majority_level(self.held, universe), last))
             if level < last and place + 1 < len(governing):
-                level = max(level, min(self._held_by_most(governing[place + 1][1]), last))
+                level = max(level, min(majority_level(self.held, governing[place + 1][1]), last))
             if level < last:
                 break
         return level
-
-    def _held_by_most(self, universe: tuple[NodeId, ...]) -> int:
-        held = sorted([self.held.get(site, 0) for site in universe], reverse=True)
-        return held[len(universe) // 2] if held else 0
 
     def lacking(self, token_number: int) -> str:
         """Who held a token, and how many of whom had to."""
@@ -90,6 +99,9 @@ class Promises:
         self._receipted: dict[NodeId, tuple[Epoch, int]] = {}
         self._holdings: dict[Epoch, _Holdings] = {}
         self._changes: dict[tuple[Epoch, int], None] = {}
+        self._invited: dict[NodeId, Epoch] = {}
+        """Of each server, the newest ballot of its present life, and below it those of lives before."""
+        self._used: dict[NodeId, Epoch] = {}
         self._certified = 0
         """By epochs that are no longer remembered."""
 
@@ -128,6 +140,20 @@ class Promises:
         elif fact.ballot < site.promised:
             self._report("S7", fact.at, f"{who} promised {fact.ballot} after {site.promised}")
 
+    def on_voted(self, fact: Voted) -> None:
+        """Whoever votes is bound by it, and remembers."""
+        site, who = self._view.site(fact.site), describe(fact.site)
+        if site.forgot:
+            self._report("S7", fact.at, f"{who} voted for {fact.ballot}, but {_FORGOT}")
+        elif fact.ballot != site.promised:
+            self._report("S7", fact.at, f"{who} voted for {fact.ballot}, but its promise is {site.promised}")
+
+    def on_invited(self, fact: Invited) -> None:
+        """A ballot belongs to one life of its server: in the next it has forgotten the votes, and what came of them."""
+        self._invited[fact.server] = max(fact.ballot, self._invited.get(fact.server, NO_EPOCH))
+        if fact.ballot <= self._used.get(fact.server, NO_EPOCH):
+            self._report("S7", fact.at, f"{describe(fact.server)} invites to {fact.ballot}, as before it restarted")
+
     def on_installed(self, fact: Installed) -> None:
         """A ring is entered only upwards, and never below a promise."""
         site, ballot = self._view.site(fact.site), fact.ring.ballot
@@ -152,6 +178,8 @@ class Promises:
 
     def on_restarted(self, fact: Restarted) -> None:
         """A disk that was kept has everything that anybody may rely on."""
+        if fact.node in self._invited:
+            self._used[fact.node] = self._invited[fact.node]
         if not fact.disk_kept or not is_site(fact.node):
             return
         site, who = self._view.site(fact.node), describe(fact.node)
@@ -167,6 +195,11 @@ class Promises:
         if epoch == fact.accepted and fact.held < held:
             text = f"{who} restarted with token {fact.held}, but had receipted {held} in epoch {epoch}"
             self._report("S9", fact.at, text)
+
+    def on_back(self, fact: Restarted) -> None:
+        """What a disk has counts, though its site went down before it could say so. The view knows of it already."""
+        if is_site(fact.node) and fact.disk_kept:
+            self._hold(fact.node, fact.accepted)
 
     # S9 -----------------------------------------------------------------------------------------
 

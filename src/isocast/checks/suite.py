@@ -10,7 +10,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from isocast.checks.agreement import Agreement
+from isocast.checks.evidence import Evidence
 from isocast.checks.facts import (
+    Acknowledged,
+    BatchTaken,
+    Certified,
     ClockStepped,
     Collected,
     Completed,
@@ -19,19 +23,23 @@ from isocast.checks.facts import (
     Fact,
     Faulted,
     Forced,
+    Freed,
     GroupHeaded,
     HandedBack,
     HeadChanged,
     Healed,
     Installed,
+    Invited,
     Paused,
     Promised,
+    ReceiptHeard,
     ReceiptSent,
     Released,
     Replaced,
     Restarted,
     Resumed,
     Returned,
+    RingFormed,
     SecondaryTokenPassed,
     Settled,
     StabilityClaimed,
@@ -39,12 +47,18 @@ from isocast.checks.facts import (
     Strayed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
     Unanswered,
+    Voted,
 )
 from isocast.checks.law import EndOfRun, Law, Report, Violation
 from isocast.checks.liveness import Liveness
+from isocast.checks.logs import Logs
 from isocast.checks.promises import Promises
+from isocast.checks.reveals import Reveals
+from isocast.checks.shares import Shares
+from isocast.checks.sources import Sources
 from isocast.checks.stability import Stability
 from isocast.checks.timing import Punctuality
 from isocast.checks.tokens import Tokens
@@ -57,7 +71,7 @@ _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
 class Suite:
-    """S1 to S12, F1 to F3, L1 to L4 and L6 to L8, watched from outside."""
+    """S1 to S13, F1 to F5, L1 to L4 and L6 to L8, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""
@@ -73,17 +87,46 @@ class Suite:
     def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
         """Who hears of what. Before `view` a checker sees the site as it was, after it as it is."""
         view, agreement, punctuality, liveness = self._view, self._agreement, self._punctuality, self._liveness
-        tokens = Tokens(view, self._report)
+        tokens = Tokens(law, view, self._report)
         promises = Promises(law, view, self._report)
-        stability = self._stability
+        stability, evidence = self._stability, Evidence(law, view, self._report)
+        logs = Logs()
+        sources, reveals = Sources(law, logs, self._report), Reveals(law, view, logs, self._report)
         return {
             Submitted: (agreement.on_submitted, liveness.on_submitted),
-            TokenSent: (tokens.on_token, promises.on_token, punctuality.on_token),
+            TokenSent: (
+                tokens.on_token,
+                promises.on_token,
+                punctuality.on_token,
+            ),
+            TokenMade: (logs.on_made, sources.on_made, reveals.on_made, tokens.on_made),
+            BatchTaken: (Shares(law, self._report).on_batch,),
             ReceiptSent: (promises.on_receipt,),
-            Completed: (view.on_completed, tokens.on_completed, promises.on_completed),
-            Released: (agreement.on_released, promises.on_released, punctuality.on_released, view.on_released),
+            ReceiptHeard: (evidence.on_heard, punctuality.on_news),
+            Certified: (evidence.on_certified,),
+            Completed: (
+                view.on_completed,
+                tokens.on_completed,
+                promises.on_completed,
+                reveals.on_completed,
+                punctuality.on_news,
+            ),
+            Released: (
+                agreement.on_released,
+                promises.on_released,
+                evidence.on_released,
+                reveals.on_released,
+                punctuality.on_released,
+                view.on_released,
+            ),
             Promised: (promises.on_promised, view.on_promised, liveness.on_promised),
+            Voted: (promises.on_voted,),
+            Invited: (promises.on_invited,),
+            RingFormed: (tokens.on_formed, sources.on_formed, reveals.on_formed),
+            Freed: (sources.on_freed,),
+            Acknowledged: (sources.on_acknowledged,),
             Installed: (
+                evidence.on_installed,
                 stability.on_installed,
                 agreement.on_installed,
                 tokens.on_installed,
@@ -97,8 +140,10 @@ class Suite:
                 tokens.on_replaced,
                 agreement.on_replaced,
                 promises.on_replaced,
+                evidence.on_replaced,
                 view.on_replaced,
                 promises.on_taken_over,
+                reveals.on_disturbed,
             ),
             Collected: (stability.on_collected,),
             Suspected: (punctuality.on_suspected, liveness.on_suspected),
@@ -115,7 +160,15 @@ class Suite:
             HeadChanged: (),
             Unanswered: (),
             Crashed: (agreement.on_crashed, view.on_crashed, liveness.on_crashed),
-            Restarted: (stability.on_restarted, agreement.on_restarted, promises.on_restarted, view.on_restarted),
+            Restarted: (
+                stability.on_restarted,
+                agreement.on_restarted,
+                promises.on_restarted,
+                evidence.on_restarted,
+                view.on_restarted,
+                promises.on_back,
+                reveals.on_disturbed,
+            ),
             ClockStepped: (view.on_clock_stepped,),
             Paused: (view.on_paused,),
             Resumed: (view.on_resumed,),

@@ -1,7 +1,8 @@
 """S12 and F1 to F3: what happens when.
 
-S12  nothing is released before T_t+Δ_A-ε
-F1   sites that recorded no fairness fault release one message within 2ε of one another
+S12  nothing is released before T_t+Δ_A-ε, nor what an earlier ring ordered before T0-ε of the present one
+F1   sites that recorded no fairness fault release one message within 2ε of one another; and no fault is recorded for
+     what goes out at its instant
 F2   (k_p-1)·τ_t+δ_N+2ε+k_r·τ_r after T_t, a site holds t or has suspected
 F3   the owner of t sends it within [T_t, T_t+P] by its clock, or suspects itself and stays silent
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from isocast.checks.facts import Faulted, Installed, Released, Suspected, TokenSent
+from isocast.checks.facts import Completed, Faulted, Installed, ReceiptHeard, Released, Suspected, TokenSent
 from isocast.checks.law import Law, Report, milliseconds
 from isocast.checks.view import WINDOW_TOKENS, Deadlines, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
@@ -82,6 +83,8 @@ class Punctuality:
         self._complete_ns = timing.completion_ns + 2 * timing.clock_error_ns + (timing.retries_max + 2) * law.margin_ns
         self._spreads: dict[tuple[int, int], tuple[int, int]] = {}
         self._fairness: dict[NodeId, _Fairness] = {}
+        self._just_faulted: Faulted | None = None
+        """Nothing has happened since that could have opened a gate."""
         self._watches: dict[tuple[Epoch, int], _Watch] = {}
         self._watching: dict[Epoch, None] = {}
         self._answered: dict[tuple[Epoch, int], None] = {}
@@ -93,7 +96,12 @@ class Punctuality:
         """Not too early, and at the same time as others. The view does not know of it yet."""
         if not fact.clock_kept:
             return
-        earliest = max(fact.due, fact.instant + self._delay_ns) - self._error_ns
+        due = fact.instant + self._delay_ns
+        epoch = self._view.epochs.get(fact.epoch)
+        start = epoch.start if epoch is not None and fact.token_number < epoch.first_token else due
+        earliest = max(fact.due, due, start) - self._error_ns
+        if start <= due:
+            self._check_fault(fact)
         if fact.at < earliest:
             text = (
                 f"{describe(fact.site)} released sequence {fact.first_sequence} (token {fact.token_number})"
@@ -102,6 +110,22 @@ class Punctuality:
             self._report("S12", fact.at, text)
         if not self._delayed(fact):
             self._compare(fact)
+
+    def _check_fault(self, fact: Released) -> None:
+        """Whether the very step that releases a token in time calls it late: that would excuse anything."""
+        fault = self._just_faulted
+        same = fault is not None and (fault.site, fault.at, fault.token_number) == (
+            fact.site,
+            fact.at,
+            fact.token_number,
+        )
+        if same and fact.at <= fact.due + self._process_ns - self._error_ns:
+            text = f"{describe(fact.site)} recorded a fairness fault of token {fact.token_number}"
+            self._report("F1", fact.at, f"{text}, which it released in time")
+
+    def on_news(self, fact: Completed | ReceiptHeard) -> None:  # noqa: ARG002
+        """Something that may open a gate: a fault of a moment ago was one."""
+        self._just_faulted = None
 
     def _delayed(self, fact: Released) -> bool:
         """Whether the site had recorded a fault, or was not there when the release was due."""
@@ -134,6 +158,7 @@ class Punctuality:
 
     def on_faulted(self, fact: Faulted) -> None:
         """A recorded fault excuses a late release, if it was recorded when the release was due."""
+        self._just_faulted = fact
         site = self._view.site(fact.site)
         fairness = self._fairness.setdefault(fact.site, _Fairness())
         blocked = fairness.faulted > site.released

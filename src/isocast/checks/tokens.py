@@ -3,15 +3,16 @@
 S5   at most one content per (e, t), from its owner
 S6   TOKEN(e, t) sent implies that its sender really held everything up to t-1
 S8   TOKEN(t) sent and t-m+1 ≥ t0 implies that every member really holds everything up to t-m+1
-S11  T_t is the scheduled instant, and increases across epochs
+S11  T_t is the scheduled instant; a ring starts at least a period after the newest token of its cut
 """
 
 from __future__ import annotations
 
-from isocast.checks.facts import Completed, Installed, Replaced, TokenSent
-from isocast.checks.law import Report
+from isocast.checks.facts import Completed, Installed, Replaced, RingFormed, TokenMade, TokenSent
+from isocast.checks.law import Law, Report
 from isocast.checks.view import WINDOW_TOKENS, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
+from isocast.wire.packets import NewRing
 
 __all__ = ["Tokens"]
 
@@ -19,12 +20,21 @@ __all__ = ["Tokens"]
 class Tokens:
     """Watches every token against its epoch's ring and its sender's log."""
 
-    def __init__(self, view: View, report: Report) -> None:
+    def __init__(self, law: Law, view: View, report: Report) -> None:
         """No token yet."""
+        self._period_ns = law.timing.token_period_ns
         self._view = view
         self._report = report
         self._contents: dict[tuple[Epoch, int], tuple[bytes, NodeId]] = {}
         self._instants: dict[bytes, int] = {}
+        self._formed: dict[Epoch, NewRing] = {}
+
+    def on_made(self, fact: TokenMade) -> None:
+        """What is on an owner's disk may come to others, though the owner went down before it sent it."""
+        token = fact.token
+        self._content(token.epoch, token.token_number, fact.digest, fact.site, fact.at)
+        self._instants[fact.digest] = token.instant
+        trim(self._instants, WINDOW_TOKENS)
 
     def on_token(self, fact: TokenSent) -> None:
         """A token went out: all four properties speak about this moment."""
@@ -96,18 +106,31 @@ class Tokens:
             )
             self._report("S5", at, text)
 
+    def on_formed(self, fact: RingFormed) -> None:
+        """One ring per ballot, and time for the newest token of its cut."""
+        ring = fact.ring
+        known = self._formed.setdefault(ring.ballot, ring)
+        trim(self._formed, WINDOW_TOKENS)
+        if known != ring:
+            self._report("S5", fact.at, f"{describe(fact.server)} formed another ring of epoch {ring.ballot}")
+        self._check_start(ring, fact.at)
+
     def on_installed(self, fact: Installed) -> None:
-        """One ring per epoch; its first instant lies after that of the cut."""
+        """Whoever enters an epoch enters the same ring."""
         ring = fact.ring
         known = self._view.epochs.get(ring.ballot)
         if known is not None:
             if known.ring != ring:
                 self._report("S5", fact.at, f"{describe(fact.site)} installed another ring of epoch {ring.ballot}")
             return
+        if ring.ballot not in self._formed:
+            self._check_start(ring, fact.at)
+
+    def _check_start(self, ring: NewRing, at: int) -> None:
         before = self._instants.get(ring.cut_digest)
-        if before is not None and ring.start <= before:
+        if before is not None and ring.start < before + self._period_ns:
             text = (
                 f"epoch {ring.ballot} starts with token {ring.first_token} at {ring.start},"
-                f" not after token {ring.cut_token} at {before}"
+                f" less than a period after token {ring.cut_token} at {before}"
             )
-            self._report("S11", fact.at, text)
+            self._report("S11", at, text)

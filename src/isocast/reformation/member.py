@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, lacking, moved_on
+from isocast.reformation.reconciliation import (
+    Reconciled,
+    Reconciliation,
+    WantedMessages,
+    WantedTokens,
+    lacking,
+    moved_on,
+)
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
 from isocast.ring.inputs import CheckpointFetched
@@ -244,7 +251,8 @@ class Member:
         since = now - self._timing.retries_max * self._timing.retry_ns
         # By a clock that was set back, nobody was heard in the future.
         self._heard = {site: min(at, now) for site, at in self._heard.items()}
-        heard = tuple([site for site in sorted(self._heard) if self._heard[site] >= since and is_site(site)])
+        believed = [site for site in sorted(self._heard) if receiver.distrusted.get(site, -NEVER) <= now]
+        heard = tuple([site for site in believed if self._heard[site] >= since and is_site(site)])
         return Join(
             self._stripe,
             receiver.lineage,
@@ -268,6 +276,9 @@ class Member:
         if reconciliation is None:
             return []
         result = reconciliation.result()
+        if result is not None and self._lies(result, now):
+            self._reconciliation = None
+            return self._refuse(reconciliation.target, now)
         if result is not None:
             self._reconciliation = None
             self._rejoin.reset()
@@ -296,6 +307,17 @@ class Member:
             self._asked_turn += 1
             effects.append(Unicast(others[self._asked_turn % len(others)], self._request(reconciliation)))
         return effects
+
+    def _lies(self, result: Reconciled, now: int) -> bool:
+        """Whether a new ring begins with a token whose owner lied: a ballot without that one comes first."""
+        receiver = self._receiver
+        liar = receiver.issuer.liar([entry.token for entry in result.suffix], receiver.accepted)
+        if liar is None or receiver.distrusted.get(liar, NEVER) <= now:
+            # Nobody has; or there was time enough for a ring without it, and there is none.
+            return False
+        receiver.conflicts += 1
+        receiver.distrust(liar, now)
+        return True
 
     def _wish(self, reconciliation: Reconciliation, now: int) -> list[Effect]:
         """For a checkpoint, from a holder or from whoever else is on the ring."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from isocast.ring.effects import RingSuspected
@@ -10,7 +11,7 @@ from isocast.ring.schedule import Schedule
 from isocast.ring.settings import OrderRule, RingSettings
 from isocast.ring.stability import groups_floor, possession_floor
 from isocast.ring.token import choose, grants, nonce, runs_of
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Data, NewRing, Suspicion, Token, digest_of
 
@@ -57,8 +58,25 @@ class Issuer:
         """
         if self._settings.order is not OrderRule.SHUFFLE:
             return True
-        commit = self._commits.get(token.sender)
+        return self._keeps_word(token, self._commits)
+
+    @staticmethod
+    def _keeps_word(token: Token, commits: Mapping[NodeId, bytes]) -> bool:
+        commit = commits.get(token.sender)
         return commit is None or commit == digest_of(token.reveal)
+
+    def liar(self, tokens: Iterable[Token], epoch: Epoch) -> NodeId | None:
+        """Who is not honest in what is to continue this site's log of an epoch; None if nobody is known to lie."""
+        if self._settings.order is not OrderRule.SHUFFLE:
+            return None
+        commits = dict(self._commits)
+        for token in tokens:
+            if token.epoch != epoch:
+                break
+            if not self._keeps_word(token, commits):
+                return token.sender
+            commits[token.sender] = token.commit
+        return None
 
     def unknown(self, owner: NodeId) -> None:
         """This site does not have the token in which an owner committed to its next nonce."""
@@ -106,6 +124,10 @@ class Issuer:
         """T_t: the scheduled instant, the same whoever sends and however late."""
         return schedule.instant(slot)
 
+    def reveal(self, epoch: object, place: int) -> bytes:
+        """The nonce that this site committed to for its token of that place in the epoch."""
+        return nonce(self._secret, epoch, place)
+
     def batch(self, receiver: Receiver) -> list[Data]:
         """Everything that waits and may be acknowledged, in order of arrival."""
         return choose(receiver.ledger.waiting, receiver.ledger.next_number, self._settings.batch_max)
@@ -136,7 +158,7 @@ class Issuer:
             interleave,
             receiver.membership.entries(receiver, ring, slot),
             digest_of(nonce(self._secret, receiver.accepted, place + 1)),
-            nonce(self._secret, receiver.accepted, place),
+            self.reveal(receiver.accepted, place),
             ledger.collected if ring.uncertified else max(everywhere, ledger.collected),
             secstable,
             grants(demand, self._settings.batch_max),

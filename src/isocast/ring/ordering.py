@@ -43,6 +43,8 @@ from isocast.wire.token_body import token_digest
 
 __all__ = ["TOKENS_AHEAD", "Mode", "Ordering"]
 
+DISTRUST_CYCLES = 4
+"""Of the ring, for which an owner that lied is not heard: a ballot takes less than one."""
 TOKENS_AHEAD = 64
 """Tokens kept beyond h: a receiver further behind than two range requests need not store what it cannot use."""
 
@@ -59,6 +61,7 @@ class Mode(StrEnum):
 class Ordering:
     """The log of one receiver, and everything that makes it grow. Effects gather in `out`."""
 
+    certificates_class = Certificates
     issuer_class = Issuer
     ledger_class = Ledger
     membership_class = Membership
@@ -75,7 +78,7 @@ class Ordering:
         self.ledger = self.ledger_class(settings.order, settings.window, state.checkpoint)
         for number in sorted(state.entries):
             self.ledger.append(state.entries[number])
-        self.certificates = Certificates()
+        self.certificates = self.certificates_class()
         # What was released had passed its gate: nobody needs to certify it again.
         self.certificates.certified = state.released
         self.issuer = self.issuer_class(site, settings, secret)
@@ -83,6 +86,8 @@ class Ordering:
         self.out: list[Effect] = []
         self.conflicts = 0
         """Receipts and tokens that contradict this site's log: an alarm."""
+        self.distrusted: dict[NodeId, int] = {}
+        """Owners that lied, and until when they are not believed."""
         self.group_floor = NO_LIMIT
         """What this site's own secondary group holds, for its next token; no limit without one."""
         self.reports: dict[NodeId, int] = {}
@@ -235,9 +240,12 @@ class Ordering:
         before = self.held
         self._missing = set()
         while (token := self._tokens.get(self.held + 1)) is not None:
-            if not self.ledger.follows(token) or not self.issuer.honest(token):
+            honest = self.issuer.honest(token)
+            if not self.ledger.follows(token) or not honest:
                 self.conflicts += 1
                 del self._tokens[token.token_number]
+                if not honest:
+                    self.distrust(token.sender, now)
                 break
             entry = self.complete(token)
             if entry is None:
@@ -265,6 +273,15 @@ class Ordering:
         if token.control and (universe := forced_universe(token)) is not None:
             left_out = tuple([site for site in universe_before if site not in universe])
             self.out.append(UniverseForced(self.accepted, token.token_number, universe, left_out))
+
+    def distrust(self, site: NodeId, now: int) -> None:
+        """An owner lied about its nonce: for a few cycles this site's votes do not name it among those it hears.
+
+        Its log has a token that no honest log takes. A ring whose members do not hear it begins without both; where
+        there is no majority without it, the market goes on with the lie after that time, and `conflicts` tells.
+        """
+        size = self.schedule.size if self.schedule is not None else 1
+        self.distrusted[site] = now + DISTRUST_CYCLES * size * self.timing.token_period_ns
 
     def persist(self, entry: LogEntry) -> None:
         """A receipt may go out only for what the disk has."""

@@ -334,6 +334,7 @@ class Receiver(Rejoining):
         if self._receipt_at < NEVER:
             self._receipt_at -= span_ns
         self._told_at.clear()
+        self.distrusted = {site: until - span_ns for site, until in self.distrusted.items()}
 
     def _settle_slot(self, now: int) -> None:
         """At T_t the owner sends its token, or says why not."""

@@ -86,6 +86,10 @@ class SourceSnapshot:
     unacknowledged: int
     unstable: int
     window: int
+    epoch: Epoch = NO_EPOCH
+    """The newest that it has heard of."""
+    acknowledged: int = 1
+    """Every number below is in that epoch's log, as far as it knows."""
 
 
 class Source:
@@ -146,7 +150,14 @@ class Source:
     def snapshot(self) -> SourceSnapshot:
         """For whoever watches."""
         return SourceSnapshot(
-            self.source, self._next_number, self._freed, self._unacknowledged, len(self._held), self._window
+            self.source,
+            self._next_number,
+            self._freed,
+            self._unacknowledged,
+            len(self._held),
+            self._window,
+            self._epoch,
+            self._acknowledged,
         )
 
     # Publishing ---------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class Build:
     groups: type[GroupPlan] = GroupPlan
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
+    same_incarnation: bool = False
+    """A source that lost its outbox goes on under its old id (a mutant's mistake)."""
 
 
 PRODUCT = Build()

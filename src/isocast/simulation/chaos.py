@@ -10,12 +10,14 @@ from random import Random
 
 from isocast.simulation.chaos_changes import with_changes
 from isocast.simulation.chaos_clocks import with_clocks
+from isocast.simulation.chaos_edges import ring_size, with_edges
 from isocast.simulation.chaos_layers import with_layers
 from isocast.simulation.chaos_retention import with_retention
 from isocast.simulation.randomness import stream
 
 __all__ = ["chaos"]
 
+_SMALLEST = 2
 _DETECT = 0.02
 _PROCESS = 0.004
 
@@ -30,7 +32,7 @@ _LOST_DISKS = 0.3
 def chaos(seed: int) -> dict[str, object]:
     """The scenario of a seed, as keys of a scenario file."""
     random = stream(seed, "chaos")
-    receivers = random.choice([3, 3, 4, 5, 5, 6, 7])
+    receivers = ring_size(seed, random.choice([3, 3, 4, 5, 5, 6, 7]))
     world: dict[str, object] = {
         "title": f"chaos {seed}",
         "seed": seed,
@@ -55,7 +57,7 @@ def chaos(seed: int) -> dict[str, object]:
         "servers": random.choice([1, 2, 2, 3]),
     }
     world |= _gate(random, receivers)
-    if random.random() < _TAKE_TURNS:
+    if random.random() < _TAKE_TURNS and receivers > _SMALLEST:
         world["nack_sets"] = random.randint(2, receivers - 1)
     if random.random() < _SLOW_TOKENS:
         world["token_period"] = _period(world) * 1.5
@@ -74,7 +76,8 @@ def chaos(seed: int) -> dict[str, object]:
     world = with_layers(seed, world, begin, end, period)
     world = with_retention(seed, world, begin, end, period)
     world = with_changes(seed, world, begin, end, period)
-    return with_clocks(seed, world, begin, end, period)
+    world = with_clocks(seed, world, begin, end, period)
+    return with_edges(seed, world, (begin, end), period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

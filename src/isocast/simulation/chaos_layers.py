@@ -17,6 +17,8 @@ _LAYERED = 0.25
 _THREE_LAYERS = 0.3
 _WITH_PARENT = 0.7
 """Share of secondary receivers that a partition leaves on their parent's side."""
+_RING_MAX = 7
+"""Larger rings have nobody below them."""
 _SITES_MAX = 21
 """Receivers of one world: a seed should take about a second."""
 
@@ -24,9 +26,9 @@ _SITES_MAX = 21
 def with_layers(seed: int, world: dict[str, object], begin: float, end: float, period: float) -> dict[str, object]:
     """The world, with secondary receivers if the seed says so; new faults begin between two instants."""
     random = stream(seed, "chaos layers")
-    if random.random() >= _LAYERED:
-        return world
     receivers = int(str(world["receivers"]))
+    if random.random() >= _LAYERED or receivers > _RING_MAX:
+        return world
     secondaries = random.choice([1, 2, 2, 3])
     tree = Layers(receivers, secondaries, 2)
     if random.random() < _THREE_LAYERS and receivers * (1 + secondaries + secondaries**2) <= _SITES_MAX:

@@ -17,6 +17,9 @@ FAULT_KINDS: dict[str, str] = {
     " at the end.",
     "clock-drift": "The clocks of the sites gain `rate`, or lose it, and leave their bound; at the end they are right.",
     "loss": "All links lose `loss` instead of what the scenario says.",
+    "late": "Of all packets a share `late` is late by up to `by`: half of them arrive only then, of the others a copy.",
+    "lie": "The sites reveal other nonces in their tokens than they committed to: with `order_in_token` of shuffle, an"
+    " attempt to choose the order.",
     "drain": "An operator wants the sites off the ring; at the end they come back.",
     "add": "Sites with numbers that nobody has come to life, find the ring and are added to U, one after the other.",
     "remove": "The sites are taken out of U, one after the other, be they up or not.",
@@ -33,7 +36,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         "",
         Kind.NODES,
-        "required by crash, restart, pause, isolate, clock-step, clock-drift, drain, add, remove and force",
+        "required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and force",
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
         " server1, source2.",
     ),
@@ -52,8 +55,26 @@ FAULT_KEYS: tuple[Key, ...] = (
         "required by clock-drift",
         "Seconds that the clocks gain in every second; at most 0.05, either way.",
     ),
-    Key("disk", "", Kind.CHOICE, '"kept"', "Whether a crashed site finds its disk again.", choices=("kept", "lost")),
+    Key(
+        "disk",
+        "",
+        Kind.CHOICE,
+        '"kept"',
+        "Whether a crashed node finds its disk again. A source without its outbox comes back as its next incarnation.",
+        choices=("kept", "lost"),
+    ),
+    Key(
+        "inside",
+        "",
+        Kind.COUNT,
+        "0: between two steps",
+        "The crash falls inside a step: the first one from `at` on that writes to the disk, after so many of its"
+        " effects. The node comes back `duration` after it went down.",
+        maximum=100,
+    ),
     Key("loss", "p", Kind.PROBABILITY, "required by loss", "Share of packets that a destination loses meanwhile."),
+    Key("late", "", Kind.PROBABILITY, "required by late", "Share of packets that are late at a destination."),
+    Key("by", "", Kind.SECONDS, "required by late", "How late at most.", minimum=1),
 )
 """The keys of one `[[faults]]` table."""
 

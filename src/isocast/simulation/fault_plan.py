@@ -10,7 +10,7 @@ from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, is_source, server_id, source_id
+from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.topology import City, city
 
@@ -26,6 +26,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "clock-step": ("sites", "step"),
     "clock-drift": ("sites", "rate"),
     "loss": ("loss",),
+    "late": ("late", "by"),
+    "lie": ("sites",),
     "drain": ("sites",),
     "add": ("sites",),
     "remove": ("sites",),
@@ -34,7 +36,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 """Keys that a kind cannot do without."""
 
 _MAY: dict[str, tuple[str, ...]] = {
-    "crash": ("duration", "until", "disk"),
+    "crash": ("duration", "until", "disk", "inside"),
     "restart": ("disk",),
     "pause": ("duration", "until"),
     "partition": ("duration", "until"),
@@ -43,6 +45,8 @@ _MAY: dict[str, tuple[str, ...]] = {
     "clock-step": ("duration", "until"),
     "clock-drift": ("duration", "until"),
     "loss": ("duration", "until"),
+    "late": ("duration", "until"),
+    "lie": ("duration", "until"),
     "drain": ("duration", "until"),
     "add": (),
     "remove": (),
@@ -72,6 +76,10 @@ class Fault:
     rate_ppm: int = 0
     disk_kept: bool = True
     loss: float = 0.0
+    inside: int = 0
+    """Effects of a step that a crash inside it lets pass; 0: between two steps."""
+    late: float = 0.0
+    by_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,9 @@ def _read(table: dict[str, object], place: int, roster: Roster) -> Fault:
         rate_ppm=_rate(values),
         disk_kept=values.text("disk", "kept") == "kept",
         loss=values.number("loss", 0.0),
+        inside=_inside(values),
+        late=values.number("late", 0.0),
+        by_ns=values.count("by", 0),
     )
 
 
@@ -172,6 +183,15 @@ def _rate(values: Values) -> int:
     if abs(rate_ns) > _RATE_MAX_NS:
         raise values.error("rate", "a clock gains or loses at most 0.05 seconds in a second")
     return rate_ns // 1_000
+
+
+def _inside(values: Values) -> int:
+    inside = values.count("inside", 0)
+    if inside and "duration" not in values:
+        raise values.error("inside", "needs duration: how long the node is down, from whenever that is")
+    if inside and values.text("disk", "kept") == "lost":
+        raise values.error("inside", "is about what a disk has, and this one is lost: leave out one of the two")
+    return inside
 
 
 def _end(values: Values) -> int:
@@ -195,20 +215,16 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
     _check_changes(values, nodes, roster)
-    if values.text("disk", "kept") == "lost":
-        if any(is_source(node) for node in nodes):
-            rule = "a source's outbox is its promise to its clients: it can crash, not lose its disk"
-            raise values.error("disk", rule)
-        if any(node in roster.tree.secondary_sites for node in nodes):
-            rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
-            raise values.error("disk", rule)
+    if values.text("disk", "kept") == "lost" and any(node in roster.tree.secondary_sites for node in nodes):
+        rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
+        raise values.error("disk", rule)
     return nodes
 
 
 def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:
-    """Planned changes are of primary receivers; whoever is added has a number that nobody had."""
+    """Planned changes, and lies, are of primary receivers; whoever is added has a number that nobody had."""
     kind = values.text("kind", "")
-    if kind not in _CHANGES:
+    if kind not in (*_CHANGES, "lie"):
         return
     if any(not is_site(node) or node in roster.tree.secondary_sites for node in nodes):
         raise values.error("sites", f'kind = "{kind}" is for primary receivers')

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.ring.storage import SiteState
+from isocast.simulation.host import Doom
+from isocast.simulation.liars import turn
 from isocast.simulation.operator import Operator
-from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site
+from isocast.terms.ids import NO_EPOCH, NodeId, is_server, is_site, is_source
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ _NEXT_LIFE = 256
 """Between a server's id and the id under which it comes back without its disk."""
 _LASTING = ("crash", "clock-step", "clock-drift")
 """Faults that may stay for ever while everybody else must go on."""
+_DOOMED_PERIODS = 10
+"""How long a crash waits for a step that writes: a site writes in every period, a server for its ballots alone."""
 
 
 class FaultPlan:
@@ -33,8 +37,17 @@ class FaultPlan:
         self.lost_disks: dict[NodeId, None] = {}
         """Sites that came back without their disk: they may never vote again under their id."""
         self.operator = Operator(world)
+        self.liars: dict[NodeId, None] = {}
+        self.lost_outboxes: dict[NodeId, NodeId] = {}
+        """Sources that lost their outbox, and under which id each came back."""
         self._down: dict[NodeId, int] = {}
-        for fault in world.scenario.faults:
+        self._dooms: dict[int, int] = {}
+        """Of each crash inside a step, by its place in the scenario: when it is over."""
+        for place, fault in enumerate(world.scenario.faults):
+            if fault.inside:
+                self._dooms[place] = fault.at_ns + self._doomed_ns + fault.until_ns - fault.at_ns
+                world.agenda.put(fault.at_ns, self._doom, place)
+                continue
             world.agenda.put(fault.at_ns, self._start, fault)
             if fault.until_ns < NEVER:
                 world.agenda.put(fault.until_ns, self._end, fault)
@@ -42,8 +55,44 @@ class FaultPlan:
     @property
     def over_at(self) -> int:
         """When the last fault that ends has ended."""
-        ends = [fault.until_ns if fault.until_ns < NEVER else fault.at_ns for fault in self.world.scenario.faults]
-        return max(ends, default=0)
+        faults = [fault for fault in self.world.scenario.faults if not fault.inside]
+        ends = [(fault.until_ns if fault.until_ns < NEVER else fault.at_ns) + fault.by_ns for fault in faults]
+        return max([*ends, *self._dooms.values()], default=0)
+
+    @property
+    def _doomed_ns(self) -> int:
+        return _DOOMED_PERIODS * self.world.settings.timing.token_period_ns
+
+    # Crashes inside a step ----------------------------------------------------------------------
+
+    def _doom(self, place: int) -> None:
+        """The nodes go down inside the next step that writes, one after the other, unless none comes."""
+        world, fault = self.world, self.world.scenario.faults[place]
+        span_ns = fault.until_ns - fault.at_ns
+
+        def strike(host: Host) -> None:
+            self._crash(host.node)
+            self._dooms[place] = max(self._dooms[place], world.agenda.now + span_ns)
+            world.agenda.put(world.agenda.now + span_ns, lambda _: self._boot(host.node, disk_kept=True), None)
+
+        def spare(_: object) -> None:
+            for host, doom in doomed:
+                if host.doom is doom:
+                    host.doom = None
+
+        hosts = [world.hosts[self._present(node)] for node in fault.sites if self._present(node) in world.hosts]
+        doomed = [(host, Doom(fault.inside, strike)) for host in hosts]
+        for host, doom in doomed:
+            host.doom = doom
+        world.agenda.put(world.agenda.now + self._doomed_ns, spare, None)
+
+    def _present(self, node: NodeId) -> NodeId:
+        """Under which id a node runs: a source that lost its outbox has another."""
+        while node in self.lost_outboxes:
+            node = self.lost_outboxes[node]
+        return node
+
+    # Everything else ----------------------------------------------------------------------------
 
     def is_up(self, node: NodeId) -> bool:
         """Whether a node runs."""
@@ -54,7 +103,9 @@ class FaultPlan:
         match fault.kind:
             case "crash":
                 for node in fault.sites:
-                    self._crash(node)
+                    self._crash(self._present(node))
+            case "late":
+                world.network.set_late(fault.late, fault.by_ns)
             case "restart":
                 for node in fault.sites:
                     self._crash(node)
@@ -70,17 +121,19 @@ class FaultPlan:
             case "loss":
                 world.network.set_loss(fault.loss)
             case "pause":
-                for node in fault.sites:
-                    if self.is_up(node):
-                        world.hosts[node].pause()
-                        world.fact(Paused(world.agenda.now, node))
+                self._pause([node for node in fault.sites if self.is_up(node)])
             case "force":
                 self.operator.force(fault.sites)
-            case "drain" | "add" | "remove":
+            case "lie":
+                self._lie(fault.sites, lying=True)
+            case _:
                 for node in fault.sites:
                     self._change(fault.kind, node)
-            case _:
-                raise AssertionError(fault.kind)
+
+    def _pause(self, nodes: list[NodeId]) -> None:
+        for node in nodes:
+            self.world.hosts[node].pause()
+            self.world.fact(Paused(self.world.agenda.now, node))
 
     def _change(self, kind: str, node: NodeId) -> None:
         """A planned change of one site."""
@@ -89,15 +142,21 @@ class FaultPlan:
                 self.operator.drain(node, leaving=True)
             case "add":
                 self.operator.add(node)
-            case _:
+            case "remove":
                 self.operator.remove(node)
+            case _:
+                raise AssertionError(kind)
 
     def _end(self, fault: Fault) -> None:
         world = self.world
         match fault.kind:
             case "crash":
                 for node in fault.sites:
-                    self._boot(node, disk_kept=fault.disk_kept)
+                    self._boot(self._present(node), disk_kept=fault.disk_kept)
+            case "late":
+                world.network.set_late(0.0, 0)
+            case "lie":
+                self._lie(fault.sites, lying=False)
             case "partition" | "one-way" | "isolate":
                 world.network.heal(self._pairs(fault))
                 world.fact(Healed(world.agenda.now))
@@ -117,6 +176,14 @@ class FaultPlan:
             case _:
                 pass
 
+    def _lie(self, sites: tuple[NodeId, ...], *, lying: bool) -> None:
+        for site in sites:
+            if lying:
+                self.liars[site] = None
+            else:
+                self.liars.pop(site, None)
+            turn(self.world.hosts[site].machine, lying=lying)
+
     def _crash(self, node: NodeId) -> None:
         self._down[node] = self._down.get(node, 0) + 1
         if self.is_up(node):
@@ -132,9 +199,14 @@ class FaultPlan:
         self._down[node] = self._down.get(node, 1) - 1
         if self._down[node] > 0:
             return
-        if is_server(node) and not disk_kept:
+        if is_server(node) and node in self.lost_disks:
             # It may have used ballots that it forgot: it comes back as somebody else.
             world.add(node + _NEXT_LIFE)
+            return
+        if is_source(node) and node in self.lost_disks and not world.build.same_incarnation:
+            # It may have used numbers that it forgot: it comes back as its next incarnation.
+            self.lost_outboxes[node] = node + 1
+            world.replace_source(node, node + 1)
             return
         forgot = node in self.lost_disks and not world.build.remembers_nothing
         machine = world.machine(node, forgot=forgot)
@@ -144,6 +216,7 @@ class FaultPlan:
             promised, held = disk.promised, disk.held
             accepted = disk.ring.ballot if disk.ring else NO_EPOCH
         world.fact(Restarted(world.agenda.now, node, node not in self.lost_disks, promised, accepted, held))
+        turn(machine, lying=node in self.liars)
         world.hosts[node].boot(machine)
 
     def _step_clocks(self, fault: Fault, step_ns: int) -> None:

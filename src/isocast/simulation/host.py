@@ -1,14 +1,16 @@
 """One node of the simulated world: a machine with a clock, a timer and a network under it.
 
-The driver is the same three lines as on the real network: step, perform, arm.
+The driver is the same three lines as on the real network: step, perform, arm. The effects of a step are performed one
+by one, and a node that is doomed goes down between two of them: what it had done is done, and the rest never happens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from isocast.ring.effects import Persist
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.simulation.agenda import Agenda
 from isocast.simulation.clock import Clock
@@ -16,7 +18,10 @@ from isocast.simulation.network import Burst
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 
-__all__ = ["Host", "Machine"]
+if TYPE_CHECKING:
+    from isocast.simulation.witness import Witness
+
+__all__ = ["Doom", "Host", "Machine"]
 
 _TIMER_FIRED = TimerFired()
 
@@ -29,6 +34,15 @@ class Machine(Protocol):
 
     def next_deadline(self) -> int:
         """The local instant at which the machine wants `TimerFired`, or NEVER."""
+
+
+class Doom:
+    """A crash that falls inside a step: the first from now on that writes, after so many of its effects."""
+
+    def __init__(self, effects: int, strike: Callable[[Host], None]) -> None:
+        """`strike` brings the host down."""
+        self.effects = effects
+        self.strike = strike
 
 
 class Host:
@@ -44,6 +58,8 @@ class Host:
         self.wake_lateness_ns = 0
         """Mean of an exponential delay between a timer's instant and the machine's step."""
         self.wake_random: Random | None = None
+        self.witness: Witness | None = None
+        self.doom: Doom | None = None
         self._agenda = agenda
         self._perform = perform
         self._armed_local = NEVER
@@ -67,10 +83,15 @@ class Host:
         if self._paused is not None:
             self._paused.append(burst)
             return
+        witness = self.witness
+        if witness is not None:
+            witness.hears(self, burst)
         effects = machine.step(PacketsArrived(burst), self.clock.local(self._agenda.now))  # type: ignore[arg-type]
         if effects:
-            for effect in effects:
-                self._perform(self, effect)
+            self.perform(effects)
+        if witness is not None:
+            witness.took(self, burst)
+            witness.stepped(self)
         if machine.next_deadline() < self._armed_local:
             self.arm()
 
@@ -78,9 +99,20 @@ class Host:
         """Any other input."""
         if self.machine is None or self._paused is not None:
             return
-        for effect in self.machine.step(event, self.local_now()):
-            self._perform(self, effect)
+        self.perform(self.machine.step(event, self.local_now()))
+        if self.witness is not None:
+            self.witness.stepped(self)
         self.arm()
+
+    def perform(self, effects: Sequence[object]) -> None:
+        """Do what a step asks for, in order; or some of it."""
+        doom = self.doom
+        struck = doom is not None and len(effects) > doom.effects and any(isinstance(e, Persist) for e in effects)
+        for effect in effects if doom is None or not struck else effects[: doom.effects]:
+            self._perform(self, effect)
+        if doom is not None and struck:
+            self.doom = None
+            doom.strike(self)
 
     def arm(self) -> None:
         """Make sure that the machine is woken at its deadline."""
@@ -129,6 +161,8 @@ class Host:
         """Come back with a machine made from what the disk kept."""
         self.machine = machine
         self._armed_local = NEVER
+        if self.witness is not None:
+            self.witness.begins(self)
         self.arm()
 
     def _wake(self, arming: object) -> None:
@@ -140,6 +174,7 @@ class Host:
             return
         now = self.local_now()
         if machine.next_deadline() <= now:
-            for effect in machine.step(_TIMER_FIRED, now):
-                self._perform(self, effect)
+            self.perform(machine.step(_TIMER_FIRED, now))
+            if self.witness is not None:
+                self.witness.stepped(self)
         self.arm()

@@ -27,6 +27,7 @@ from isocast.simulation.change_mutants import CHANGE_MUTANTS
 from isocast.simulation.clock_mutants import CLOCK_MUTANTS
 from isocast.simulation.layer_mutants import LAYER_MUTANTS
 from isocast.simulation.mutant import Mutant
+from isocast.simulation.rule_mutants import RULE_MUTANTS
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, Join, Nack, NewRing, Token
 
@@ -344,6 +345,6 @@ class _UnorderedLedger(Ledger):
 _mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
-# Below the ring, planned changes, and wrong clocks -------------------------------------------------
+# Below the ring, planned changes, wrong clocks, and rules that only a sharp eye sees broken ----------
 
-MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *CLOCK_MUTANTS)}
+MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *CLOCK_MUTANTS, *RULE_MUTANTS)}

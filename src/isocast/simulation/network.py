@@ -1,4 +1,4 @@
-"""Links between places: delay, jitter, bandwidth, loss of two kinds, duplication, and cuts.
+"""Links between places: delay, jitter, bandwidth, loss of two kinds, duplication, lateness, and cuts.
 
 Reordering needs no switch of its own: jitter does it. A cut is one-way; a partition is two of them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import TypeAlias
 
 from isocast.simulation.agenda import Agenda
@@ -14,6 +15,9 @@ from isocast.simulation.randomness import LossProcess, stream
 from isocast.terms.ids import NodeId
 
 __all__ = ["Burst", "Deliver", "LinkModel", "Network"]
+
+_COPIES = 0.5
+"""Share of late packets that came in time as well."""
 
 Burst: TypeAlias = tuple[object, ...]
 Deliver: TypeAlias = Callable[[Burst], None]
@@ -47,6 +51,21 @@ class _Link:
         self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate")) if model.duplicate else None
 
 
+class _Lateness:
+    """Some packets are late, far beyond all jitter: a while ago they were lost, and now they are here."""
+
+    def __init__(self, share: float, by_ns: int, random: Random) -> None:
+        self._process = LossProcess(share, random)
+        self._by_ns = by_ns
+        self._random = random
+
+    def draw(self) -> tuple[int, bool]:
+        """How late the next packet is, 0 for most, and whether only a copy of it is."""
+        if not self._process.lost():
+            return 0, False
+        return self._random.randint(1, self._by_ns), self._random.random() < _COPIES
+
+
 class Network:
     """Carries bursts from node to node over the agenda.
 
@@ -78,6 +97,7 @@ class Network:
         self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
         self._cuts: dict[tuple[NodeId, NodeId], int] = {}
         self._uplink_free: dict[NodeId, int] = {}
+        self._lateness: _Lateness | None = None
 
     def attach(self, node: NodeId, deliver: Deliver) -> None:
         """Let a node hear."""
@@ -112,6 +132,11 @@ class Network:
         for (a, b), link in self._links.items():
             link.losses = LossProcess(loss, stream(self._seed, a, b, "loss", self._agenda.now))
         self._edges.clear()
+
+    def set_late(self, share: float, by_ns: int) -> None:
+        """Let a share of all packets be late by up to `by_ns` from now on; 0 for none."""
+        random = stream(self._seed, "late", self._agenda.now)
+        self._lateness = _Lateness(share, by_ns, random) if share else None
 
     def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
         """Send to one node."""
@@ -180,6 +205,12 @@ class Network:
             arrival += round(link.jitter.expovariate(1 / model.jitter_ns))
         self.deliveries += len(passed)
         deliver = self._deliver[link.to]
+        if self._lateness is not None:
+            late, copied = self._lateness.draw()
+            if copied:
+                self._agenda.put(arrival + late, deliver, passed)
+            else:
+                arrival += late
         self._agenda.put(arrival, deliver, passed)
         if link.duplicates is not None and link.duplicates.lost():
             self._agenda.put(arrival + link.delay_ns + 1, deliver, passed)

@@ -100,6 +100,11 @@ class Recorder:
         if self.transcript is not None:
             self.transcript(fact)
 
+    def heard(self, fact: Fact) -> None:
+        """Take a fact of what a node knows: for checkers alone."""
+        if self.judge is not None:
+            self.judge.observe(fact)
+
     def unicast(self, node: NodeId, packet: Packet) -> None:
         """A node sends to one other."""
         kind = type(packet)

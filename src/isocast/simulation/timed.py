@@ -12,6 +12,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode
+from isocast.ring.settings import OrderRule
 from isocast.simulation.arrivals import Arrivals, PairCounter
 from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.faults import FaultPlan, correct_sites
@@ -92,6 +93,11 @@ class TimedRun:
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
             parents=scenario.tree.parents,
+            hears=True,
+            batch_max=scenario.batch_max,
+            shuffled=scenario.order_in_token == OrderRule.SHUFFLE,
+            lies_alone=all(fault.kind == "lie" for fault in scenario.faults),
+            liars=frozenset([site for fault in scenario.faults if fault.kind == "lie" for site in fault.sites]),
         )
 
     # Phases -------------------------------------------------------------------------------------
@@ -203,9 +209,12 @@ class TimedRun:
         return any(numbers.get(state.source, 1) < state.next_number for state in states)
 
     def _last_sequence(self) -> int:
-        """How far a correct site must have released: everything, or where sites may part, what the newest log has."""
+        """How far a correct site must have released: everything, or what the newest log has.
+
+        The latter where sites may part, and where messages were lost with their source's outbox.
+        """
         newest = self.world.newest()
-        if not self.scenario.may_diverge or newest is None:
+        if newest is None or not (self.scenario.may_diverge or self.faults.lost_outboxes):
             return self.recorder.submitted
         return newest.receiver.ledger.head.next_sequence - 1
 

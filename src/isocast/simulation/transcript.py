@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from isocast.checks.facts import (
+    Acknowledged,
+    BatchTaken,
+    Certified,
     ClockStepped,
     Collected,
     Completed,
@@ -11,19 +14,23 @@ from isocast.checks.facts import (
     Fact,
     Faulted,
     Forced,
+    Freed,
     GroupHeaded,
     HandedBack,
     HeadChanged,
     Healed,
     Installed,
+    Invited,
     Paused,
     Promised,
+    ReceiptHeard,
     ReceiptSent,
     Released,
     Replaced,
     Restarted,
     Resumed,
     Returned,
+    RingFormed,
     SecondaryTokenPassed,
     Settled,
     StabilityClaimed,
@@ -31,8 +38,10 @@ from isocast.checks.facts import (
     Strayed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
     Unanswered,
+    Voted,
 )
 from isocast.terms.ids import describe
 from isocast.wire.packets import NO_LIMIT
@@ -57,6 +66,17 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             )
         case ReceiptSent():
             return describe(fact.site), f"says that it holds everything up to token {fact.held} in epoch {fact.epoch}"
+        case TokenMade() | BatchTaken() | ReceiptHeard() | Certified() | Acknowledged():
+            return _known(fact)
+        case Voted():
+            return describe(fact.site), f"votes for ballot {fact.ballot}"
+        case Invited():
+            return describe(fact.server), f"invites to ballot {fact.ballot}"
+        case RingFormed():
+            members = " ".join(map(str, fact.ring.ring))
+            return describe(fact.server), f"forms the ring of epoch {fact.ring.ballot}: {members}"
+        case Freed():
+            return describe(fact.source), f"lets go of its messages below {fact.base}"
         case Completed():
             return describe(
                 fact.site
@@ -133,3 +153,19 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return "network", "is cut"
         case Healed():
             return "network", "heals"
+
+
+def _known(fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledged) -> tuple[str, str]:
+    """What a node hears, and believes."""
+    match fact:
+        case TokenMade():
+            return describe(fact.site), f"made token {fact.token.token_number} of epoch {fact.token.epoch}"
+        case BatchTaken():
+            taken, left = len(fact.taken), sum([count for _, count in fact.left])
+            return describe(fact.site), f"took {taken} messages for token {fact.token_number}, and left {left}"
+        case ReceiptHeard():
+            return describe(fact.site), f"hears that {describe(fact.sender)} holds {fact.held} in epoch {fact.epoch}"
+        case Certified():
+            return describe(fact.site), f"counts token {fact.token_number} as certified in epoch {fact.epoch}"
+        case Acknowledged():
+            return describe(fact.source), f"takes its messages below {fact.below} for acknowledged"

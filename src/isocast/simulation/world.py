@@ -13,16 +13,21 @@ from isocast.checks.facts import (
     Completed,
     Fact,
     Faulted,
+    Freed,
     Installed,
+    Invited,
     Promised,
     ReceiptSent,
     Released,
     Replaced,
+    RingFormed,
     SecondaryTokenPassed,
     StabilityClaimed,
     Submitted,
     Suspected,
+    TokenMade,
     TokenSent,
+    Voted,
 )
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.primary_source import OutboxState
@@ -30,14 +35,18 @@ from isocast.nodes.reformation_server import ServerState
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
+    EntryAppended,
     EntryCompleted,
     FairnessFaulted,
     LogReplaced,
     Multicast,
     NumbersForgotten,
+    OutboxAppended,
+    OutboxFreed,
     Persist,
     PromiseMade,
     PublishAccepted,
+    PublishRejected,
     ReadJournal,
     Release,
     RingDecided,
@@ -59,11 +68,14 @@ from isocast.simulation.host import Host, Machine
 from isocast.simulation.layer_facts import LAYER_EFFECTS, layer_fact
 from isocast.simulation.network import LinkModel, Network
 from isocast.simulation.randomness import stream
+from isocast.simulation.witness import Witness
 from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import (
     Data,
+    Invite,
+    Join,
     NewRing,
     Packet,
     Receipt,
@@ -83,6 +95,21 @@ __all__ = ["World"]
 
 RETAIN_KEYS = 1_024
 """Client keys that a simulated source remembers: nobody here retries after minutes."""
+
+
+class _Burst:
+    """Packets that a source sends together."""
+
+    def __init__(self) -> None:
+        self.packets: list[Data] = []
+        self.size = 0
+        self.payload = b""
+        """What the client hands over at this moment."""
+
+    def add(self, packet: Data) -> None:
+        frame = encode(packet)
+        self.size += len(frame)
+        self.packets.append(decode(frame))  # type: ignore[arg-type]
 
 
 class World:
@@ -138,11 +165,15 @@ class World:
             # Its source takes nothing more; what was lost with its outbox, the checkers see.
             NumbersForgotten: lambda _host, _effect: None,
             ReadJournal: self._read_journal,
+            PublishAccepted: self._accepted,
+            PublishRejected: self._rejected,
             CheckpointWanted: lambda host, wish: fetch_checkpoint(self, host, wish),
             **dict.fromkeys(LAYER_EFFECTS, self._below),
             **dict.fromkeys(CHANGE_EFFECTS, self._changed),
         }
         self._passed: dict[tuple[NodeId, NodeId], SecondaryToken] = {}
+        self._burst: _Burst | None = None
+        self._submitted: dict[NodeId, tuple[int, bytes]] = {}
         for site in self.all_sites:
             self.add(site)
         for number in range(1, scenario.servers + 1):
@@ -160,6 +191,9 @@ class World:
         if self.scenario.wake_lateness_ns:
             host.wake_lateness_ns = self.scenario.wake_lateness_ns
             host.wake_random = stream(self.seed, node, "wake")
+        if not is_server(node):
+            host.witness = Witness(self.agenda, self.settings, self.recorder.heard)
+            host.witness.begins(host)
         self.hosts[node] = host
         self.network.attach(node, host.deliver)
         if is_source(node):
@@ -176,6 +210,12 @@ class World:
         """A site that was not there when the market was founded comes to life: it knows of no U, and finds the ring."""
         self.all_sites = (*self.all_sites, site)
         self.add(site)
+
+    def replace_source(self, source: NodeId, incarnation: NodeId) -> None:
+        """A source that lost its outbox takes its own place under its next incarnation."""
+        before = self.sources
+        self.add(incarnation)
+        self.sources = tuple([incarnation if node == source else node for node in before])
 
     def newest(self) -> PrimaryReceiver | None:
         """The primary receiver that runs and knows most of the log."""
@@ -236,27 +276,15 @@ class World:
         machine = host.machine
         if machine is None:
             return
-        now = host.local_now()
-        packets: list[Data] = []
-        size = 0
+        burst = self._burst = _Burst()
         for key, payload in payloads:
-            for effect in machine.step(PublishRequested(key, payload), now):
-                match effect:
-                    case Multicast(packet=Data() as packet):
-                        frame = encode(packet)
-                        size += len(frame)
-                        packets.append(decode(frame))  # type: ignore[arg-type]
-                    case Persist(record):
-                        self.disks[source].apply(record)
-                    case PublishAccepted(label=label):
-                        self.recorder.fact(
-                            Submitted(self.agenda.now, label.source, label.number, payload_digest(payload))
-                        )
-                    case _:
-                        self.recorder.rejected += 1
-        if packets:
-            self.recorder.sent[Data] += len(packets)
-            self.network.multicast(source, self._audience[Data], tuple(packets), size)
+            if host.machine is not None:
+                burst.payload = payload
+                host.perform(machine.step(PublishRequested(key, payload), host.local_now()))
+        self._burst = None
+        if burst.packets:
+            self.recorder.sent[Data] += len(burst.packets)
+            self.network.multicast(source, self._audience[Data], tuple(burst.packets), burst.size)
         host.arm()
 
     # Effects ------------------------------------------------------------------------------------
@@ -267,12 +295,24 @@ class World:
     def _multicast(self, host: Host, effect: Multicast) -> None:
         packet = effect.packet
         kind = type(packet)
+        if self._burst is not None and isinstance(packet, Data):
+            self._burst.add(packet)
+            return
         recorder = self.recorder
         recorder.sent[kind] += 1
-        if isinstance(packet, Receipt):
-            recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))
-        elif kind is Token or (kind is TokenPart and packet.part == 0):  # type: ignore[union-attr]
-            self._token_sent(host, packet)
+        match packet:
+            case Receipt():
+                recorder.fact(ReceiptSent(self.agenda.now, host.node, packet.epoch, packet.held))
+            case Token() | TokenPart(part=0):
+                self._token_sent(host, packet)
+            case Join():
+                recorder.fact(Voted(self.agenda.now, host.node, packet.ballot))
+            case Invite():
+                recorder.fact(Invited(self.agenda.now, host.node, packet.ballot))
+            case NewRing() if is_server(host.node):
+                self._formed(host, packet)
+            case _:
+                pass
         frame = encode(packet)
         self.network.multicast(host.node, self._audience[kind], (decode(frame),), len(frame))
 
@@ -298,6 +338,16 @@ class World:
         if self.scenario.secondaries:
             number, stable, secstable = token.token_number, token.stable, token.secstable
             self.fact(StabilityClaimed(self.agenda.now, host.node, token.epoch, number, stable, secstable))
+        batch = host.witness.batch(host, token) if host.witness is not None else None
+        if batch is not None:
+            self.recorder.heard(batch)
+
+    def _formed(self, host: Host, ring: NewRing) -> None:
+        """A server decided: on disk, and then before others, which is no news."""
+        if not self.rings or self.rings[-1] != ring:
+            self.rings.append(ring)
+            self.fact(RingFormed(self.agenda.now, host.node, ring))
+            self.recorder.ring_decided(self.agenda.now, ring)
 
     def _unicast(self, host: Host, effect: Unicast) -> None:
         packet = effect.packet
@@ -316,21 +366,49 @@ class World:
         record = effect.record
         self.disks[host.node].apply(record)
         match record:
+            case EntryAppended(entry) if entry.token.sender == host.node:
+                digest = token_digest(entry.token)
+                self.recorder.heard(TokenMade(self.agenda.now, host.node, digest, entry.token))
             case PromiseMade(ballot):
                 self.recorder.fact(Promised(self.agenda.now, host.node, ballot))
             case RingInstalled(ring, keep, _):
                 self.recorder.fact(Installed(self.agenda.now, host.node, ring, keep))
+                self._log_changed(host)
             case LogReplaced(point, ring, _):
                 now, node = self.agenda.now, host.node
                 if ring is not None:
                     self.recorder.fact(Installed(now, node, ring, point.token_number))
                 number, following = point.token_number, point.next_sequence
                 self.recorder.fact(Replaced(now, node, point.epoch, number, point.digest, following))
+                self._log_changed(host)
             case RingDecided(ring):
-                self.rings.append(ring)
-                self.recorder.ring_decided(self.agenda.now, ring)
+                self._formed(host, ring)
+            case OutboxAppended(_, number, payload):
+                self._submit(host.node, number, payload_digest(payload))
+            case OutboxFreed(base):
+                self.fact(Freed(self.agenda.now, host.node, base))
             case _:
                 pass
+
+    @staticmethod
+    def _log_changed(host: Host) -> None:
+        if host.witness is not None and isinstance(host.machine, PrimaryReceiver):
+            host.witness.log_changed(host.machine.receiver)
+
+    def _submit(self, source: NodeId, number: int, digest: bytes) -> None:
+        """A message is in a source's outbox, or its client was told so: whichever comes first."""
+        if self._submitted.get(source) != (number, digest):
+            self._submitted[source] = (number, digest)
+            self.fact(Submitted(self.agenda.now, source, number, digest))
+
+    def _accepted(self, host: Host, effect: PublishAccepted) -> None:
+        disk = self.disks[host.node]
+        unwritten = isinstance(disk, OutboxState) and effect.label.number >= disk.next_number
+        if unwritten and self._burst is not None:
+            self._submit(host.node, effect.label.number, payload_digest(self._burst.payload))
+
+    def _rejected(self, _: Host, __: PublishRejected) -> None:
+        self.recorder.rejected += 1
 
     def _release(self, host: Host, effect: Release) -> None:
         disk = self.disks[host.node]
