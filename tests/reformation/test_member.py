@@ -374,3 +374,26 @@ def test_where_there_is_no_majority_without_the_liar_the_market_goes_on_with_the
     site.hear(ring)
     site.offer(chain.entries[2].token)
     assert (site.receiver.held, site.receiver.accepted) == (3, NEXT_EPOCH)
+
+
+def test_what_an_honest_site_holds_is_taken_though_its_owner_lied() -> None:
+    """A site that took a checkpoint over knows of no commitments; what it holds may be released."""
+    site, chain, _ = lied_to()
+    site.hear(invite())
+    site.hear(following(chain, holders=(1, 3)))
+    site.offer(chain.entries[2].token)
+    assert (site.receiver.held, site.receiver.accepted, site.receiver.conflicts) == (3, NEXT_EPOCH, 1)
+
+
+def test_an_owner_is_not_distrusted_for_ever() -> None:
+    site, chain, ring = lied_to()
+    site.hear(invite())
+    site.hear(ring)
+    site.offer(chain.entries[2].token)
+    until = site.receiver.distrusted[3]
+    site.now += MS
+    again = following(chain, holders=(3,), epoch=LATER)
+    site.hear(again)
+    site.offer(chain.entries[2].token)
+    assert site.receiver.distrusted[3] == until
+    assert site.receiver.accepted == EPOCH
