@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.reformation.ballots import invite
 from tests.ring.makers import (
@@ -33,7 +35,9 @@ from isocast.ring.effects import (
     RingSuspected,
     Unicast,
 )
+from isocast.ring.entries import LogEntry
 from isocast.ring.receiver import Mode, Receiver
+from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.packets import Invite, Join, NewRing, RangeRequest, Refuse, Repair, Repairable, Suspicion, digest_of
@@ -386,3 +390,72 @@ def test_nobody_was_heard_in_the_future() -> None:
     assert join_in(site.hear(invite())).heard == (3,)
     site.now += OTHERS_REPEATS * RETRY + 1
     assert join_in(site.hear(invite(LATER))).heard == ()
+
+
+# Owners that lie
+
+
+def lied_to() -> tuple[Site, Chain, NewRing]:
+    """Site 2 holds two tokens; in the third, site 3 reveals another nonce than it committed to, and goes on with it."""
+    chain = Chain(order=OrderRule.SHUFFLE).grow(2)
+    site = Site(machine=receiver(2, chain, settings(order=OrderRule.SHUFFLE)))
+    lie = replace(chain.fork().add().token, reveal=b"\x07" * 16)
+    chain.head.advance(LogEntry(lie, (), b""))
+    chain.entries.append(LogEntry(lie, (), b""))
+    site.now = lie.instant
+    for other in (1, 3):
+        site.member.heard(other, site.now)
+    return site, chain, following(chain, holders=(3,))
+
+
+def test_who_caught_an_owner_lying_does_not_hear_it_for_some_cycles() -> None:
+    """So the others have a majority of their own, whose cut is without the lie."""
+    site, chain, _ = lied_to()
+    site.receiver.on_token(chain.entries[2].token, site.now)
+    assert join_in(site.hear(invite())).heard == (1,)
+    site.now = site.receiver.distrusted[3]
+    site.member.heard(3, site.now)
+    assert 3 in join_in(site.hear(invite(LATER))).heard
+
+
+def test_a_ring_that_begins_with_a_lie_is_refused_while_one_without_it_may_come() -> None:
+    site, chain, ring = lied_to()
+    site.hear(invite())
+    site.hear(ring)
+    refused = site.offer(chain.entries[2].token)
+    assert RingSuspected(2, SERVER, Suspicion.STRANDED) in refused
+    assert (site.receiver.held, site.receiver.accepted, site.receiver.conflicts) == (2, EPOCH, 1)
+    assert 3 not in join_in(site.hear(invite(LATER))).heard
+
+
+def test_where_there_is_no_majority_without_the_liar_the_market_goes_on_with_the_lie() -> None:
+    site, chain, ring = lied_to()
+    site.receiver.distrust(3, site.now)
+    site.now = site.receiver.distrusted[3]
+    site.hear(invite())
+    site.hear(ring)
+    site.offer(chain.entries[2].token)
+    assert (site.receiver.held, site.receiver.accepted) == (3, NEXT_EPOCH)
+
+
+def test_what_an_honest_site_holds_is_taken_though_its_owner_lied() -> None:
+    """A site that took a checkpoint over knows of no commitments; what it holds may be released."""
+    site, chain, _ = lied_to()
+    site.hear(invite())
+    site.hear(following(chain, holders=(1, 3)))
+    site.offer(chain.entries[2].token)
+    assert (site.receiver.held, site.receiver.accepted, site.receiver.conflicts) == (3, NEXT_EPOCH, 1)
+
+
+def test_an_owner_is_not_distrusted_for_ever() -> None:
+    site, chain, ring = lied_to()
+    site.hear(invite())
+    site.hear(ring)
+    site.offer(chain.entries[2].token)
+    until = site.receiver.distrusted[3]
+    site.now += MS
+    again = following(chain, holders=(3,), epoch=LATER)
+    site.hear(again)
+    site.offer(chain.entries[2].token)
+    assert site.receiver.distrusted[3] == until
+    assert site.receiver.accepted == EPOCH

@@ -43,6 +43,41 @@ def test_every_variety_occurs(key: str, values: set[object]) -> None:
     assert {world[key] for world in WORLDS} >= values
 
 
+@pytest.mark.parametrize("seeds", [range(1, 601)])
+def test_the_edges_of_what_is_allowed_occur(seeds: range) -> None:
+    worlds: list[dict[str, Any]] = [chaos(seed) for seed in seeds]
+    sizes = {world["receivers"] for world in worlds}
+    assert min(sizes) == 2
+    assert max(sizes) >= 18
+    windows = {world["window"] for world in worlds}
+    assert {1, 64, 4096} <= windows
+    assert [world for world in worlds if world["sources"] >= 40], "tokens in parts"
+    assert [world for world in worlds if world["burst"] >= 700], "floods"
+    full = [world for world in worlds if world.get("batch_max", 1 << 16) <= world["messages_per_token"]]
+    assert len(full) > 100, "tokens with no room for everything"
+    assert sum([world["receivers"] > 7 for world in worlds]) < 0.1 * len(worlds), "large rings are slow"
+
+
+def test_crashes_inside_steps_hit_sites_sources_and_servers() -> None:
+    torn = [fault for world in WORLDS for fault in world["faults"] if "inside" in fault]
+    assert {str(fault["sites"][0]).strip("0123456789") for fault in torn} == {"", "source", "server"}
+    assert {fault["inside"] for fault in torn} == {1, 2, 3, 4}
+    assert len([world for world in WORLDS if any("inside" in fault for fault in world["faults"])]) > 60
+
+
+def test_packets_are_late_by_several_periods_and_outboxes_get_lost() -> None:
+    late = [fault for world in WORLDS for fault in world["faults"] if fault["kind"] == "late"]
+    assert max(fault["by"] for fault in late) > 1
+    lost = [fault for world in WORLDS for fault in world["faults"] if fault.get("disk") == "lost"]
+    assert [fault for fault in lost if str(fault["sites"][0]).startswith("source")]
+
+
+def test_owners_lie_where_it_would_gain_them_something() -> None:
+    lying = [world for world in WORLDS if any(fault["kind"] == "lie" for fault in world["faults"])]
+    assert {world["order_in_token"] for world in lying} == {"shuffle"}
+    assert [world for world in lying if all(fault["kind"] == "lie" for fault in world["faults"])], "alone"
+
+
 LAYERED = [world for world in WORLDS if "secondaries" in world]
 
 
@@ -90,7 +125,7 @@ def test_every_fault_ends_so_that_all_must_come_right() -> None:
         crashed = {site for fault in faults if fault["kind"] == "crash" for site in fault["sites"]}
         for fault in faults:
             hit = set(fault.get("sites", ()))
-            ends = "until" in fault or fault["kind"] in ("add", "remove", "force")
+            ends = "until" in fault or "inside" in fault or fault["kind"] in ("add", "remove", "force")
             gone = fault["kind"] == "crash" and (hit <= removed or any(not hit & left for left in forced))
             assert ends or gone or (fault["kind"] == "drain" and hit <= crashed)
 

@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 from tests.simulation.worlds import facts_of, run
 
-from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Installed, Paused, Restarted, Resumed
+from isocast.checks.facts import (
+    ClockStepped,
+    Crashed,
+    Cut,
+    Healed,
+    Installed,
+    Paused,
+    ReceiptSent,
+    Restarted,
+    Resumed,
+    RingFormed,
+    Submitted,
+)
+from isocast.terms.ids import source_id
 from isocast.terms.instants import SECOND
 
 
@@ -114,3 +127,42 @@ def test_a_server_whose_clock_was_ahead_does_not_stop_the_market() -> None:
     ahead = {"kind": "clock-step", "at": 0.5, "until": 3, "sites": ["server1"], "step": 30}
     world = run(ahead, {"kind": "crash", "at": 1, "until": 1.5, "sites": [2]}, messages=200)
     assert world.violations() == []
+
+
+def test_a_crash_inside_a_step_leaves_what_was_written_and_sends_nothing_more() -> None:
+    """The owner's token is on its disk, nobody was sent it, and it is the token of that number all the same."""
+    world, facts = facts_of({"kind": "crash", "at": 0.6, "duration": 0.3, "sites": [2], "inside": 1})
+    [crashed] = [fact for fact in facts if isinstance(fact, Crashed)]
+    [restarted] = [fact for fact in facts if isinstance(fact, Restarted)]
+    assert restarted.at == crashed.at + 3 * SECOND // 10
+    said = [fact.held for fact in facts if isinstance(fact, ReceiptSent) and fact.site == 2 and fact.at <= crashed.at]
+    assert restarted.held == max(said) + 1
+    assert world.violations() == []
+
+
+def test_a_crash_that_finds_no_step_to_fall_into_never_happens() -> None:
+    world, facts = facts_of({"kind": "crash", "at": 0.6, "duration": 0.3, "sites": ["server1"], "inside": 1})
+    assert not [fact for fact in facts if isinstance(fact, Crashed)]
+    assert world.violations() == []
+
+
+def test_a_source_without_its_outbox_is_another_incarnation() -> None:
+    world, facts = facts_of({"kind": "crash", "at": 0.6, "until": 0.7, "sites": ["source1"], "disk": "lost"})
+    assert world.world.sources == (source_id(1, 2), source_id(2))
+    first = [fact.number for fact in facts if isinstance(fact, Submitted) and fact.source == source_id(1, 2)]
+    assert first[0] == 1
+    assert world.violations() == []
+
+
+def test_a_lie_is_refused_and_the_market_goes_on_without_the_liar() -> None:
+    lie = {"kind": "lie", "at": 0.5, "until": 0.9, "sites": [2]}
+    world, facts = facts_of(lie, order_in_token="shuffle")  # noqa: S106
+    assert world.violations() == []
+    rings = [fact.ring.ring for fact in facts if isinstance(fact, RingFormed)]
+    assert sorted(rings[1]) == [1, 3]
+
+
+def test_late_packets_change_nothing_but_the_time() -> None:
+    world, _ = facts_of({"kind": "late", "at": 0.3, "until": 0.9, "late": 0.2, "by": 0.5}, messages=40)
+    assert world.violations() == []
+    assert world.recorder.last_sequence == {1: 40, 2: 40, 3: 40}

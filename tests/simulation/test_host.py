@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from isocast.ring.effects import OutboxFreed, Persist
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.simulation.agenda import Agenda
 from isocast.simulation.clock import Clock
-from isocast.simulation.host import Host
+from isocast.simulation.host import Doom, Host
 from isocast.simulation.randomness import stream
 from isocast.terms.instants import NEVER
 
@@ -106,3 +107,30 @@ def test_a_clock_that_is_set_wakes_the_machine_and_arms_it_anew() -> None:
     assert rack.done == [(4, (104, "timer"))]
     rack.done.clear()
     assert rack.run(14) == [(14, (114, "timer"))]
+
+
+class Clerk(Echo):
+    """Writes, and says what it wrote."""
+
+    def step(self, event: object, now: int) -> tuple[object, ...]:  # type: ignore[override]
+        self.deadline = now + self.every
+        wrote = Persist(OutboxFreed(1))
+        return (wrote, "said", "done") if isinstance(event, PacketsArrived) else ("idle", "idle")
+
+
+def test_a_doomed_host_goes_down_between_two_effects_of_the_first_step_that_writes() -> None:
+    rack = Rack(Clerk(10))
+    rack.host.doom = Doom(1, lambda host: host.crash())
+    rack.deliver(15, "write this")
+    rack.deliver(16, "and this")
+    done = [effect for _, effect in rack.run(100)]
+    assert done == ["idle", "idle", Persist(OutboxFreed(1))]
+    assert rack.host.machine is None
+
+
+def test_a_doom_that_lets_the_whole_step_pass_waits_for_a_longer_one() -> None:
+    rack = Rack(Clerk())
+    rack.host.doom = Doom(3, lambda host: host.crash())
+    rack.deliver(15, "write this")
+    assert len(rack.run(100)) == 3
+    assert rack.host.machine is not None

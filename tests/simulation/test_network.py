@@ -142,3 +142,27 @@ def test_the_loss_of_all_links_can_change() -> None:
     wire.network.set_loss(0.0)
     wire.network.unicast(1, 2, ("after",))
     assert [burst for _, _, burst in wire.run()] == [("before",), ("after",)]
+
+
+def test_some_packets_are_late_and_of_some_only_a_copy_is() -> None:
+    wire = Wire()
+    wire.network.set_late(0.5, 10_000)
+    for number in range(200):
+        wire.network.unicast(1, 2, (number,))
+    arrivals: dict[object, list[int]] = {}
+    for at, _, (packet,) in wire.run():
+        arrivals.setdefault(packet, []).append(at)
+    assert len(arrivals) == 200, "none is lost"
+    late = [times for times in arrivals.values() if max(times) > 10]
+    copied = [times for times in late if len(times) == 2]
+    assert 60 < len(late) < 140
+    assert 20 < len(copied) < len(late) - 20
+    assert max(at for times in late for at in times) <= 10_010
+
+
+def test_lateness_ends() -> None:
+    wire = Wire()
+    wire.network.set_late(0.9, 10_000)
+    wire.network.set_late(0.0, 0)
+    wire.network.unicast(1, 2, ("a",))
+    assert wire.run() == [(10, 2, ("a",))]

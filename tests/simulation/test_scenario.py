@@ -141,10 +141,13 @@ def test_a_fault_names_sites_by_city_by_number_and_by_name() -> None:
     assert (found.at_ns, found.until_ns, found.disk_kept) == (SECOND, NEVER, True)
 
 
-def test_a_site_may_lose_its_disk_and_a_source_may_not() -> None:
-    assert not fault(kind="crash", at=1, sites=["London", "server1"], disk="lost").disk_kept
-    with pytest.raises(ConfigurationError, match="promise to its clients"):
-        fault(kind="crash", at=1, sites=["source1"], disk="lost")
+def test_a_node_may_lose_its_disk() -> None:
+    assert not fault(kind="crash", at=1, sites=["London", "server1", "source1"], disk="lost").disk_kept
+
+
+def test_a_crash_may_fall_inside_a_step() -> None:
+    assert fault(kind="crash", at=1, duration=2, sites=[1], inside=3).inside == 3
+    assert fault(kind="crash", at=1, sites=[1]).inside == 0
 
 
 def test_a_fault_ends_after_its_duration_or_at_an_instant() -> None:
@@ -179,6 +182,10 @@ def test_a_clock_may_step_back() -> None:
         ({"kind": "crash", "at": 1, "sites": [1], "loss": 0.5}, "loss", "means nothing"),
         ({"kind": "crash", "at": 1, "sites": [1], "disk": "gone"}, "disk", '"kept" | "lost"'),
         ({"kind": "crash", "at": 1, "sites": [1], "until": 1}, "until", "later than at"),
+        ({"kind": "crash", "at": 1, "sites": [1], "until": 2, "inside": 1}, "inside", "needs duration"),
+        ({"kind": "crash", "at": 1, "sites": [1], "duration": 2, "inside": 1, "disk": "lost"}, "inside", "leave out"),
+        ({"kind": "late", "at": 1, "late": 0.5}, "by", "required"),
+        ({"kind": "lie", "at": 1, "sites": ["source1"]}, "sites", "for primary receivers"),
         ({"kind": "crash", "at": 1, "sites": [1], "until": 3, "duration": 2}, "until", "not both"),
         ({"kind": "clock-step", "at": 1, "sites": [1]}, "step", "required"),
         ({"kind": "loss", "at": 1, "loss": 1.0}, "loss", "less than 1"),

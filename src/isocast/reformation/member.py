@@ -276,7 +276,7 @@ class Member:
         if reconciliation is None:
             return []
         result = reconciliation.result()
-        if result is not None and self._lies(result, now):
+        if result is not None and self._lies(reconciliation.target, result, now):
             self._reconciliation = None
             return self._refuse(reconciliation.target, now)
         if result is not None:
@@ -308,15 +308,22 @@ class Member:
             effects.append(Unicast(others[self._asked_turn % len(others)], self._request(reconciliation)))
         return effects
 
-    def _lies(self, result: Reconciled, now: int) -> bool:
-        """Whether a new ring begins with a token whose owner lied: a ballot without that one comes first."""
+    def _lies(self, ring: NewRing, result: Reconciled, now: int) -> bool:
+        """Whether a new ring begins with what only a liar holds: a ballot without that one comes first.
+
+        What somebody else holds as well, who could not know better, may have been released: there is no way back.
+        """
         receiver = self._receiver
         liar = receiver.issuer.liar([entry.token for entry in result.suffix], receiver.accepted)
-        if liar is None or receiver.distrusted.get(liar, NEVER) <= now:
-            # Nobody has; or there was time enough for a ring without it, and there is none.
+        if liar is None:
             return False
         receiver.conflicts += 1
-        receiver.distrust(liar, now)
+        until = receiver.distrusted.get(liar)
+        if any(holder != liar for holder in ring.holders) or (until is not None and until <= now):
+            # Or there was time enough for a ring without the liar, and there is none.
+            return False
+        if until is None:
+            receiver.distrust(liar, now)
         return True
 
     def _wish(self, reconciliation: Reconciliation, now: int) -> list[Effect]:

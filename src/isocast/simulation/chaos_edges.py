@@ -83,7 +83,7 @@ def _sizes(random: Random, world: dict[str, object]) -> dict[str, object]:
         changed.pop("batch_max", None)
     elif drawn < _PARTS + _FLOODS:
         burst = random.choice([700, 1500])
-        changed |= {"window": 4096, "burst": burst, "messages_per_token": burst, "messages": 3 * burst, "sources": 2}
+        changed |= {"window": 4096, "burst": burst, "messages_per_token": burst, "messages": 3 * burst}
         changed["batch_max"] = random.choice([500, 2000])
     return changed
 
