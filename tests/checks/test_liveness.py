@@ -27,7 +27,7 @@ from tests.checks.traces import (
 
 from isocast.checks.facts import Crashed, Cut, Fact, Healed, Paused, Promised, Restarted
 from isocast.checks.suite import Law
-from isocast.terms.ids import NO_EPOCH, source_id
+from isocast.terms.ids import NO_EPOCH, server_id, source_id
 from isocast.terms.instants import SECOND
 from isocast.wire.packets import Suspicion
 
@@ -160,3 +160,27 @@ def test_l4_messages_still_wait_for_a_token() -> None:
     assert broken(GOOD, law(backlog_bounded=False), end) == []
     assert broken(GOOD, end=end._replace(submissions_due=instant(6) - 50 * MS)) == []
     assert broken(GOOD, end=end._replace(correct=SITES[:2])) == ["L4"]
+
+
+# L7
+
+
+def test_l7_what_does_not_hold_while_somebody_stays_dead_or_wrong_is_told_as_such() -> None:
+    """L7: dead nodes and wrong clocks that stay for ever stop nobody else."""
+    facts = in_order([*GOOD, submitted(13, END - 10 * MS)])
+    end = quiet_end()._replace(lasting=(3, server_id(1)), correct=SITES[:2], unacknowledged=1)
+    found = judge(facts, end=end).violations
+    assert {violation.property for violation in found} == {"L7"}
+    assert "source1/13" in found[0].text
+    assert "while site3, server1 stay dead or wrong" in found[0].text
+
+
+def test_l7_a_ballot_that_never_ends_while_somebody_stays_dead_or_wrong() -> None:
+    sealed = dict.fromkeys(SITES, (E1, NO_EPOCH, True))
+    end = quiet_end()._replace(lasting=(server_id(1),), epochs=sealed)
+    assert set(broken(GOOD, end=end)) == {"L7"}
+
+
+def test_l7_whoever_is_wrong_owes_nothing() -> None:
+    end = quiet_end()._replace(lasting=(3,), correct=SITES[:2])
+    assert broken(GOOD, end=end) == []

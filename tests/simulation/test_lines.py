@@ -126,10 +126,11 @@ def build_of(book: Book) -> Build:
             rank: int,
             regions: Mapping[NodeId, str],
             state: ServerState | None = None,
+            servers: tuple[NodeId, ...] = (),
         ) -> None:
-            super().__init__(server, settings, rank, regions, state)
-            servers = tuple(sorted({*SERVERS, server}))
-            planner = LinePlanner(server, servers, settings.stripe, settings.timing, world_of, book.disks.get(server))
+            super().__init__(server, settings, rank, regions, state, servers)
+            known = tuple(sorted({*SERVERS, server}))
+            planner = LinePlanner(server, known, settings.stripe, settings.timing, world_of, book.disks.get(server))
             self._both = Accompanied(_Inner(super().step, super().next_deadline), planner, lambda: self.ring)
 
         def step(self, event: object, now: int) -> tuple[Any, ...]:

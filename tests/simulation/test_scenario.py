@@ -161,6 +161,7 @@ def test_groups_of_a_partition() -> None:
 
 def test_a_clock_may_step_back() -> None:
     assert fault(kind="clock-step", at=2, sites=[1], step=-0.25).step_ns == -250 * MILLISECOND
+    assert fault(kind="clock-drift", at=2, sites=[1], rate=-0.0005).rate_ppm == -500
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,8 @@ def test_a_clock_may_step_back() -> None:
         ({"kind": "lie", "at": 1, "sites": ["source1"]}, "sites", "for primary receivers"),
         ({"kind": "crash", "at": 1, "sites": [1], "until": 3, "duration": 2}, "until", "not both"),
         ({"kind": "clock-step", "at": 1, "sites": [1]}, "step", "required"),
+        ({"kind": "clock-drift", "at": 1, "sites": [1]}, "rate", "required"),
+        ({"kind": "clock-drift", "at": 1, "sites": [1], "rate": -0.06}, "rate", "at most 0.05 seconds"),
         ({"kind": "loss", "at": 1, "loss": 1.0}, "loss", "less than 1"),
         ({"kind": "partition", "at": 1, "groups": [[1, 2]]}, "groups", "at least two groups"),
         ({"kind": "partition", "at": 1, "groups": [[1, 2], [2]]}, "groups", "twice"),

@@ -244,9 +244,15 @@ class FaultPlan:
 
     @property
     def lasting(self) -> tuple[NodeId, ...]:
-        """Nodes that stay down, or whose clock stays wrong, to the end; none where an operator takes sites out."""
-        faults = self.world.scenario.faults
-        if any(fault.kind in ("remove", "force") for fault in faults):
+        """Nodes that stay down, or whose clock stays wrong, to the end.
+
+        None where an operator takes sites out, or where no majority or no server is left: then L7 promises nothing.
+        """
+        world, faults = self.world, self.world.scenario.faults
+        universe = world.universe()
+        sound = [site for site in correct_sites(world, self) if site in universe]
+        taken_out = any(fault.kind in ("remove", "force") for fault in faults)
+        if taken_out or len(sound) <= len(universe) // 2 or not any(map(self.is_up, world.servers)):
             return ()
         ended = [fault for fault in faults if fault.until_ns == NEVER and fault.kind in _LASTING]
         named = dict.fromkeys([node for fault in ended for node in fault.sites])
