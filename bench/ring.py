@@ -22,7 +22,8 @@ from multiprocessing import Process, Queue
 from pathlib import Path
 
 import numpy as np
-from markets import folder, run, serve_child
+from markets import run, serve_child
+from scratch import folder
 
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Market, NodeRole
@@ -32,8 +33,8 @@ from isocast.wire.events import EVENT_DTYPE
 
 CHUNK = 64
 """Messages that a source offers at once."""
-BYTES_PER_SECOND = 250e6
-"""What the log and the journal of one receiver take, about."""
+BYTES_PER_SECOND = 120e6
+"""What the log and the journal of one receiver take, about: more than a million events a second."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def main() -> int:
         "mtu": options.mtu,
         "loss": options.loss,
     }
-    with folder(given.keep, options.seconds * options.receivers * BYTES_PER_SECOND) as place:
+    with folder(given.keep, options.seconds * options.receivers * BYTES_PER_SECOND, warm=True) as place:
         market, published, cpu, memory = run(market_text(options), place, options.seconds, chunk=CHUNK, script=__file__)
         result |= judge(market, published)
     receivers = [used for name, used in cpu.items() if name.startswith("r")]
