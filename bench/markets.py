@@ -160,9 +160,17 @@ def run(
 
 
 def run_with(
-    text: str, place: Path, offering: Callable[[Market, Path], list[list[str]]], seconds: float
+    text: str,
+    place: Path,
+    offering: Callable[[Market, Path], list[list[str]]],
+    seconds: float,
+    *,
+    with_sources: bool = False,
 ) -> tuple[Market, list[bytes], dict[str, float], dict[str, float]]:
-    """The same with sources of the bench's own, by their commands; returns what each of them printed."""
+    """The same with sources of the bench's own, by their commands; returns what each of them printed.
+
+    `with_sources`: those of the market run too, and the commands are whoever publishes at their doors.
+    """
     config = place / "market.toml"
     config.write_text(text, encoding="utf-8")
     market = load_market(config)
@@ -173,7 +181,7 @@ def run_with(
     with (place / "logs.txt").open("wb") as logs:
         try:
             for plan in market.nodes:
-                if not plan.role.is_source:
+                if with_sources or not plan.role.is_source:
                     nodes[plan.name] = _start(node_command(config, plan.name), logs, logs)
             time.sleep(3.0)
             before = usage(nodes)

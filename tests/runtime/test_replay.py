@@ -153,7 +153,7 @@ def test_a_repeat_asks_for_nothing_even_when_the_source_has_forgotten(market: Ma
             again = Replay(market, [feed(tmp_path, day(40))], speed=speed)
             assert published(await with_source(market, again)) == []
             assert again.report.known_messages == again.report.messages == len(first.payloads)
-        assert again.report.floors[0].digest.hex == digest_of(day(40))
+            assert again.report.floors[0].digest.hex == digest_of(day(40))
         other = await with_source(market, Replay(market, [feed(tmp_path, day(40), name_of_run="once more")]))
         assert published(other) == list(range(1, 41))
         changed = await with_source(market, Replay(market, [feed(tmp_path, day(41))]))

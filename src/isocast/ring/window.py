@@ -12,8 +12,8 @@ acknowledges are the product of bandwidth and delay, and the window that carries
    at once, though not below what the ring takes.
 
 Growth by a fixed step and shrinking by a share make the windows of competing sources equal in the long run (Chiu and
-Jain). Random losses alone do not shrink a window: growth keeps paying there. The market's W is the most, since receivers
-drop what is further ahead; the tokens' grants are applied on top.
+Jain). Random losses alone do not shrink a window: growth keeps paying there. W of the market is the most: receivers
+drop what is further ahead. The grants of tokens are applied on top.
 """
 
 from __future__ import annotations

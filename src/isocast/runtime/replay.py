@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -130,13 +130,14 @@ class _Floor:
         except (OSError, ValueError) as reason:
             rule = f"cannot be read ({reason}); mend it: without it, what the source has forgotten is published again"
             raise ConfigurationError(str(self._file), "progress", rule) from None
-        count = content.get("messages") if isinstance(content, dict) else None
-        gather_ns, noted = (content.get("gather_ns"), content.get("digest")) if count is not None else (None, None)
-        sound = isinstance(count, int) and isinstance(gather_ns, int) and isinstance(noted, str)
-        if not sound or content.get("what") != _MARK:
-            raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
-        self.gather_ns, self._noted = gather_ns, noted
-        return int(count)
+        match content:
+            case {"what": str(what), "messages": int(count), "gather_ns": int(gather_ns), "digest": str(noted)} if (
+                what == _MARK
+            ):
+                self.gather_ns, self._noted = gather_ns, noted
+                return count
+            case _:
+                raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
 
     def check(self, *, ended: bool = False) -> None:
         """What was read and is noted as published must be what was published; ConfigurationError if it is not."""
@@ -217,7 +218,7 @@ class Replay:
         self._doors = [Publisher(market, feed.source, patience_s=patience_s) for feed in feeds]
         self._lanes: dict[tuple[int, int], _Floor] = {}
         """By place of the floor, and stripe."""
-        self._messages_of: list[Iterator[ReplayMessage]] = []
+        self._messages_of: list[Generator[ReplayMessage]] = []
         for place, (feed, door) in enumerate(zip(feeds, self._doors, strict=True)):
             identity = feed.identity()
             for stripe, lane in door.lanes.items():
@@ -258,6 +259,10 @@ class Replay:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # The files are closed with what reads them.
+        self._left.close()
+        for messages in self._messages_of:
+            messages.close()
         for floor in self._floors:
             floor.save(now=True)
 
@@ -274,7 +279,7 @@ class Replay:
 
     # ---- the order of time
 
-    def _messages(self) -> Iterator[ReplayMessage | None]:
+    def _messages(self) -> Generator[ReplayMessage | None]:
         """What is not certainly in an outbox yet, of all floors in the order of time; None for each that is."""
         for message in merge(*self._messages_of, key=lambda message: message.due):
             self.report.market_time = max(self.report.market_time, message.due)

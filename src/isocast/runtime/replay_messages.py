@@ -7,7 +7,7 @@ one message where that is possible. In a market of several stripes, each stripe'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from os import SEEK_END
@@ -124,7 +124,7 @@ class FloorFeed:
         digests: Mapping[int, TapeDigest] | None = None,
         routes: CoreRoutes | None = None,
         gather_ns: Mapping[int, int] | None = None,
-    ) -> Iterator[ReplayMessage]:
+    ) -> Generator[ReplayMessage]:
         """The events as messages with their keys, each of one stripe; `digests` are fed with all that were read.
 
         `gather_ns` says for each stripe how much market time a message may span.
