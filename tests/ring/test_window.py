@@ -124,6 +124,9 @@ def test_overload_never_cuts_below_what_tokens_acknowledge() -> None:
     window = SendWindow(MOST)
     window.token(FIRST_WINDOW, limited=True, overloaded=True)
     assert window.size == FIRST_WINDOW
+    for _ in range(4):
+        window.token(window.size, limited=True, overloaded=False)
+    assert window.size == 4 * FIRST_WINDOW, "it goes on to double"
 
 
 def test_a_reformation_makes_it_careful() -> None:

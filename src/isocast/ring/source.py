@@ -227,6 +227,7 @@ class Source:
             return
         if token.epoch > self._epoch:
             # The ring was reformed, and what became of our messages is unknown until the ring, or a token, says.
+            self._heed_reformation()
             self._epoch = token.epoch
             self._newest = 0
             if self._ring != token.epoch:
@@ -302,6 +303,7 @@ class Source:
         """Roll back to the cut and send again everything that is not in it (protocol §5, step 5)."""
         if ring.ballot < self._epoch or ring.ballot <= self._ring:
             return
+        self._heed_reformation()
         self._epoch = self._ring = ring.ballot
         self._newest = 0
         self._roll_back({entry.source: (entry.number, ring.cut_token) for entry in ring.next_numbers})
@@ -318,8 +320,11 @@ class Source:
         if self.source in next_numbers:
             self._acknowledge(*next_numbers[self.source])
         self._counted, self._omitted = self._acknowledged, 0
-        if self._window_was_full:
-            self._own_window.reformed()
-            self._window = self._own_window.size
         if self._unacknowledged:
             self._deadline = 0
+
+    def _heed_reformation(self) -> None:
+        """A ring that failed while the window was full may have failed under it; the first ring follows none."""
+        if self._window_was_full and self._newest:
+            self._own_window.reformed()
+            self._window = self._own_window.size

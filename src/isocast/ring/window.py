@@ -9,7 +9,7 @@ acknowledges are the product of bandwidth and delay, and the window that carries
    full: the window goes back to what it was, and rests.
 3. Tokens that acknowledge less than two fifths of a full window say that the rest only waits in queues: it shrinks.
 4. Tokens that come late, a message that two tokens in a row omit, and a reformation are signs of overload: it shrinks
-   at once, though not below what the ring takes.
+   at once, though not below what the ring takes. While all is acknowledged, such a sign only puts growth off.
 
 Growth by a fixed step and shrinking by a share make the windows of competing sources equal in the long run (Chiu and
 Jain). Random losses alone do not shrink a window: growth keeps paying there. W of the market is the most: receivers
@@ -105,12 +105,13 @@ class SendWindow:
 
     def _overload(self, acknowledged: int, tokens: int) -> None:
         """Shrink once per load that is under way, to no less than what the ring takes."""
-        self._doubling, self._before, self._rest = False, None, max(self._rest, _REST // 2)
-        if self._cut_rest:
-            return
         carried = self._total // self._tokens if self._tokens > 0 else acknowledged // tokens
+        if self._cut_rest or carried >= self.size:
+            self._begin()
+            return
+        self._doubling, self._before, self._rest = False, None, max(self._rest, _REST // 2)
         self._cut_rest = 1 + _ROUNDS
-        self._change(max(int(self.size * _CUT), min(carried, self.size), self._least))
+        self._change(max(int(self.size * _CUT), carried, self._least))
 
     def _change(self, size: int) -> None:
         self.size = size
