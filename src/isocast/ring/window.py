@@ -22,7 +22,7 @@ from fractions import Fraction
 
 __all__ = ["FIRST_WINDOW", "SendWindow"]
 
-FIRST_WINDOW = 512
+FIRST_WINDOW = 1_024
 """Where a source begins: no burst of an ordinary floor waits for the window to grow."""
 LEAST_WINDOW = 64
 _STEPS = 32
