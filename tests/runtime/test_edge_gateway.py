@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.test_edge_feed import NOON, message
 from tests.runtime.worlds import eventually, run
 
-from isocast.feeds.mold import parse_packet, request
+from isocast.feeds.mold import parse_packet, parse_request, request
 from isocast.runtime import edge_gateway
 from isocast.runtime.edge_feed import EdgeFeed
 from isocast.runtime.edge_gateway import ItchGateway
@@ -113,7 +113,7 @@ def test_what_was_released_before_it_was_started_is_history_and_not_counted_as_s
     assert "before this gateway was started" in reason
     assert stage.wire.numbers[0] == count + 1, "the first packet shows the gap"
     [(_, session, _)] = stage.feed.running
-    answer = stage.feed.answer(edge_gateway.parse_request(request(session.encode(), 1, 1)))
+    answer = stage.feed.answer(parse_request(request(session.encode(), 1, 1)))
     assert parse_packet(answer).sequence == 1, "and whoever asks gets it"
     stage.feed.close()
 
