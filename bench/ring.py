@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--receivers", type=int, default=4)
     parser.add_argument("--mtu", type=int, default=9_000)
     parser.add_argument("--loss", type=float, default=0.0)
-    parser.add_argument("--window", type=int, default=600)
+    parser.add_argument("--window", type=int, default=4_096, help="the most; sources size their own")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", type=Path, help="leave everything in this directory")
     given = parser.parse_args()
