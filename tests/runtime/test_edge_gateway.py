@@ -20,6 +20,7 @@ from isocast.runtime.edge_feed import EdgeFeed
 from isocast.runtime.edge_gateway import ItchGateway
 from isocast.runtime.received import BatchKind, ReceivedBatch
 from isocast.runtime.udp import Endpoint
+from isocast.wire.events import EventArray
 
 SECOND = 10**9
 
@@ -63,16 +64,18 @@ class Stage:
         )
         self.gateway._outlets[0] = self.wire  # type: ignore[assignment] # noqa: SLF001
 
-    def give(self, *messages: tuple[int, int, np.ndarray]) -> None:
+    def give(self, *messages: tuple[int, int, EventArray]) -> None:
         """Messages of the sequence, as one batch."""
+        self.gateway.receive(self.batch(*messages))
+
+    @staticmethod
+    def batch(*messages: tuple[int, int, EventArray]) -> ReceivedBatch:
         events = np.concatenate([events for _, _, events in messages])
         sequences = np.repeat([number for number, _, _ in messages], [len(events) for _, _, events in messages])
         instants = np.repeat([release for _, release, _ in messages], [len(events) for _, _, events in messages])
         first, last = messages[0][0], messages[-1][0]
-        self.gateway.receive(
-            ReceivedBatch(
-                BatchKind.MESSAGES, first, last, events, sequences.astype(np.uint64), instants.astype(np.int64), 0, 0
-            )
+        return ReceivedBatch(
+            BatchKind.MESSAGES, first, last, events, sequences.astype(np.uint64), instants.astype(np.int64), 0, 0
         )
 
     def adds_up(self) -> bool:
@@ -149,6 +152,38 @@ def test_that_it_falls_behind_and_is_up_to_date_again_is_told_once(stage: Stage)
     assert len(stage.told) == 2
     assert "99.0 s behind" in stage.told[0]
     assert "up to date" in stage.told[1]
+
+
+def test_what_is_late_goes_out_in_bursts_with_pauses_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catch-up of thousands of packets at once would overflow every customer's socket."""
+    monkeypatch.setattr(edge_gateway, "LATE_BURST", 5)
+    stage = Stage(tmp_path, monkeypatch)
+    stage.now = NOON + 60 * SECOND
+    late = stage.batch(*[message(number, release=NOON + SECOND) for number in range(1, 101)])
+
+    class Once(silent):
+        """One batch."""
+
+        left = [late]  # noqa: RUF012
+
+        async def __anext__(self) -> ReceivedBatch:
+            return self.left.pop() if self.left else await super().__anext__()
+
+    async def work() -> list[int]:
+        stage.gateway._listening = Once  # type: ignore[assignment] # noqa: SLF001
+        task = asyncio.create_task(stage.gateway._forward())  # noqa: SLF001
+        seen = [0]
+        while stage.gateway.counts.messages < 100:
+            await asyncio.sleep(0)
+            seen.append(len(stage.wire.packets))
+        task.cancel()
+        await asyncio.wait([task])
+        return np.diff(seen).tolist()
+
+    steps = run(work())
+    assert max(steps) <= 5
+    assert stage.adds_up()
+    stage.feed.close()
 
 
 def test_the_port_is_not_bound_before_it_can_answer_and_restoring_is_told(
