@@ -25,17 +25,20 @@ from typing import TypeAlias
 
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.market import Market
-from isocast.runtime.publisher import Lane, Publisher
+from isocast.runtime.publisher import DOOR_BYTES, Lane, Publisher
 from isocast.runtime.replay_messages import FloorFeed, ReplayMessage, gathering
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.door import MAX_BATCH
+from isocast.wire.limits import MAX_PAYLOAD
 
 __all__ = ["FloorReport", "Replay", "ReplayReport", "progress_directory"]
 
 Told: TypeAlias = "Callable[[ReplayReport], None]"
 
-_AT_ONCE = MAX_BATCH
-"""Messages handed over together."""
+_UNDER_WAY = 8
+"""Batches that are said before the first is answered: the source has them at hand when its window opens."""
+_SAID_BYTES = DOOR_BYTES // _UNDER_WAY - MAX_PAYLOAD
+"""Bytes of messages that are said together, but for the last of them."""
 _AHEAD = 4 * MAX_BATCH
 """Messages that wait for one floor; others wait for it then, so that floors stay together."""
 _KNOWN_AT_ONCE = 16
@@ -166,20 +169,32 @@ class _Floor:
         if not self.skip:
             # How messages are cut is known before the first of them is anywhere.
             self.save(now=True)
+        under_way: deque[list[ReplayMessage]] = deque()
         while not self.stopped:
-            while not self.waiting:
+            while self.waiting and len(under_way) < _UNDER_WAY:
+                batch = self._next_batch()
+                under_way.append(batch)
+                await self.door.say([(message.key, message.payload) for message in batch])
+            if not under_way:
                 self.idle.set()
                 self.news.clear()
                 await self.news.wait()
-            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), _AT_ONCE))]
-            self.room.set()
-            before = self.door.repeated
-            await self.door.publish_messages([(message.key, message.payload) for message in batch])
-            known = self.door.repeated - before
+                continue
+            known = await self.door.answer()
+            batch = under_way.popleft()
             self.all_known = known == len(batch)
             self.report.known_messages += known
             self.count(batch)
             self.save(now=False)
+
+    def _next_batch(self) -> list[ReplayMessage]:
+        """Of what waits as much as is said together."""
+        batch, size = [], 0
+        while self.waiting and len(batch) < MAX_BATCH and size < _SAID_BYTES:
+            batch.append(self.waiting.popleft())
+            size += len(batch[-1].payload)
+        self.room.set()
+        return batch
 
     def count(self, batch: Sequence[ReplayMessage]) -> None:
         """These are in the outbox."""

@@ -166,13 +166,12 @@ class _Lane:
     place: int = 0
     position: int = 0
 
-    def message(self, floor: int, stripe: int, identity: bytes, due: int, events: EventArray) -> ReplayMessage:
-        payload = events.tobytes()
+    def message(self, floor: int, stripe: int, identity: bytes, due: int, payload: bytes) -> ReplayMessage:
         content = blake2b(payload, digest_size=_DIGEST_BYTES).digest()
         key = identity + self.position.to_bytes(8) + content
         made = ReplayMessage(due, floor, self.place, key, payload, stripe)
         self.place += 1
-        self.position += len(events)
+        self.position += made.events
         return made
 
 
@@ -194,7 +193,8 @@ def cut_messages(
     cutter = MessageCutter(per_message, gather_ns)
     for block, times in _with_times(blocks):
         cutter.put(block, times)
-        yield from cutter.cut(int(times[-1]) if len(times) else None)
+        for due, payload in cutter.cut(int(times[-1]) if len(times) else None):
+            yield due, np.frombuffer(payload, EVENT_DTYPE)
 
 
 class MessageCutter:
@@ -211,31 +211,43 @@ class MessageCutter:
         """Some events more; no time is before the one before."""
         self._events, self._times = np.concatenate([self._events, events]), np.concatenate([self._times, times])
 
-    def cut(self, until: int | None) -> list[tuple[int, EventArray]]:
-        """The messages that are certain, if all that follows is from `until` or later; None: nothing follows."""
+    def cut(self, until: int | None) -> list[tuple[int, bytes]]:
+        """(time of the last event, records) of the messages that are certain.
+
+        All that follows is from `until` or later; None: nothing follows.
+        """
         ends = _ends(self._events, self._times, self._per_message, until, self._gather_ns)
-        cut = list(_cut(self._events, self._times, ends))
-        done = ends[-1] if ends else 0
+        if not ends:
+            return []
+        done = ends[-1]
+        whole = self._events[:done].tobytes()
+        dues = self._times[np.array(ends) - 1].tolist()
         self._events, self._times = self._events[done:], self._times[done:]
-        return cut
+        starts = [0, *ends[:-1]]
+        return [
+            (due, whole[start * EVENT_BYTES : stop * EVENT_BYTES])
+            for due, start, stop in zip(dues, starts, ends, strict=True)
+        ]
 
 
 def _ends(events: EventArray, times: Times, per_message: int, until: int | None, gather_ns: int) -> list[int]:
     """Where messages end, as far as what is here decides it; without `until` nothing follows."""
-    # Plain lists: one look at an element of an array costs more than all the rest of a turn of the loop.
-    linked = ((events["flags"] & _LINKED) > 0).tolist()
-    last = np.minimum(times, np.uint64(_TIME_MAX - gather_ns)) + np.uint64(gather_ns)
-    horizon = np.searchsorted(times, last, side="right").tolist()
-    ends: list[int] = []
+    # As bytes: one look at an element of an array costs more than all the rest of a turn of the loop.
+    linked = ((events["flags"] & _LINKED) > 0).tobytes()
     at, total = 0, len(events)
+    horizon: npt.NDArray[np.int64] | None = None
+    if gather_ns < FULL:
+        last = np.minimum(times, np.uint64(_TIME_MAX - gather_ns)) + np.uint64(gather_ns)
+        horizon = np.searchsorted(times, last, side="right")
+    ends: list[int] = []
     while at < total:
-        stop = min(at + per_message, horizon[at])
+        stop = min(at + per_message, total if horizon is None else int(horizon[at]))
         if stop == total:
             if until is None:
                 ends.append(total)
                 break
             # What follows may still belong to it, unless it is full or the time for it is over.
-            if stop - at < per_message and until <= int(times[at]) + gather_ns:
+            if stop - at < per_message and (horizon is None or until <= int(times[at]) + gather_ns):
                 break
         inner = stop
         while inner > at and linked[inner - 1]:
@@ -243,10 +255,3 @@ def _ends(events: EventArray, times: Times, per_message: int, until: int | None,
         at = inner if inner > at else stop
         ends.append(at)
     return ends
-
-
-def _cut(events: EventArray, times: Times, ends: Sequence[int]) -> Iterator[tuple[int, EventArray]]:
-    at = 0
-    for stop in ends:
-        yield int(times[stop - 1]), events[at:stop]
-        at = stop
