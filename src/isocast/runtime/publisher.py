@@ -230,6 +230,8 @@ class Lane:
         """Put messages of this stripe into its sequence, in this order: (key, records of events)."""
         labels: list[Label] = []
         async with self._turn:
+            if self._under_way:
+                self._leave()
             for at in range(0, len(messages), MAX_BATCH):
                 labels += await self._deliver(messages[at : at + MAX_BATCH])
         return tuple(labels)
@@ -258,10 +260,7 @@ class Lane:
         try:
             return await self._patiently(once)
         except asyncio.CancelledError:
-            # Its answer may still come: the next caller must not take it for its own.
-            if self._visit is not None:
-                self._visit.leave()
-                self._visit = None
+            self._leave()
             raise
 
     async def say(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
@@ -313,15 +312,18 @@ class Lane:
 
     @contextmanager
     def _leaving_if_cancelled(self) -> Iterator[None]:
-        """Answers may still come: nobody must take them for its own."""
         try:
             yield
         except asyncio.CancelledError:
-            self._under_way.clear()
-            if self._visit is not None:
-                self._visit.leave()
-                self._visit = None
+            self._leave()
             raise
+
+    def _leave(self) -> None:
+        """Answers may still come: the next caller must not take them for its own."""
+        self._under_way.clear()
+        if self._visit is not None:
+            self._visit.leave()
+            self._visit = None
 
     async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Try until it succeeds, or until patience ends; a source that is down comes back."""
