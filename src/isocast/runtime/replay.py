@@ -189,7 +189,8 @@ class _Floor:
 
     def _next_batch(self) -> list[ReplayMessage]:
         """Of what waits as much as is said together."""
-        batch, size = [], 0
+        batch: list[ReplayMessage] = []
+        size = 0
         while self.waiting and len(batch) < MAX_BATCH and size < _SAID_BYTES:
             batch.append(self.waiting.popleft())
             size += len(batch[-1].payload)
