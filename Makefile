@@ -6,7 +6,7 @@ JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
 # Modules that benchmarks import.
-BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py
+BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py bench/scratch.py
 
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup
 # A marker that nothing carries yet is no failure (pytest says 5); anything else is.

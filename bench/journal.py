@@ -14,10 +14,11 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from time import process_time
 
 import numpy as np
+from scratch import folder
 
 from isocast.runtime.journal import Journal
 from isocast.runtime.journal_reader import read_blocks
@@ -32,6 +33,8 @@ ROUNDS = 5
 EVENTS_PER_MESSAGE = 27
 TOTAL_MESSAGES = 60_000
 """80 MB: more than one segment."""
+BYTES = 6 * TOTAL_MESSAGES * EVENTS_PER_MESSAGE * 48
+"""That lie there at once, about: a journal for each size, and as many plain files."""
 
 
 def best(measure: Callable[[], float]) -> float:
@@ -148,9 +151,9 @@ def main() -> None:
         parser.error(f"{chosen.directory} is no directory")
     events = TOTAL_MESSAGES * EVENTS_PER_MESSAGE
     found: dict[str, dict[str, dict[str, float]]] = {}
-    with TemporaryDirectory(dir=chosen.directory) as folder:
+    with folder(needed=BYTES, within=chosen.directory or Path(gettempdir())) as place:
         for size in (10, 75, 300):
-            unit, rows = measure(Path(folder), size)
+            unit, rows = measure(place, size)
             found[f"{size} messages a block"] = {
                 name: {
                     "us_per_message": seconds / TOTAL_MESSAGES * 1e6,

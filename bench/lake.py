@@ -37,12 +37,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -67,6 +66,7 @@ from lake_engines import (
 from lake_market import Figures, Memory, events_of, make_market, measured, say, write_journal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark is written
+from scratch import folder
 
 from isocast.lake.pipeline import Origin, stream
 from isocast.lake.session import spark_session
@@ -79,6 +79,8 @@ from isocast.runtime.journal import Journal
 OTHERS = ("bars", "vwap", "asof")
 """Parts in which other engines, and other plans, are beside ours."""
 PARTS = ("read", "bars", "vwap", "asof", "stream")
+BYTES_PER_EVENT = 140
+"""On disk: journal and Parquet file, and as much again for the tables of `stream`."""
 FOUR = ("symbol", "price", "quantity", "kind")
 TEN = (*FOUR, "sequence", "index", "floor", "side", "event_ns", "id")
 
@@ -308,13 +310,6 @@ def _memory(of: dict[str, int]) -> str:
     return " ".join(f"{owner} {most:>6,}" for owner, most in of.items()) + " MB"
 
 
-@contextmanager
-def place_of(directory: Path | None) -> Iterator[Path]:
-    """Somewhere with room."""
-    with TemporaryDirectory(prefix="isocast-bench-", dir=directory) as made:
-        yield Path(made)
-
-
 def measure(spark: SparkSession, place: Path, count: int, options: argparse.Namespace) -> tuple[Figures, list[str]]:
     """All parts for one number of events."""
     memory = Memory()
@@ -373,7 +368,7 @@ def main() -> int:
     spark.sparkContext.setLogLevel("OFF")
     found, wrong = [], []
     for count in (int(float(text)) for text in options.events.split(",")):
-        with place_of(options.directory) as place:
+        with folder(needed=count * BYTES_PER_EVENT, within=options.directory or Path(gettempdir())) as place:
             figures, bad = measure(spark, place, count, options)
         found.append(figures)
         wrong += bad

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import IO
 
 import numpy as np
+from scratch import room_at
 
 from isocast.runtime.founding import found_market
+from isocast.runtime.kernel import signal_at_parents_end
 from isocast.runtime.key_files import init_keys
 from isocast.runtime.logs import configure_logs
 from isocast.runtime.market import Market, NodeRole
@@ -27,28 +28,12 @@ from isocast.runtime.supervisor import node_command
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 
-__all__ = ["UNTIL_READY_S", "Usage", "folder", "quiet_market", "run", "run_with", "serve_child", "until", "usage"]
+__all__ = ["UNTIL_READY_S", "Usage", "quiet_market", "run", "run_with", "serve_child", "until", "usage"]
 
 UNTIL_READY_S = 20.0
 _CHILD = "--child"
-
-
-@contextmanager
-def folder(keep: Path | None = None, warm_bytes: float = 0) -> Iterator[Path]:
-    """A place for journals of gigabytes: in memory where there is a file system for that, so that no disk is measured.
-
-    Memory is touched once: a virtual machine's first use of a page costs many times the second.
-    """
-    place = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
-    with TemporaryDirectory(prefix="isocast-bench-", dir=place) as temporary:
-        path = keep or Path(temporary)
-        path.mkdir(parents=True, exist_ok=True)
-        piece = bytes(64 << 20)
-        with (path / "warm").open("wb") as file:
-            for _ in range(int(warm_bytes) // len(piece)):
-                file.write(piece)
-        (path / "warm").unlink()
-        yield path
+_LOOK_EVERY_S = 0.5
+"""Between two looks at what is left of a place."""
 
 
 # ---- what processes cost
@@ -176,9 +161,17 @@ def run(
 
 
 def run_with(
-    text: str, place: Path, offering: Callable[[Market, Path], list[list[str]]], seconds: float
+    text: str,
+    place: Path,
+    offering: Callable[[Market, Path], list[list[str]]],
+    seconds: float,
+    *,
+    with_sources: bool = False,
 ) -> tuple[Market, list[bytes], dict[str, float], dict[str, float]]:
-    """The same with sources of the bench's own, by their commands; returns what each of them printed."""
+    """The same with sources of the bench's own, by their commands; returns what each of them printed.
+
+    `with_sources`: those of the market run too, and the commands are whoever publishes at their doors.
+    """
     config = place / "market.toml"
     config.write_text(text, encoding="utf-8")
     market = load_market(config)
@@ -189,19 +182,43 @@ def run_with(
     with (place / "logs.txt").open("wb") as logs:
         try:
             for plan in market.nodes:
-                if not plan.role.is_source:
-                    nodes[plan.name] = subprocess.Popen(node_command(config, plan.name), stdout=logs, stderr=logs)  # noqa: S603
+                if with_sources or not plan.role.is_source:
+                    nodes[plan.name] = _start(node_command(config, plan.name), logs, logs)
             time.sleep(3.0)
             before = usage(nodes)
             commands = offering(market, config)
-            sources += [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=logs) for command in commands]  # noqa: S603
-            answers = [child.communicate(timeout=seconds + 120)[0] for child in sources]
+            sources += [_start(command, subprocess.PIPE, logs) for command in commands]
+            answers = _answers(sources, place, time.monotonic() + seconds + 120)
             time.sleep(2 * market.timing.release_delay_ns / SECOND + 0.5)
             cpu = {name: used - before[name] for name, used in usage(nodes).items()}
             memory = {name: resident_mb(child.pid) for name, child in nodes.items()}
         finally:
             _stop((*nodes.values(), *sources))
     return market, answers, cpu, memory
+
+
+def _start(command: list[str], stdout: IO[bytes] | int, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A process that ends with the bench, even if that is killed."""
+
+    def end_with_us() -> None:
+        signal_at_parents_end(signal.SIGTERM)
+
+    return subprocess.Popen(command, stdout=stdout, stderr=stderr, preexec_fn=end_with_us)  # noqa: PLW1509, S603
+
+
+def _answers(sources: Sequence[subprocess.Popen[bytes]], place: Path, until: float) -> list[bytes]:
+    """What each of them printed; meanwhile nothing may fill the place beyond its share."""
+    room, answers = room_at(place), []
+    for child in sources:
+        while True:
+            try:
+                answers.append(child.communicate(timeout=_LOOK_EVERY_S)[0])
+                break
+            except subprocess.TimeoutExpired:
+                room.insist_left()
+                if time.monotonic() > until:
+                    raise
+    return answers
 
 
 def _stop(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -22,7 +22,8 @@ from multiprocessing import Process, Queue
 from pathlib import Path
 
 import numpy as np
-from markets import folder, run, serve_child
+from markets import run, serve_child
+from scratch import folder
 
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Market, NodeRole
@@ -32,8 +33,8 @@ from isocast.wire.events import EVENT_DTYPE
 
 CHUNK = 64
 """Messages that a source offers at once."""
-BYTES_PER_SECOND = 250e6
-"""What the log and the journal of one receiver take, about."""
+BYTES_PER_SECOND = 120e6
+"""What the log and the journal of one receiver take, about: more than a million events a second."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def main() -> int:
     parser.add_argument("--receivers", type=int, default=4)
     parser.add_argument("--mtu", type=int, default=9_000)
     parser.add_argument("--loss", type=float, default=0.0)
-    parser.add_argument("--window", type=int, default=600)
+    parser.add_argument("--window", type=int, default=4_096, help="the most; sources size their own")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", type=Path, help="leave everything in this directory")
     given = parser.parse_args()
@@ -165,7 +166,7 @@ def main() -> int:
         "mtu": options.mtu,
         "loss": options.loss,
     }
-    with folder(given.keep, options.seconds * options.receivers * BYTES_PER_SECOND) as place:
+    with folder(given.keep, options.seconds * options.receivers * BYTES_PER_SECOND, warm=True) as place:
         market, published, cpu, memory = run(market_text(options), place, options.seconds, chunk=CHUNK, script=__file__)
         result |= judge(market, published)
     receivers = [used for name, used in cpu.items() if name.startswith("r")]

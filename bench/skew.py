@@ -17,7 +17,8 @@ import time
 from multiprocessing import Process, Queue
 
 import numpy as np
-from markets import folder, quiet_market, run, serve_child
+from markets import quiet_market, run, serve_child
+from scratch import folder
 
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Market, NodeRole

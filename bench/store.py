@@ -15,8 +15,10 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from time import process_time
+
+from scratch import folder
 
 from isocast.ring.effects import EntryAppended, OutboxAppended, OutboxFreed
 from isocast.ring.entries import LogEntry
@@ -36,6 +38,8 @@ from isocast.wire.token_body import token_body, token_digest
 ROUNDS = 5
 PAYLOAD_BYTES = 1_300
 SOURCES = 3
+BYTES = 16 * 3_700 * PAYLOAD_BYTES * 4
+"""That lie there at once, at most: the largest log, with what a store keeps beside it."""
 EPOCH = Epoch(1, server_id(1))
 SITES = (1, 2, 3, 4)
 
@@ -98,9 +102,9 @@ def encoding(log: list[LogEntry]) -> float:
 
 def site_store(directory: Path, log: list[LogEntry], settings: StoreSettings) -> float:
     """CPU seconds for a log that is appended, and collected three tokens later."""
-    with TemporaryDirectory(dir=directory) as name:
+    with folder(within=directory) as name:
         identity = StoreIdentity("bench", "london", 1)
-        with open_site_store(Path(name), identity, blank, settings, fresh=True) as store:
+        with open_site_store(name, identity, blank, settings, fresh=True) as store:
             began = process_time()
             for number, entry in enumerate(log, 1):
                 store.append(EntryAppended(entry))
@@ -113,11 +117,11 @@ def site_store(directory: Path, log: list[LogEntry], settings: StoreSettings) ->
 
 def outbox_store(directory: Path, log: list[LogEntry], group: int) -> float:
     """CPU seconds for the same messages in a source's outbox, appended in groups, freed a thousand at a time."""
-    with TemporaryDirectory(dir=directory) as name:
+    with folder(within=directory) as name:
         identity = StoreIdentity("bench", "floor", source_id(1, 0))
         payloads = [message.payload for entry in log for message in entry.messages]
         records = [OutboxAppended(n.to_bytes(16), n, payload) for n, payload in enumerate(payloads, 1)]
-        with open_outbox_store(Path(name), identity) as store:
+        with open_outbox_store(name, identity) as store:
             freed = 0
             began = process_time()
             for at in range(0, len(records), group):
@@ -132,13 +136,13 @@ def outbox_store(directory: Path, log: list[LogEntry], group: int) -> float:
 
 def restart(directory: Path, log: list[LogEntry]) -> float:
     """CPU seconds to open a store that nobody closed, per message that it has to load."""
-    with TemporaryDirectory(dir=directory) as name:
+    with folder(within=directory) as name:
         identity = StoreIdentity("bench", "london", 1)
-        store = open_site_store(Path(name), identity, blank, fresh=True)
+        store = open_site_store(name, identity, blank, fresh=True)
         store.append_many(list(map(EntryAppended, log)))
         store.abandon()
         began = process_time()
-        store = open_site_store(Path(name), identity, blank)
+        store = open_site_store(name, identity, blank)
         spent = process_time() - began
         assert list(store.state.entries.values()) == log  # noqa: S101
         store.abandon()
@@ -153,8 +157,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.directory is not None and not chosen.directory.is_dir():
         parser.error(f"{chosen.directory} is no directory")
-    with TemporaryDirectory(dir=chosen.directory) as name:
-        directory = Path(name)
+    with folder(needed=BYTES, within=chosen.directory or Path(gettempdir())) as directory:
         rows: list[tuple[str, float, float]] = []
         for tokens, messages in ((200, 100), (16, 3_700)):
             log = entries(tokens, messages)

@@ -30,7 +30,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from markets import UNTIL_READY_S, folder, run_with, until
+from markets import UNTIL_READY_S, run_with, until
+from scratch import folder
 
 from isocast.feeds.days import read_day
 from isocast.feeds.synthetic import SyntheticDay
@@ -334,7 +335,7 @@ def main() -> int:
         "offered_events": len(events),
         "offered_per_second": round(len(events) / options.seconds),
     }
-    with folder(given.keep, options.receivers * len(events) * 2.5 * EVENT_DTYPE.itemsize) as place:
+    with folder(given.keep, options.receivers * len(events) * 2.5 * EVENT_DTYPE.itemsize, warm=True) as place:
 
         def offering(market: Market, config: Path) -> list[list[str]]:
             return start_sources(market, config, events, place)

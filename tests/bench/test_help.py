@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-PARTS = {"lake_engines.py", "lake_market.py", "markets.py"}
+PARTS = {"lake_engines.py", "lake_market.py", "markets.py", "scratch.py"}
 """Modules that benches import."""
 SCRIPTS = sorted({path.name for path in BENCH.glob("*.py")} - PARTS)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.worlds import SMALL, World, market_file, running
 
+from isocast.cli.gateway import sent_text
 from isocast.cli.main import main
+from isocast.runtime.edge_gateway import GatewayCounts
 
 NODES = {
     **{name: SMALL[name] for name in ("a", "b", "c", "x")},
@@ -46,7 +48,8 @@ def test_a_quiet_market(world: World, tmp_path: Path, capsys: pytest.CaptureFixt
     assert itch(world, "--name", "edge", "--directory", tmp_path) == 0
     got = capsys.readouterr()
     assert "edge sends MoldUDP64 to 239.200.80.1:30977; requests at " in got.err
-    assert got.out == "0 ITCH messages from 0 events, 0 packets, 0 of 0 requests.\n"
+    nothing = "0 sent live, 0 sent late, 0 not multicast; 0 packets, 0 of 0 requests"
+    assert got.out == f"0 ITCH messages from 0 events: {nothing}.\n"
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.format(core=0, more='symbols = ["ISO"]'), encoding="utf-8")
     assert itch(world, "--name", "edge", "--directory", tmp_path, "--plan", plan, "--json") == 0
@@ -85,6 +88,14 @@ def test_a_plan_of_other_core_stripes(world: World, tmp_path: Path, capsys: pyte
     plan.write_text(PLAN.replace("core = 0", "core = 3").format(core=3, more=""), encoding="utf-8")
     assert itch(world, "--name", "edge", "--plan", plan) == 2
     assert "plans nothing for core stripe 0" in capsys.readouterr().err
+
+
+def test_the_summary_counts_every_message_once() -> None:
+    counts = GatewayCounts(
+        events=9, itch_messages=235, sent_live=200, sent_late=11, not_sent=24, latest_ns=3_200_000_000
+    )
+    text = "235 ITCH messages from 9 events: 200 sent live, 11 sent late (up to 3.2 s), 24 not multicast;"
+    assert sent_text(counts).startswith(text)
 
 
 def websocket(world: World, *arguments: object) -> int:

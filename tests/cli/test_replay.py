@@ -12,7 +12,9 @@ from tests.feeds.itch_samples import OPEN, frame
 from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
 
 from isocast.cli.main import main
+from isocast.cli.replay import progress_text
 from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime.replay import FloorReport, ReplayReport
 from isocast.wire.events import EventArray, events_view
 
 START = 1_700_000_000_000_000_000
@@ -122,3 +124,24 @@ def test_a_source_that_is_down(world: World, tmp_path: Path, capsys: pytest.Capt
     day(tmp_path / "day.events", b"XNYS", 1, 1)
     assert replay(world, tmp_path / "day.events", "--as", "idle", "--patience", "0") == 1
     assert "0 messages are in the outboxes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "report, seconds, text",
+    [
+        (ReplayReport([]), 0.0, "0 events, 250 a second, market time unknown"),
+        (
+            ReplayReport([FloorReport("floor", events=1_000)], market_time=START, part=0.25),
+            40.0,
+            "1,000 events, 250 a second, 25 % read, about 2 min 0 s left, market time 2023-11-14 22:13:20 UTC",
+        ),
+        (
+            ReplayReport([FloorReport("floor", events=1_000)], part=0.001, behind_s=7.0),
+            40.0,
+            "1,000 events, 250 a second, 0 % read, about 11 h 6 min left, market time unknown, 7 s behind its pace",
+        ),
+        (ReplayReport([], part=1.0), 40.0, "0 events, 250 a second, 100 % read, market time unknown"),
+    ],
+)
+def test_progress_is_events_rate_share_and_time_left(report: ReplayReport, seconds: float, text: str) -> None:
+    assert progress_text(report, 250.0, seconds) == text

@@ -202,7 +202,7 @@ def test_the_edge_feed_of_a_market(tmp_path: Path) -> None:
             one.beat()
             one.beat()
             number = packets[-1].sequence + packets[-1].count
-            one._send(SessionEnd(0, session.decode(), number))  # noqa: SLF001 - a day does not end in a test
+            one._send_all([SessionEnd(0, session.decode(), number)])  # noqa: SLF001 - a day does not end in a test
             ears["edge"].listen()
             kinds = [parse_packet(raw).count for _, _, raw in ears["edge"].heard[-2:]]
             assert kinds == [0, 65_535]

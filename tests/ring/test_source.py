@@ -127,6 +127,40 @@ def test_a_grant_narrows_the_window_until_the_next_token() -> None:
     assert machine.snapshot().window == 8
 
 
+def in_rounds(*fills: int) -> list[int]:
+    """The window after each token, if a source fills so much of it before, and the token acknowledges that."""
+    machine, chain, number, windows = Source(S1, replace(settings(), window=4_096)), Chain(), 1, []
+    for place, count in enumerate(fills, 1):
+        numbers = range(number, number + count)
+        for one in numbers:
+            publish(machine, one, T(place) - PERIOD // 2)
+        hear(machine, chain.add(*[message(one) for one in numbers]).token, now=T(place) + MS)
+        number += count
+        windows.append(machine.snapshot().window)
+    return windows
+
+
+def test_a_full_window_that_is_acknowledged_grows_and_one_that_is_not_filled_stays() -> None:
+    """What tokens acknowledge decides, up to the W of the market."""
+    assert in_rounds(1_024, 1_024, 2_048, 2_048) == [1_024, 2_048, 2_048, 4_096]
+    assert in_rounds(1_023, 1_023, 1_023, 1_023) == [1_024] * 4
+
+
+def test_the_first_ring_is_no_reformation_and_the_second_is() -> None:
+    """What is published before there is a ring fills the window, and nothing has failed under it."""
+    machine, chain = Source(S1, replace(settings(), window=4_096)), Chain()
+    for number in range(1, 1_025):
+        publish(machine, number)
+    hear(machine, founding())
+    assert machine.snapshot().window == 1_024
+    token = chain.add(message(1)).token
+    hear(machine, token)
+    for number in range(1_025, 1_026):
+        publish(machine, number)
+    hear(machine, following(chain))
+    assert machine.snapshot().window < 1_024
+
+
 def test_an_older_token_does_not_bring_its_grant_back() -> None:
     machine, chain = source(), Chain()
     old, new = chain.add(grants=(Grant(S1, 2),)).token, chain.add().token

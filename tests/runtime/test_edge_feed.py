@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from isocast.feeds.itch_decoder import ItchDecoder
-from isocast.feeds.itch_writer import OTHER_DAY
+from isocast.feeds.itch_writer import OTHER_DAY, ItchWriter
 from isocast.feeds.mold import MoldRequest, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_release
+from isocast.runtime import edge_feed
 from isocast.runtime.edge_archive import DayArchive
+from isocast.runtime.edge_checkpoint import read_checkpoint, write_checkpoint
 from isocast.runtime.edge_feed import EdgeBlock, EdgeFeed, SessionEnd, session_name
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventKind, MarketStatus, Mic
@@ -81,8 +83,24 @@ def test_numbers_follow_one_another_and_every_trade_is_there(tmp_path: Path) -> 
     assert got.tobytes() == wanted.tobytes()
 
 
-def test_two_gateways_give_the_same_whatever_interrupts_one(tmp_path: Path) -> None:
-    sequence = [message(number, quotes=True) for number in range(1, 60)]
+def with_orders(number: int) -> tuple[int, int, EventArray]:
+    """An order, the execution of one of 20 messages before, and the cancellation of one of 30 messages before."""
+    sequence, release, events = message(number, quotes=True)
+    book = np.zeros(3, EVENT_DTYPE)
+    book["kind"] = [EventKind.ORDER, EventKind.EXECUTION, EventKind.CANCEL]
+    book["floor"], book["symbol"] = b"XNYS", SYMBOLS[number % 2]
+    book["id"] = [1_000 + number, 980 + number, 970 + number]
+    book["price"], book["quantity"], book["side"] = 50_000 + number // 40, [100, 40, 0], 1
+    book["time"] = events["time"][-1]
+    return sequence, release, np.concatenate([events, book])
+
+
+@pytest.mark.parametrize("every", [1, 7, 4_096])
+def test_two_gateways_give_the_same_whatever_interrupts_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", every)
+    sequence = [with_orders(number) for number in range(1, 60)]
     first = EdgeFeed(tmp_path / "one")
     whole = packets(give(first, sequence))
     first.close()
@@ -115,6 +133,91 @@ def test_a_crash_between_two_files_leaves_nothing_behind(tmp_path: Path) -> None
     rest = packets(give(feed, [message(2), message(3)]))
     feed.close()
     assert rest == wanted[1:]
+
+
+# ---- restarts from checkpoints
+
+
+def test_a_restart_writes_again_what_came_since_the_checkpoint_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr(edge_feed, "_STEP", 1)
+    feed = EdgeFeed(tmp_path)
+    give(feed, [with_orders(number) for number in range(1, 96)])
+    left_out, running = {**feed.left_out}, feed.running
+    feed.close()
+    again = EdgeFeed(tmp_path)
+    assert list(again.restoring()) == [(done, 5) for done in range(1, 6)]
+    assert (again.next_sequence, again.running) == (96, running)
+    left_out.pop("ITCH has no quotes")
+    assert again.left_out == left_out
+    again.close()
+
+
+def test_a_large_book_is_kept_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint costs as much as it has rows."""
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(edge_feed, "_ROWS_A_MESSAGE", 1)
+    written: list[int] = []
+    monkeypatch.setattr(edge_feed, "write_checkpoint", lambda _, checkpoint: written.append(checkpoint.messages))
+    feed = EdgeFeed(tmp_path)
+    give(feed, [with_orders(number) for number in range(1, 100)])
+    feed.close()
+    assert written[0] == 2
+    assert len(written) < 10
+
+
+@pytest.mark.parametrize("damage", ["bytes", "another day's", "archive cut"])
+def test_a_checkpoint_that_does_not_fit_costs_time_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", 10)
+    sequence = [with_orders(number) for number in range(1, 40)]
+    feed = EdgeFeed(tmp_path)
+    whole = packets(give(feed, sequence))
+    feed.close()
+    folder = tmp_path / "2024-10-04"
+    path = folder / "core.checkpoint"
+    raw = path.read_bytes()
+    cut = len(sequence)
+    if damage == "bytes":
+        path.write_bytes(raw[:-100] + bytes(100))
+    elif damage == "another day's":
+        kept = read_checkpoint(path)
+        assert kept is not None
+        write_checkpoint(path, kept._replace(next_sequence=kept.next_sequence + 1))
+    else:
+        cut = 12
+        index = folder / "core.index"
+        index.write_bytes(index.read_bytes()[: cut * 32])
+    again = EdgeFeed(tmp_path)
+    assert list(again.restoring())[-1] == (cut, cut)
+    assert "the whole day was written again instead" in again.notes[0]
+    rest = packets(give(again, sequence))
+    assert whole[len(whole) - len(rest) :] == rest
+    assert again.next_sequence == len(sequence) + 1
+    again.close()
+
+
+def test_a_plan_that_was_changed_is_refused_though_a_checkpoint_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_feed, "CHECKPOINT_EVERY", 1)
+    feed = EdgeFeed(tmp_path, (7, 40), lambda symbols: np.where(symbols == b"AAA", 7, 40).astype(np.uint32))
+    give(feed, [message(number) for number in range(1, 5)])
+    feed.close()
+    other = EdgeFeed(tmp_path, (7, 40), lambda symbols: np.where(symbols == b"BBB", 7, 40).astype(np.uint32))
+    with pytest.raises(FeedError, match="AAA was in stripe 7 and is not any more: was the plan changed"):
+        other.restore()
+    other.close()
+
+
+def test_a_checkpoint_has_all_that_a_writer_remembers() -> None:
+    """Whoever teaches the writer more has to teach its checkpoint: a state that is left out gives other bytes."""
+    writer = ItchWriter(0, FeedLog("edge"))
+    assert set(vars(writer)) == {"log", "locates", "_midnight", "_orders", "_name_floors", "_introduced"}
+    assert set(vars(writer.locates)) == {"numbers", "_taken", "_least", "_highest"}
 
 
 def test_a_session_that_does_not_fit_the_sequence_is_refused(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_what_is_left_out_has_the_default_of_its_dataclass() -> None:
     assert market.impairment == Impairment()
     assert market.clock == ClockSettings(100_000)
     assert (market.seal, market.durability, market.stripes) == (True, Durability.POWER, (0,))
-    assert (market.window, market.batch_max, market.release_rate) == (1024, 16_384, 0)
+    assert (market.window, market.batch_max, market.release_rate) == (4_096, 16_384, 0)
 
 
 def test_every_setting_arrives() -> None:

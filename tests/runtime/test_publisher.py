@@ -331,6 +331,63 @@ def test_a_call_that_was_cancelled_leaves_its_answer_to_nobody(market: Market) -
     assert with_source(market, work).visits == 2
 
 
+# ---- several requests under way
+
+
+def numbered(*numbers: int) -> list[tuple[bytes, bytes]]:
+    return [(b"key %d" % number, b"message %d" % number) for number in numbers]
+
+
+def test_what_is_said_ahead_is_at_the_door_before_the_first_is_answered(market: Market) -> None:
+    async def work(source: Source, publisher: Publisher) -> None:
+        lane = publisher.lanes[0]
+        for number in (1, 2, 3):
+            await lane.say(numbered(number))
+        assert [await lane.answer() for _ in range(3)] == [0, 0, 0]
+        assert source.payloads == [b"message 1", b"message 2", b"message 3"]
+        assert source.visits == 1
+
+    with_source(market, work)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_source_that_dies_with_several_under_way_has_each_once_and_in_order(market: Market, *, taken: bool) -> None:
+    """It took the second and did not say so, or did not take it."""
+
+    def script(source: Source) -> Script:
+        def dies(message: Publish) -> None:
+            if taken:
+                source.accept(message)
+
+        return [source.accept, dies]
+
+    async def work(source: Source, publisher: Publisher) -> None:
+        lane = publisher.lanes[0]
+        for number in (1, 3, 5):
+            await lane.say(numbered(number, number + 1))
+        for _ in range(3):
+            await lane.answer()
+        assert source.payloads == [b"message %d" % number for number in range(1, 7)]
+        assert lane.repeated == 0, "what was said twice is no repeat of somebody before us"
+
+    with_source(market, work, script)
+
+
+def test_a_caller_that_is_cancelled_leaves_nothing_under_way(market: Market) -> None:
+    async def work(source: Source, publisher: Publisher) -> None:
+        lane = publisher.lanes[0]
+        source.hold.clear()
+        await lane.say(numbered(1))
+        waiting = asyncio.create_task(lane.answer())
+        await eventually(lambda: len(source.asked) == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        source.hold.set()
+        assert await lane.publish_messages(numbered(2)) == (Label(SOURCE, 2),)
+
+    with_source(market, work)
+
+
 def test_after_closing_the_next_batch_opens_the_door_again(market: Market) -> None:
     async def work(_: Source, publisher: Publisher) -> None:
         await publisher.publish(trades(1))

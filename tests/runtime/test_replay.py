@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from tests.runtime.test_publisher import Source
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime import publisher
+from isocast.runtime import publisher, replay_messages
 from isocast.runtime.feed_files import FeedFile
 from isocast.runtime.market import Market
 from isocast.runtime.market_file import load_market
 from isocast.runtime.replay import Replay, ReplayReport, progress_directory
-from isocast.runtime.replay_messages import GATHER_NS, FloorFeed, cut_messages
+from isocast.runtime.replay_messages import FULL, GATHER_NS, FloorFeed, cut_messages, gathering
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import EventFlag
 from isocast.wire.door import Publish
@@ -70,6 +71,28 @@ def test_messages_end_at_the_same_places_however_the_feed_is_cut(
     for message in whole:
         assert 0 < len(message) <= per_message
         assert message["time"][-1] - message["time"][0] <= GATHER_NS
+    full = [message for _, message in cut_messages([events], per_message, FULL)]
+    assert [message.tobytes() for _, message in cut_messages(blocks, per_message, FULL)] == [
+        message.tobytes() for message in full
+    ]
+    assert len(full) <= len(whole)
+
+
+def test_at_full_speed_messages_are_full_however_far_apart_events_are() -> None:
+    hours_apart = day(100, step_ns=3_600 * 10**9)
+    assert [len(message) for _, message in cut_messages([hours_apart], 27, gathering(None))] == [27, 27, 27, 19]
+    assert [len(message) for _, message in cut_messages([hours_apart], 27, gathering(1.0))] == [1] * 100
+
+
+def test_a_faster_replay_gathers_as_long_in_its_own_time() -> None:
+    assert [gathering(speed) for speed in (0.5, 1.0, 60.0)] == [GATHER_NS, GATHER_NS, 60 * GATHER_NS]
+
+
+def test_times_at_the_end_of_the_clock_do_not_wrap() -> None:
+    events = day(3, step_ns=0)
+    events["time"] = [START, 2**64 - 2, 2**64 - 1]
+    for gather_ns in (GATHER_NS, FULL):
+        assert sum(len(message) for _, message in cut_messages([events], 2, gather_ns)) == 3
 
 
 def test_linked_events_stay_together() -> None:
@@ -132,10 +155,11 @@ def test_a_repeat_asks_for_nothing_even_when_the_source_has_forgotten(market: Ma
     async def work() -> None:
         first = await with_source(market, Replay(market, [feed(tmp_path, day(40))]))
         assert published(first) == list(range(1, 41))
-        again = Replay(market, [feed(tmp_path, day(40))])
-        assert published(await with_source(market, again)) == []
-        assert again.report.known_messages == again.report.messages == 40
-        assert again.report.floors[0].digest.hex == digest_of(day(40))
+        for speed in (None, 1.0):
+            again = Replay(market, [feed(tmp_path, day(40))], speed=speed)
+            assert published(await with_source(market, again)) == []
+            assert again.report.known_messages == again.report.messages == len(first.payloads)
+            assert again.report.floors[0].digest.hex == digest_of(day(40))
         other = await with_source(market, Replay(market, [feed(tmp_path, day(40), name_of_run="once more")]))
         assert published(other) == list(range(1, 41))
         changed = await with_source(market, Replay(market, [feed(tmp_path, day(41))]))
@@ -157,13 +181,16 @@ def digest_of(events: EventArray) -> str:
 
 
 @pytest.mark.parametrize("keeps_progress", [True, False])
-def test_an_interrupted_replay_goes_on(market: Market, tmp_path: Path, *, keeps_progress: bool) -> None:
+def test_an_interrupted_replay_goes_on(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keeps_progress: bool
+) -> None:
     """By the file of progress, or by what the source remembers."""
 
     async def work() -> None:
         source = Source(market)
         await source.open()
-        replay = Replay(market, [feed(tmp_path, day(300))], speed=20.0)
+        far_apart = day(300, step_ns=20 * GATHER_NS + 1)
+        replay = Replay(market, [feed(tmp_path, far_apart)], speed=20.0)
         task = asyncio.create_task(replay.run())
         await eventually(lambda: len(source.taken) >= 40)
         await interrupted(task)
@@ -172,13 +199,57 @@ def test_an_interrupted_replay_goes_on(market: Market, tmp_path: Path, *, keeps_
             for file in progress_directory(market).iterdir():
                 file.unlink()
         source.asked.clear()
-        second = Replay(market, [feed(tmp_path, day(300))])
+        # The note says how messages were cut; without it the same speed does.
+        second = Replay(market, [feed(tmp_path, far_apart)], speed=None if keeps_progress else 20.0)
+        monkeypatch.setattr(Replay, "_until", no_pause)
         report = await second.run()
         await source.close()
         assert published(source) == list(range(1, 301))
         assert report.events == report.messages == 300
         told = sum(len(message.batches) for message in source.asked)
         assert told < 300 if keeps_progress else told == 300
+
+    run(work())
+
+
+async def no_pause(*_: object) -> None:
+    """No time passes."""
+
+
+def test_a_file_that_was_changed_since_is_found_out(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size and all samples are the same; the events are not."""
+    monkeypatch.setattr(replay_messages, "_SAMPLE_BYTES", 48)
+    events = day(1_000, step_ns=1)
+    first = feed(tmp_path, events)
+    identity = first.identity()
+    run(with_source(market, Replay(market, [first])))
+    second = feed(tmp_path, altered(events, 5))
+    assert second.identity() == identity
+    with pytest.raises(ConfigurationError, match="not those that were published before"):
+        run(with_source(market, Replay(market, [second])))
+
+
+def altered(events: EventArray, place: int) -> EventArray:
+    other = events.copy()
+    other["quantity"][place] += 1
+    return other
+
+
+def test_a_replay_says_how_far_it_is_before_anything_is_accepted(market: Market, tmp_path: Path) -> None:
+    """A source whose window is closed must not look like a file that is being read."""
+
+    async def work() -> None:
+        source = Source(market)
+        told: list[float] = []
+        await source.open()
+        source.hold.clear()
+        replay = Replay(market, [feed(tmp_path, day(5_000, step_ns=1))], told=lambda report: told.append(report.part))
+        task = asyncio.create_task(replay.run())
+        await eventually(lambda: len(told) >= 3 and told[-1] == 1.0)
+        await interrupted(task)
+        await source.close()
 
     run(work())
 
@@ -193,7 +264,8 @@ def test_what_a_source_knows_does_not_wait_for_its_time(market: Market, tmp_path
         source_counts_repeats(source)
         await Replay(market, [feed(tmp_path, far_apart)]).run()
         for file in progress_directory(market).iterdir():
-            file.unlink()
+            noted = json.loads(file.read_text(encoding="utf-8"))
+            file.write_text(json.dumps(noted | {"messages": 0}), encoding="utf-8")
         await asyncio.wait_for(Replay(market, [feed(tmp_path, far_apart)], speed=1.0).run(), 20)
         await source.close()
         assert published(source) == list(range(1, 101))

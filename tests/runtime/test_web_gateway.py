@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,34 @@ async def served(gateway: WebGateway) -> AsyncIterator[str]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def test_nobody_is_let_in_before_the_market_is_heard() -> None:
+    """A client that came earlier would take an empty market for what there is."""
+
+    async def work() -> None:
+        with closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            place: tuple[str, int] = probe.getsockname()
+        gateway, refused = WebGateway(*place, fields_of), []
+
+        @asynccontextmanager
+        async def slow() -> AsyncIterator[Batches]:
+            try:
+                await asyncio.open_connection(*place)
+            except ConnectionRefusedError as reason:
+                refused.append(reason)
+            yield _Silent()
+
+        task = asyncio.create_task(gateway.run(slow()))
+        await eventually(gateway.ready.is_set)
+        async with connect(f"ws://{place[0]}:{place[1]}"):
+            pass
+        task.cancel()
+        await asyncio.wait([task])
+        assert len(refused) == 1
+
+    run(work())
 
 
 async def heard(client: ClientConnection) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from isocast.runtime.edge_feed import EdgeFeed, Split
-    from isocast.runtime.edge_gateway import ItchGateway
+    from isocast.runtime.edge_gateway import GatewayCounts, ItchGateway
     from isocast.runtime.market import Market, NodePlan
 
-__all__ = ["app"]
+__all__ = ["app", "sent_text"]
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
@@ -297,10 +297,20 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
         sessions = [{"stripe": stripe, "session": name, "next": number} for stripe, name, number in feed.running]
         show_json({**asdict(counts), "missed": feed.missed, "left_out": feed.left_out, "sessions": sessions})
         return
-    sent = f"{figure(counts.itch_messages)} ITCH messages from {figure(counts.events)} events"
-    line(f"{sent}, {figure(counts.packets)} packets, {figure(counts.answered)} of {figure(counts.requests)} requests.")
+    line(sent_text(counts))
+    for reason, count in counts.not_sent_why.items():
+        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; whoever lacks them asks.")
     for reason, count in _left_out(feed):
         line(f"Not told as it is: {figure(count)} events, {reason}.")
+
+
+def sent_text(counts: GatewayCounts) -> str:
+    """Every ITCH message once: sent live, sent late, or not multicast."""
+    late = f" (up to {counts.latest_ns / 10**9:.1f} s)" if counts.sent_late else ""
+    parts = f"{figure(counts.sent_live)} sent live, {figure(counts.sent_late)} sent late{late}"
+    whole = f"{figure(counts.itch_messages)} ITCH messages from {figure(counts.events)} events"
+    asked = f"{figure(counts.packets)} packets, {figure(counts.answered)} of {figure(counts.requests)} requests"
+    return f"{whole}: {parts}, {figure(counts.not_sent)} not multicast; {asked}."
 
 
 def _left_out(feed: EdgeFeed) -> list[tuple[str, int]]:

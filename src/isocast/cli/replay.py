@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from isocast.runtime.replay import ReplayReport
     from isocast.runtime.replay_messages import FloorFeed
 
-__all__ = ["replay"]
+__all__ = ["progress_text", "replay"]
 
 _EXAMPLES = """Examples:
 
@@ -40,8 +41,11 @@ _Port: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1, lt=65
 
 _FAILED = 1
 _INTERRUPTED = 130
-_PLAIN_EVERY_S = 10.0
+_PLAIN_FIRST_S = 1.0
+_PLAIN_EVERY_S = 5.0
 _DRAW_EVERY_S = 0.1
+_RATE_S = 2.0
+"""Over which the rate is told."""
 _BILLION = 1_000_000_000
 
 replay = App(name="replay", help_epilogue=_EXAMPLES)
@@ -116,7 +120,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     feeds = _floors(files, floor, options, run)
     market = load_market(config)
     began = monotonic()
-    with _Shown(quiet=json) as shown:
+    with _Shown() as shown:
         work = Replay(market, feeds, speed=pace, patience_s=patience, progress=progress, told=shown.tell)
         try:
             asyncio.run(work.run())
@@ -188,24 +192,28 @@ def _open(path: Path, code: str, options: FeedOptions) -> FeedFile:
 
 
 class _Shown:
-    """Events, rate and market time: a line that changes on a terminal, now and then one elsewhere."""
+    """Events, rate, how much of it is done, and market time: a line that changes on a terminal, plain lines elsewhere.
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+    Standard error has it, with --json too: the result is what standard output has.
+    """
+
+    def __init__(self) -> None:
         self._bar: Bar | None = None
-        self._told = self._began = monotonic()
-        self._events = 0
+        self._began = monotonic()
+        self._due = self._began + _PLAIN_FIRST_S
+        self._seen: deque[tuple[float, int]] = deque([(self._began, 0)])
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress, SpinnerColumn, TextColumn
 
             self._bar = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True
             )
-            self._bar.add_task("reading", total=None)
+            self._bar.add_task("waiting for the sources", total=None)
             self._bar.start()
+            self._due = self._began
         return self
 
     def __exit__(
@@ -217,18 +225,44 @@ class _Shown:
     def tell(self, report: ReplayReport) -> None:
         """How far it is."""
         now = monotonic()
-        since = now - self._told
-        if self._quiet or since < (_PLAIN_EVERY_S if self._bar is None else _DRAW_EVERY_S):
+        if now < self._due:
             return
-        rate = (report.events - self._events) / since
-        self._told, self._events = now, report.events
-        text = f"{figure(report.events)} events, {rate:,.0f} a second, market time {_clock(report.market_time)}"
-        if report.behind_s > 1:
-            text += f", {report.behind_s:.0f} s behind its pace"
+        self._due = now + (_PLAIN_EVERY_S if self._bar is None else _DRAW_EVERY_S)
+        text = progress_text(report, self._rate(now, report.events), now - self._began)
         if self._bar is None:
             note(text)
         else:
             self._bar.update(self._bar.task_ids[0], description=text)
+
+    def _rate(self, now: float, events: int) -> float:
+        """Events a second, lately."""
+        while len(self._seen) > 1 and self._seen[1][0] < now - _RATE_S:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        self._seen.append((now, events))
+        return (events - before) / max(now - then, 1e-9)
+
+
+def progress_text(report: ReplayReport, rate: float, seconds: float) -> str:
+    """One line: events, rate, share, time left, market time, and how far behind its pace it is."""
+    text = f"{figure(report.events)} events, {rate:,.0f} a second"
+    if report.part > 0:
+        text += f", {100 * report.part:.0f} % read"
+        left = seconds * (1 - report.part) / report.part
+        text += f", about {_duration(left)} left" if report.part < 1 else ""
+    text += f", market time {_clock(report.market_time)}"
+    if report.behind_s > 1:
+        text += f", {report.behind_s:.0f} s behind its pace"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _clock(time_ns: int) -> str:
@@ -263,6 +297,7 @@ def _as_json(report: ReplayReport, files: list[FeedFile], seconds: float) -> dic
         "messages": report.messages,
         "known_messages": report.known_messages,
         "seconds": round(seconds, 6),
+        "events_per_second": round(report.events / seconds) if seconds > 0 else 0,
         "market_time_ns": report.market_time,
         "worst_behind_s": round(report.worst_s, 6),
         "floors": floors,
@@ -303,4 +338,5 @@ def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
     known = f", {figure(report.known_messages)} they had before" if report.known_messages else ""
     late = f"; at worst {report.worst_s:.1f} s behind its pace" if report.worst_s >= 1 else ""
     what = f"{figure(report.events)} events: {figure(fresh)} messages published{known}"
-    line(f"Replayed {what}, in {seconds:.1f} s{late}. All of it is in the outboxes.")
+    rate = f"{report.events / max(seconds, 1e-9):,.0f} events a second"
+    line(f"Replayed {what}, in {seconds:.1f} s, {rate}{late}. All of it is in the outboxes.")

@@ -28,6 +28,13 @@ class Locates:
         self._least = 1
         self._highest = _MOST
 
+    def restore(self, numbers: dict[tuple[bytes, bytes], int]) -> None:
+        """Begin with these."""
+        self.numbers = numbers
+        self._taken = set(numbers.values())
+        # Numbers are never given back: the least and the highest free ones are found again when they are wanted.
+        self._least, self._highest = 1, _MOST
+
     def whole_floor(self, floor: bytes) -> int:
         """The number of a whole floor, its own."""
         return self._number((floor, b""), 0)

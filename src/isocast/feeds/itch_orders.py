@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OrderTable"]
+__all__ = ["STANDING", "OrderTable", "Standing"]
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: neighbouring numbers land far apart."""
 _LEAST_BITS = 12
 _EMPTY, _STANDS, _GONE = 0, 1, 2
 
+STANDING = np.dtype([("number", "<u8"), ("shares", "<i8"), ("price", "<u4"), ("owner", "<u4"), ("side", "u1")])
+"""One order that stands."""
+
+Standing = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.uint64]
 Slots = npt.NDArray[np.int64]
 
@@ -112,17 +116,26 @@ class OrderTable:
             slots = (slots[on] + 1) & mask
         return taken, stood
 
-    def _reserve(self, more: int) -> None:
-        """Room for so many more: rebuild with what stands when half would be passed."""
-        if 2 * (self.count + more) <= 1 << self._bits:
-            return
+    def standing(self) -> Standing:
+        """A row for each order that stands: all that matters of the table."""
         kept = np.flatnonzero(self._state == _STANDS)
-        numbers, shares = self._numbers[kept], self._shares[kept]
-        price, owner, side = self.price[kept], self.owner[kept], self.side[kept]
+        rows = np.zeros(len(kept), STANDING)
+        rows["number"], rows["shares"] = self._numbers[kept], self._shares[kept]
+        rows["price"], rows["owner"], rows["side"] = self.price[kept], self.owner[kept], self.side[kept]
+        return rows
+
+    def restore(self, rows: Standing, more: int = 0) -> None:
+        """Begin with these orders, and room for so many more."""
         bits = _LEAST_BITS
-        while 1 << bits < 4 * (len(kept) + more):
+        while 1 << bits < 4 * (len(rows) + more):
             bits += 1
         self._make(bits)
-        slots, _ = self._claim(numbers)
+        slots, _ = self._claim(rows["number"].astype(np.uint64))
         self._state[slots] = _STANDS
-        self.price[slots], self.owner[slots], self.side[slots], self._shares[slots] = price, owner, side, shares
+        self.price[slots], self.owner[slots] = rows["price"], rows["owner"]
+        self.side[slots], self._shares[slots] = rows["side"], rows["shares"]
+
+    def _reserve(self, more: int) -> None:
+        """Room for so many more: rebuild with what stands when half would be passed."""
+        if 2 * (self.count + more) > 1 << self._bits:
+            self.restore(self.standing(), more)

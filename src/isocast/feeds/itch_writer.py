@@ -16,6 +16,7 @@ written is counted in the log, by reason, and so is what an event is written wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,24 @@ class ItchWriter:
         self._name_floors = name_floors
         self._tell_flags = name_floors and tell_flags
         self._introduced: set[bytes] = set()
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """All that later messages depend on: numbers of stocks, floors that were introduced, orders that stand."""
+        pairs = list(self.locates.numbers)
+        return {
+            "floors": np.array([floor for floor, _ in pairs], "S4"),
+            "symbols": np.array([symbol for _, symbol in pairs], "S8"),
+            "numbers": np.array(list(self.locates.numbers.values()), np.uint32),
+            "introduced": np.array(sorted(self._introduced), "S4"),
+            "orders": self._orders.standing(),
+        }
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on as the writer did whose state this is."""
+        pairs = zip(state["floors"].tolist(), state["symbols"].tolist(), strict=True)
+        self.locates.restore(dict(zip(pairs, state["numbers"].tolist(), strict=True)))
+        self._introduced = set(state["introduced"].tolist())
+        self._orders.restore(state["orders"])
 
     def write(self, events: EventArray) -> bytes:
         """The messages of these events, each with its length before it, as files and packets have them."""

@@ -26,6 +26,7 @@ from isocast.ring.effects import (
 from isocast.ring.inputs import PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.parts import PartStore
 from isocast.ring.settings import RingSettings
+from isocast.ring.window import SendWindow
 from isocast.terms.ids import NO_EPOCH, Epoch, Label, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import SEAL_BYTES
@@ -104,8 +105,11 @@ class Source:
         self.source = source
         self._stripe = settings.stripe
         self._timing = settings.timing
-        self._window_max = settings.window
-        self._window = settings.window
+        self._own_window = SendWindow(settings.window)
+        self._window = self._own_window.size
+        self._window_was_full = False
+        self._omitted = 0
+        """The first message that the newest token should have named and did not; 0 if it named all."""
         self._resend_ns = 2 * settings.timing.token_period_ns
         self._epoch: Epoch = NO_EPOCH
         self._ring: Epoch = NO_EPOCH
@@ -120,6 +124,8 @@ class Source:
         self._freed = min(self._held, default=self._next_number)
         self._acknowledged = self._freed
         """Every number below is in the sequence, as far as this source knows."""
+        self._counted = self._acknowledged
+        """Every number below was counted for the window."""
         self._deadline = 0 if self._held else NEVER
         self._forgot = False
         """Whether the ring has numbers that the outbox does not know."""
@@ -178,6 +184,7 @@ class Source:
             )
             return
         if self._unacknowledged >= self._window:
+            self._window_was_full = True
             rule = f"{self._unacknowledged} messages wait for a token and the window is {self._window}: try again later"
             self._out.append(PublishRejected(key, rule))
             return
@@ -191,6 +198,7 @@ class Source:
             payload = self._seal(self._stripe, Label(self.source, number), payload)
         self._held[number] = _Held(payload, now)
         self._unacknowledged += 1
+        self._window_was_full |= self._unacknowledged >= self._window
         self._out.append(Persist(OutboxAppended(key, number, payload)))
         self._out.append(PublishAccepted(key, Label(self.source, number)))
         self._send(number, now)
@@ -237,6 +245,7 @@ class Source:
             return
         if token.epoch > self._epoch:
             # The ring was reformed, and what became of our messages is unknown until the ring, or a token, says.
+            self._heed_reformation()
             self._epoch = token.epoch
             self._newest = 0
             if self._ring != token.epoch:
@@ -247,16 +256,26 @@ class Source:
                 self._acknowledge(run.first + run.count, token.token_number)
         self._parts.forget(token.token_number)
         if token.token_number > self._newest:
+            passed = token.token_number - self._newest if self._newest else 1
             self._newest = token.token_number
-            self._window = self._granted(token)
-            self._resend_omitted(token, now)
+            stuck = self._resend_omitted(token, now)
+            self._size_window(token, passed, now, stuck=stuck)
         self.free(token)
+
+    def _size_window(self, token: Token, passed: int, now: int, *, stuck: bool) -> None:
+        """What a token acknowledges is what the ring carries; a token that others would miss by now is a late one."""
+        late = now > token.instant + self._timing.detect_ns + 2 * self._timing.clock_error_ns
+        acknowledged = self._acknowledged - self._counted
+        self._counted = self._acknowledged
+        self._own_window.token(acknowledged, passed, limited=self._window_was_full, overloaded=late or stuck)
+        self._window = self._granted(token)
+        self._window_was_full = self._unacknowledged >= self._window
 
     def _granted(self, token: Token) -> int:
         for grant in token.grants:
             if grant.source == self.source:
-                return min(grant.window, self._window_max)
-        return self._window_max
+                return min(grant.window, self._own_window.size)
+        return self._own_window.size
 
     def _acknowledge(self, below: int, token_number: int) -> None:
         """Every number below is in the sequence, at or before this token."""
@@ -275,12 +294,15 @@ class Source:
         numbers = range(self._acknowledged, self._next_number)
         return [(number, self._held[number]) for number in numbers if number in self._held]
 
-    def _resend_omitted(self, token: Token, now: int) -> None:
-        """A token scheduled δ_N after a message was sent should have named it."""
+    def _resend_omitted(self, token: Token, now: int) -> bool:
+        """A token scheduled δ_N after a message was sent should have named it; whether it omits one a second time."""
         limit = token.instant - self._timing.detect_ns
+        before, self._omitted = self._omitted, 0
         for number, held in self._unacknowledged_messages():
             if held.sent_at <= limit:
+                self._omitted = self._omitted or number
                 self._send(number, now)
+        return bool(before) and self._omitted == before
 
     def free(self, token: Token) -> None:
         """Forget what every member holds."""
@@ -302,6 +324,7 @@ class Source:
         """Roll back to the cut and send again everything that is not in it (protocol §5, step 5)."""
         if ring.ballot < self._epoch or ring.ballot <= self._ring:
             return
+        self._heed_reformation()
         self._epoch = self._ring = ring.ballot
         self._newest = 0
         self._roll_back({entry.source: (entry.number, ring.cut_token) for entry in ring.next_numbers})
@@ -317,5 +340,12 @@ class Source:
         self._acknowledged = self._freed
         if self.source in next_numbers:
             self._acknowledge(*next_numbers[self.source])
+        self._counted, self._omitted = self._acknowledged, 0
         if self._unacknowledged:
             self._deadline = 0
+
+    def _heed_reformation(self) -> None:
+        """A ring that failed while the window was full may have failed under it; the first ring follows none."""
+        if self._window_was_full and self._newest:
+            self._own_window.reformed()
+            self._window = self._own_window.size

@@ -110,6 +110,21 @@ class SessionArchive:
         skip = number - int(row["first"])
         return framed[int(ends[skip]) : int(ends[min(skip + most, len(ends) - 1)])]
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file of messages."""
+        return self._messages.size
+
+    def begins(self, number: int, offset: int) -> bool:
+        """Whether a block with this number begins at this place, or everything ends there."""
+        if number == self.next_number:
+            return offset == self._messages.size
+        place = bisect_right(self._firsts, number) - 1
+        if place < 0 or self._firsts[place] != number:
+            return False
+        row = np.frombuffer(self._index.read(place * _BLOCK.itemsize, _BLOCK.itemsize), _BLOCK)[0]
+        return int(row["at"]) == offset
+
     def at(self, offset: int, size: int) -> bytes:
         """Bytes of the file of messages."""
         return self._messages.read(offset, size)
@@ -156,9 +171,22 @@ class DayArchive:
         self._index.append(row.tobytes())
         self.next_sequence = message.sequence + 1
 
-    def messages(self) -> Iterator[CoreMessage]:
-        """All that counts, from the first of the day on."""
-        for row in np.frombuffer(self._index.read(0, self._index.size), _CORE):
+    @property
+    def count(self) -> int:
+        """Messages of the sequence that count."""
+        return self._index.size // _CORE.itemsize
+
+    def follows(self, count: int, next_sequence: int) -> bool:
+        """Whether so many messages are here, and this sequence comes behind them."""
+        if not 0 < count <= self.count:
+            return False
+        last = np.frombuffer(self._index.read((count - 1) * _CORE.itemsize, _CORE.itemsize), _CORE)[0]
+        return int(last["sequence"]) + 1 == next_sequence
+
+    def messages(self, skip: int = 0) -> Iterator[CoreMessage]:
+        """All that counts, from the first of the day on or behind so many."""
+        start = skip * _CORE.itemsize
+        for row in np.frombuffer(self._index.read(start, self._index.size - start), _CORE):
             raw = self._events.read(int(row["at"]), int(row["count"]) * EVENT_BYTES)
             yield CoreMessage(int(row["sequence"]), int(row["release"]), np.frombuffer(raw, EVENT_DTYPE))
 

@@ -24,6 +24,7 @@ from isocast.feeds.mold import MoldRequest, message_places, packetise
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import stamp_release
 from isocast.runtime.edge_archive import CoreMessage, DayArchive, SessionArchive
+from isocast.runtime.edge_checkpoint import EdgeCheckpoint, SessionState, read_checkpoint, write_checkpoint
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventKind
 from isocast.wire.events import EventArray
@@ -35,6 +36,14 @@ Split: TypeAlias = Callable[[npt.NDArray[np.bytes_]], npt.NDArray[np.uint32]]
 
 ROOM = 1_400
 """Bytes of a packet: below every Ethernet's."""
+CHECKPOINT = "core.checkpoint"
+"""In the folder of a day."""
+CHECKPOINT_EVERY = 4_096
+"""Messages of the sequence between two checkpoints: what a restart writes again takes about a second."""
+_ROWS_A_MESSAGE = 32
+"""Rows of a checkpoint that cost about as much as writing one message again."""
+_STEP = 256
+"""Messages between two steps of a restart."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STRIPE_DIGITS = 4
 NO_QUOTES = "ITCH has no quotes"
@@ -83,6 +92,24 @@ class _Session:
         self.log = FeedLog(archive.session)
         self._writer = ItchWriter(day, self.log, name_floors=True, keep_hour=True)
 
+        self.place = 0, 1
+        """(bytes of its file, next number) from which on it is written again after a restart."""
+
+    def state(self) -> SessionState:
+        """For a checkpoint."""
+        archive = self.archive
+        return SessionState(archive.size, archive.next_number, self.log.skipped, self._writer.state())
+
+    def fits(self, state: SessionState) -> bool:
+        """Whether a checkpoint's state is one of this archive."""
+        return self.archive.begins(state.next_number, state.at)
+
+    def restore(self, state: SessionState) -> None:
+        """Go on from a checkpoint."""
+        self.place = state.at, state.next_number
+        self.log.skipped.update(state.skipped)
+        self._writer.restore(state.writer)
+
     def write(self, events: EventArray, first: int, release: int) -> tuple[bytes, int]:
         """The messages of these events, and how many they are."""
         framed = plain_trades(self._writer, events)
@@ -123,6 +150,10 @@ class EdgeFeed:
         """Messages of sessions whose beginning is not known."""
         self.quotes = 0
         """Left out since it was started."""
+        self.notes: list[str] = []
+        """What was odd about a restart, a line each."""
+        self._checkpoint_every = CHECKPOINT_EVERY
+        self._since_checkpoint = 0
         for stripe in self.stripes:
             session_name(date.min.replace(year=2000), stripe)
 
@@ -156,7 +187,15 @@ class EdgeFeed:
     # ---- the sequence
 
     def restore(self) -> None:
-        """Go on where the last run ended: everything of its last day is written again, and must be the same."""
+        """Go on where the last run ended."""
+        for _ in self.restoring():
+            pass
+
+    def restoring(self) -> Iterator[tuple[int, int]]:
+        """The same in steps, with (done, total) after each.
+
+        What was sent of the last day since its checkpoint is written again, and must be the same.
+        """
         days = sorted(date.fromisoformat(folder.name) for folder in self._folders())
         if not days:
             return
@@ -165,16 +204,61 @@ class EdgeFeed:
         self._enter(days[-1])
         if self._day is None or not self._day.next_sequence:
             return
-        places = dict.fromkeys(self.stripes, (0, 1))
-        for message in self._day.messages():
+        done = self._load_checkpoint(self._day)
+        total = self._day.count - done
+        places = {stripe: session.place for stripe, session in self._sessions.items()}
+        for count, message in enumerate(self._day.messages(done), 1):
             for stripe, events in self._parts(message.events):
                 session, (at, first) = self._sessions[stripe], places[stripe]
-                framed, count = session.write(events, first, message.release)
+                framed, made = session.write(events, first, message.release)
                 if session.archive.at(at, len(framed)) != framed:
                     rule = f"differs from what message {message.sequence} of the sequence gives: was the plan changed?"
                     raise FeedError(str(self._day.directory / f"{session.archive.session}.itch"), rule, at)
-                places[stripe] = at + len(framed), first + count
+                places[stripe] = at + len(framed), first + made
+            if count % _STEP == 0 or count == total:
+                yield count, total
         self.next_sequence = self._day.next_sequence
+        self._since_checkpoint = total
+
+    def _load_checkpoint(self, day: DayArchive) -> int:
+        """Take the day's checkpoint over; how many messages of the day are in it."""
+        path = day.directory / CHECKPOINT
+        try:
+            found = read_checkpoint(path)
+        except FeedError as reason:
+            self.notes.append(f"{reason}: the whole day was written again instead")
+            return 0
+        if found is None:
+            return 0
+        fits = set(found.sessions) == set(self.stripes) and day.follows(found.messages, found.next_sequence)
+        if not fits or not all(self._sessions[stripe].fits(state) for stripe, state in found.sessions.items()):
+            self.notes.append(f"{path} does not belong to this archive: the whole day was written again instead")
+            return 0
+        for stripe, state in found.sessions.items():
+            self._insist_on_plan(path, stripe, state.writer["symbols"])
+            self._sessions[stripe].restore(state)
+        return found.messages
+
+    def _insist_on_plan(self, path: Path, stripe: int, symbols: npt.NDArray[np.bytes_]) -> None:
+        """Every symbol of a session is still one of its stripe."""
+        named = symbols[symbols != b""]
+        if self._split is None or not len(named):
+            return
+        strange = named[self._split(named) != stripe]
+        if len(strange):
+            symbol = strange[0].decode("ascii", "replace")
+            raise FeedError(str(path), f"{symbol} was in stripe {stripe} and is not any more: was the plan changed?")
+
+    def _keep_checkpoint(self, day: DayArchive) -> None:
+        """Now and then, less often the more there is to write."""
+        self._since_checkpoint += 1
+        if self._since_checkpoint < self._checkpoint_every:
+            return
+        states = {stripe: session.state() for stripe, session in self._sessions.items()}
+        write_checkpoint(day.directory / CHECKPOINT, EdgeCheckpoint(day.count, day.next_sequence, states))
+        rows = sum(len(array) for state in states.values() for array in state.writer.values())
+        self._checkpoint_every = max(CHECKPOINT_EVERY, rows // _ROWS_A_MESSAGE)
+        self._since_checkpoint = 0
 
     def pass_over(self, sequence: int) -> None:
         """A message without events has its place in the sequence and none in a session."""
@@ -219,6 +303,7 @@ class EdgeFeed:
                 blocks.append(EdgeBlock(stripe, archive.session, first, count, framed, message.release))
         if self._day is not None:
             self._day.append(message)
+            self._keep_checkpoint(self._day)
         return blocks
 
     def _parts(self, events: EventArray) -> Iterator[tuple[int, EventArray]]:
@@ -242,6 +327,7 @@ class EdgeFeed:
         return day_at(release, self._zone)
 
     def _enter(self, day: date) -> None:
+        self._since_checkpoint = 0
         self._bounds = midnight_ns(day, self._zone), midnight_ns(day + timedelta(days=1), self._zone)
         self._forget_before(day - self._keep)
         self._day = archive = DayArchive(self._root, day)

@@ -171,7 +171,7 @@ class Market:
     durability: Durability = Durability.POWER
     stripes: tuple[int, ...] = (0,)
     order: OrderRule = OrderRule.ARRIVAL
-    window: int = 1024
+    window: int = 4_096
     batch_max: int = 16_384
     release_rate: int = 0
     """Packets per millisecond; 0: a token at one instant."""

@@ -144,8 +144,9 @@ _RING = Table(
         Key(
             "window",
             Kind.COUNT,
-            "W: messages that a source may have sent and not yet seen acknowledged.",
-            1024,
+            "W: the most messages that a source may have sent and not yet seen acknowledged. Sources size their windows"
+            " themselves, by what tokens acknowledge; receivers drop what is further ahead.",
+            4_096,
             minimum=1,
             maximum=MAX_MESSAGES_PER_TOKEN,
         ),

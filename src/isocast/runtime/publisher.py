@@ -8,7 +8,10 @@ keys may even repeat itself after its own crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
 from time import time_ns
@@ -31,13 +34,15 @@ from isocast.terms.suggestion import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
-__all__ = ["Batch", "Lane", "PublishRefusedError", "Publisher"]
+__all__ = ["DOOR_BYTES", "Batch", "Lane", "PublishRefusedError", "Publisher"]
 
 Batch: TypeAlias = "EventArray | bytes | Any"
 """Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
 
 ResultT = TypeVar("ResultT")
 
+DOOR_BYTES = 2 << 20
+"""What a door reads ahead of what it has answered."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _KEY_BYTES = 16
@@ -180,6 +185,14 @@ async def _all(work: Sequence[Coroutine[object, object, ResultT]]) -> list[Resul
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass(slots=True)
+class _Said:
+    """Messages that were said together, and how often: what is said twice may be known from the first time."""
+
+    messages: tuple[tuple[bytes, bytes], ...]
+    times: int = 0
+
+
 class Lane:
     """The door of a source's process in one stripe."""
 
@@ -192,6 +205,8 @@ class Lane:
         self.repeated = 0
         """Messages that the process had already, under the same keys."""
         self._turn = asyncio.Lock()
+        self._under_way: deque[_Said] = deque()
+        """What was said and is not answered, oldest first."""
 
     @property
     def name(self) -> str:
@@ -217,6 +232,8 @@ class Lane:
         """Put messages of this stripe into its sequence, in this order: (key, records of events)."""
         labels: list[Label] = []
         async with self._turn:
+            if self._under_way:
+                self._leave()
             for at in range(0, len(messages), MAX_BATCH):
                 labels += await self._deliver(messages[at : at + MAX_BATCH])
         return tuple(labels)
@@ -245,11 +262,70 @@ class Lane:
         try:
             return await self._patiently(once)
         except asyncio.CancelledError:
-            # Its answer may still come: the next caller must not take it for its own.
-            if self._visit is not None:
-                self._visit.leave()
-                self._visit = None
+            self._leave()
             raise
+
+    async def say(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Say some messages without waiting for the answer; `answer` gives it, in the same order.
+
+        So a source has the next ones at hand when its window opens. Whoever has said more than DOOR_BYTES waits until
+        the source reads on.
+        """
+        said = _Said(tuple(messages))
+        self._under_way.append(said)
+        here = self._visit
+        if here is None:
+            return  # `answer` comes in, and says all that is under way.
+        with self._leaving_if_cancelled():
+            try:
+                await here.send(Publish(said.messages))
+                said.times += 1
+            except (DoorError, OSError):
+                await self.close()
+
+    async def answer(self) -> int:
+        """Wait until the oldest of what was said is in the outbox; how many of its messages the process had before."""
+        with self._leaving_if_cancelled():
+            said = self._under_way[0]
+            labels, repeated = await self._patiently(self._next_answer)
+            self._under_way.popleft()
+        if len(labels) != len(said.messages):
+            raise DoorError(f"{self._plan.name}: an answer to something else")
+        known = repeated if said.times == 1 else 0
+        self.repeated += known
+        return known
+
+    async def _next_answer(self) -> tuple[tuple[Label, ...], int]:
+        here = self._visit
+        if here is None:
+            here = await self._connect()
+            for said in self._under_way:
+                await here.send(Publish(said.messages))
+                said.times += 1
+        match await here.receive():
+            case Accepted(labels, repeated):
+                return labels, repeated
+            case Refused(text):
+                raise PublishRefusedError(f"{self._plan.name}: {text}")
+            case None:
+                raise DoorError("the connection ended before the answer")
+            case _:
+                raise DoorError("an answer to something else")
+
+    @contextmanager
+    def _leaving_if_cancelled(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Answers may still come: the next caller must not take them for its own."""
+        self._under_way.clear()
+        if self._visit is not None:
+            self._visit.leave()
+            self._visit = None
 
     async def _patiently(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Try until it succeeds, or until patience ends; a source that is down comes back."""

@@ -2,7 +2,11 @@
 
 Keys follow from the files and the place in them, so that a source knows a message that it has had. A source remembers
 a bounded number of keys; therefore a file of progress says from where on a repeat has to ask. What that file counts
-is in the outbox, and what it does not count yet is far less than a source remembers.
+is in the outbox, and what it does not count yet is far less than a source remembers. It also says how messages are cut,
+so that a repeat at another speed cuts them at the same places, and a digest of all that it counts, so that a file that
+was changed meanwhile is found out.
+
+At full speed messages are full, and as many of them are under way as the source takes: the ring sets the pace.
 """
 
 from __future__ import annotations
@@ -10,35 +14,41 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from heapq import merge
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
 
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.market import Market
-from isocast.runtime.publisher import Lane, Publisher
-from isocast.runtime.replay_messages import FloorFeed, ReplayMessage
+from isocast.runtime.publisher import DOOR_BYTES, Lane, Publisher
+from isocast.runtime.replay_messages import FloorFeed, ReplayMessage, gathering
 from isocast.terms.errors import ConfigurationError
+from isocast.wire.door import MAX_BATCH
+from isocast.wire.limits import MAX_PAYLOAD
 
 __all__ = ["FloorReport", "Replay", "ReplayReport", "progress_directory"]
 
 Told: TypeAlias = "Callable[[ReplayReport], None]"
 
-_AT_ONCE = 256
-"""Messages handed over together."""
-_AHEAD = 1_024
+_UNDER_WAY = 8
+"""Batches that are said before the first is answered: the source has them at hand when its window opens."""
+_SAID_BYTES = DOOR_BYTES // _UNDER_WAY - MAX_PAYLOAD
+"""Bytes of messages that are said together, but for the last of them."""
+_AHEAD = 4 * MAX_BATCH
 """Messages that wait for one floor; others wait for it then, so that floors stay together."""
 _KNOWN_AT_ONCE = 16
 """Messages that are tried together where a source knew those before."""
 _SAVE_EVERY = 4_096
 """Messages between two savings: a sixteenth of what a source remembers."""
 _SAVE_EVERY_S = 1.0
-_TELL_EVERY = 64
+_TELL_EVERY_S = 0.1
+_TURN = 256
+"""Messages that are read before others have their turn."""
 _BILLION = 1_000_000_000
 _MARK = "isocast-replay"
 
@@ -73,6 +83,8 @@ class ReplayReport:
     behind_s: float = 0.0
     """By how much the last message was later than its pace."""
     worst_s: float = 0.0
+    part: float = 0.0
+    """How much of the files was read, 0 to 1."""
 
     @property
     def events(self) -> int:
@@ -93,8 +105,10 @@ class ReplayReport:
 class _Floor:
     """One floor in one stripe: its door, the messages that wait for it, and its file of progress."""
 
-    def __init__(self, door: Lane, identity: bytes, directory: Path, report: FloorReport) -> None:
+    def __init__(self, door: Lane, identity: bytes, directory: Path, report: FloorReport, gather_ns: int) -> None:
+        """`gather_ns` is how messages are to be cut, unless the file of progress says that they were cut otherwise."""
         self.door = door
+        self.gather_ns = gather_ns
         self.report = report
         self.waiting: deque[ReplayMessage] = deque()
         self.news = asyncio.Event()
@@ -105,11 +119,13 @@ class _Floor:
         self.all_known = True
         """Whether the source had all of what was handed over last."""
         self._file = directory / f"{door.name}-{identity.hex()}.json"
+        self._counted = blake2b(digest_size=16)
+        self._noted = ""
         self.skip = self._load()
-        self._saved, self._saved_at = self.skip, monotonic()
+        self._saved, self._saved_at = -1 if not self._file.exists() else self.skip, monotonic()
 
     def _load(self) -> int:
-        """How many messages are certainly in the outbox."""
+        """How many messages are certainly in the outbox, and how they were cut."""
         try:
             content = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -117,10 +133,23 @@ class _Floor:
         except (OSError, ValueError) as reason:
             rule = f"cannot be read ({reason}); mend it: without it, what the source has forgotten is published again"
             raise ConfigurationError(str(self._file), "progress", rule) from None
-        count = content.get("messages") if isinstance(content, dict) else None
-        if not isinstance(count, int) or content.get("what") != _MARK:
-            raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
-        return count
+        match content:
+            case {"what": str(what), "messages": int(count), "gather_ns": int(gather_ns), "digest": str(noted)} if (
+                what == _MARK
+            ):
+                self.gather_ns, self._noted = gather_ns, noted
+                return count
+            case _:
+                raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
+
+    def check(self, *, ended: bool = False) -> None:
+        """What was read and is noted as published must be what was published; ConfigurationError if it is not."""
+        done = self.report.messages
+        if self.skip and (
+            (done == self.skip and self._counted.hexdigest() != self._noted) or (ended and done < self.skip)
+        ):
+            rule = "the files are not those that were published before: give this replay another name with --run"
+            raise ConfigurationError(str(self._file), "progress", rule)
 
     def save(self, *, now: bool) -> None:
         """Note what the outbox has; a moment later than it is so does no harm."""
@@ -130,32 +159,50 @@ class _Floor:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         partial = self._file.with_suffix(".part")
-        partial.write_text(json.dumps({"what": _MARK, "messages": done}) + "\n", encoding="utf-8")
+        noted = {"what": _MARK, "messages": done, "gather_ns": self.gather_ns, "digest": self._counted.hexdigest()}
+        partial.write_text(json.dumps(noted) + "\n", encoding="utf-8")
         partial.replace(self._file)
         self._saved, self._saved_at = done, monotonic()
 
-    async def work(self, accepted: Callable[[], None]) -> None:
+    async def work(self) -> None:
         """Publish what waits, until it is stopped."""
+        if not self.skip:
+            # How messages are cut is known before the first of them is anywhere.
+            self.save(now=True)
+        under_way: deque[list[ReplayMessage]] = deque()
         while not self.stopped:
-            while not self.waiting:
+            while self.waiting and len(under_way) < _UNDER_WAY:
+                batch = self._next_batch()
+                under_way.append(batch)
+                await self.door.say([(message.key, message.payload) for message in batch])
+            if not under_way:
                 self.idle.set()
                 self.news.clear()
                 await self.news.wait()
-            batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), _AT_ONCE))]
-            self.room.set()
-            before = self.door.repeated
-            await self.door.publish_messages([(message.key, message.events.tobytes()) for message in batch])
-            known = self.door.repeated - before
+                continue
+            known = await self.door.answer()
+            batch = under_way.popleft()
             self.all_known = known == len(batch)
             self.report.known_messages += known
             self.count(batch)
             self.save(now=False)
-            accepted()
+
+    def _next_batch(self) -> list[ReplayMessage]:
+        """Of what waits as much as is said together."""
+        batch: list[ReplayMessage] = []
+        size = 0
+        while self.waiting and len(batch) < MAX_BATCH and size < _SAID_BYTES:
+            batch.append(self.waiting.popleft())
+            size += len(batch[-1].payload)
+        self.room.set()
+        return batch
 
     def count(self, batch: Sequence[ReplayMessage]) -> None:
         """These are in the outbox."""
         self.report.messages += len(batch)
-        self.report.events += sum([len(message.events) for message in batch])
+        self.report.events += sum([message.events for message in batch])
+        for message in batch:
+            self._counted.update(message.key)
 
     def put(self, message: ReplayMessage) -> None:
         """One more."""
@@ -182,38 +229,42 @@ class Replay:
             raise ConfigurationError("replay", "floors", "a floor occurs twice: give it its files together")
         self._speed = speed
         self._told = told or (lambda _: None)
+        self._files = [file for feed in feeds for file in feed.files]
         directory = progress or progress_directory(market)
         self._doors = [Publisher(market, feed.source, patience_s=patience_s) for feed in feeds]
         self._lanes: dict[tuple[int, int], _Floor] = {}
         """By place of the floor, and stripe."""
-        self._messages_of: list[Iterator[ReplayMessage]] = []
+        self._messages_of: list[Generator[ReplayMessage]] = []
         for place, (feed, door) in enumerate(zip(feeds, self._doors, strict=True)):
             identity = feed.identity()
             for stripe, lane in door.lanes.items():
                 report = FloorReport(lane.name, stripe)
-                self._lanes[place, stripe] = _Floor(lane, identity, directory, report)
+                self._lanes[place, stripe] = _Floor(lane, identity, directory, report, gathering(speed))
             digests = {stripe: self._lanes[place, stripe].report.digest for stripe in door.lanes}
             per_message = door.events_per_message
-            self._messages_of.append(feed.messages(place, per_message, identity, digests, door.routes))
+            spans = {stripe: self._lanes[place, stripe].gather_ns for stripe in door.lanes}
+            self._messages_of.append(feed.messages(place, per_message, identity, digests, door.routes, spans))
         self._floors = list(self._lanes.values())
         self.report = ReplayReport([floor.report for floor in self._floors])
-        self._accepted = 0
+        self._left = self._messages()
+        self._turns = 0
 
     async def run(self) -> ReplayReport:
         """Publish everything; returns when all of it is in the outboxes."""
         async with AsyncExitStack() as stack:
             for door in self._doors:
                 await stack.enter_async_context(door)
-            work = [asyncio.create_task(floor.work(self._tell)) for floor in self._floors]
+            work = [asyncio.create_task(floor.work()) for floor in self._floors]
+            work.append(asyncio.create_task(self._tell()))
             reading = asyncio.create_task(self._read())
             try:
-                # A floor never ends by itself: it fails, or it is not needed any more.
+                # No other task ends by itself: it fails, or it is not needed any more.
                 done, _ = await asyncio.wait([reading, *work], return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             finally:
                 await self._end(reading, *work)
-        self._told(self.report)
+        self._tell_now()
         return self.report
 
     async def _end(self, *tasks: asyncio.Task[None]) -> None:
@@ -224,49 +275,75 @@ class Replay:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # The files are closed with what reads them.
+        self._left.close()
+        for messages in self._messages_of:
+            messages.close()
         for floor in self._floors:
             floor.save(now=True)
 
-    def _tell(self) -> None:
-        self._accepted += 1
-        if self._accepted % _TELL_EVERY == 0 or self._speed is not None:
-            self._told(self.report)
+    async def _tell(self) -> None:
+        """Again and again, however slowly things go."""
+        while True:
+            self._tell_now()
+            await asyncio.sleep(_TELL_EVERY_S)
+
+    def _tell_now(self) -> None:
+        size = sum([file.size for file in self._files])
+        self.report.part = min(sum([file.position for file in self._files]) / size, 1.0) if size else 1.0
+        self._told(self.report)
 
     # ---- the order of time
 
-    def _messages(self) -> Iterator[ReplayMessage]:
-        """What is not certainly in an outbox yet, of all floors in the order of time."""
+    def _messages(self) -> Generator[ReplayMessage | None]:
+        """What is not certainly in an outbox yet, of all floors in the order of time; None for each that is."""
         for message in merge(*self._messages_of, key=lambda message: message.due):
             self.report.market_time = max(self.report.market_time, message.due)
             floor = self._lanes[message.floor, message.stripe]
             if message.place < floor.skip:
                 floor.count([message])
                 floor.report.known_messages += 1
+                floor.check()
+                yield None
             else:
                 yield message
+        for floor in self._floors:
+            floor.check(ended=True)
+
+    async def _next(self) -> ReplayMessage | None:
+        """The next that is to be published, or None at the end; others have their turn between."""
+        while True:
+            self._turns += 1
+            if self._turns % _TURN == 0:
+                await asyncio.sleep(0)
+            try:
+                message = next(self._left)
+            except StopIteration:
+                return None
+            if message is not None:
+                return message
 
     async def _read(self) -> None:
-        messages = self._messages()
         if self._speed is None:
-            for message in messages:
+            while (message := await self._next()) is not None:
                 await self._hand_over(message)
         else:
-            await self._in_time(messages, self._speed)
+            await self._in_time(self._speed)
         await self._drained()
 
-    async def _in_time(self, messages: Iterator[ReplayMessage], speed: float) -> None:
+    async def _in_time(self, speed: float) -> None:
         anchor: tuple[float, int] | None = None
         trial = 1
         while True:
             if anchor is not None and not all(floor.all_known for floor in self._floors):
-                message = next(messages, None)
+                message = await self._next()
                 if message is None:
                     return
                 await self._until(anchor[0] + (message.due - anchor[1]) / _BILLION / speed)
                 await self._hand_over(message)
                 continue
             # Whoever was here before us has published these: what sources know need not wait for its time.
-            batch = list(islice(messages, trial))
+            batch = [message for _ in range(trial) if (message := await self._next()) is not None]
             trial = min(2 * trial, _KNOWN_AT_ONCE)
             for message in batch:
                 await self._hand_over(message)

@@ -1,16 +1,16 @@
 """Feeds cut into messages to publish: always at the same places, so that a repeat is recognised by its keys.
 
-Where a message ends depends on the events alone: it is full, or an event is more than 20 ms of market time after its
-first. How the files were cut into blocks, and how fast they are replayed, makes no difference. A change of several
-events (LINKED) stays in one message where that is possible. In a market of several stripes, each stripe's events are
-cut on their own.
+Where a message ends depends on the events and on one number: it is full, or an event is more than so much market time
+after its first. How the files were cut into blocks makes no difference. A change of several events (LINKED) stays in
+one message where that is possible. In a market of several stripes, each stripe's events are cut on their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from os import SEEK_END
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -24,16 +24,29 @@ from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventFlag
 from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["GATHER_NS", "FloorFeed", "MessageCutter", "ReplayMessage", "cut_messages", "digest_of_file"]
+__all__ = [
+    "FULL",
+    "GATHER_NS",
+    "FloorFeed",
+    "MessageCutter",
+    "ReplayMessage",
+    "cut_messages",
+    "gathering",
+    "sample_of_file",
+]
 
 Times: TypeAlias = npt.NDArray[np.uint64]
-_LAST = np.uint64((1 << 64) - 1)
 
 GATHER_NS = 20_000_000
-"""Market time that one message may span."""
+"""Market time that one message may span in a replay at its own speed."""
+FULL: int = 1 << 62
+"""Market time without end: every message is full."""
 _DIGEST_BYTES = 16
-_CHUNK_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 16
+_SAMPLES = 64
+_TIME_MAX = (1 << 64) - 1
 _LINKED = int(EventFlag.LINKED)
 
 
@@ -46,18 +59,36 @@ class ReplayMessage(NamedTuple):
     place: int
     """Place among the messages of its floor in its stripe, from 0."""
     key: bytes
-    events: EventArray
+    payload: bytes
+    """The records of its events."""
     stripe: int = 0
     """Of the core, in which they are published."""
 
+    @property
+    def events(self) -> int:
+        """How many they are."""
+        return len(self.payload) // EVENT_BYTES
 
-def digest_of_file(path: Path) -> bytes:
-    """What a file is, by its bytes."""
+
+def gathering(speed: float | None) -> int:
+    """Market time that a message may span: 20 ms of the replay's own time, and without end if it goes at full speed."""
+    return FULL if speed is None else round(GATHER_NS * max(speed, 1.0))
+
+
+def sample_of_file(path: Path) -> bytes:
+    """Which file this is, by its size and samples from its beginning to its end: no need to read gigabytes first.
+
+    It finds the note of how far a replay is. Whether that is really of the same file, the events say that were read.
+    """
     digest = blake2b(digest_size=_DIGEST_BYTES)
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+            size = file.seek(0, SEEK_END)
+            digest.update(size.to_bytes(8))
+            last = max(size - _SAMPLE_BYTES, 0)
+            for at in sorted({last * place // (_SAMPLES - 1) for place in range(_SAMPLES)}):
+                file.seek(at)
+                digest.update(file.read(_SAMPLE_BYTES))
     except OSError as reason:
         raise FeedError(str(path), f"cannot be read: {reason.strerror}") from None
     return digest.digest()
@@ -73,10 +104,10 @@ class FloorFeed:
     """Another name makes the same files another replay."""
 
     def identity(self) -> bytes:
-        """Of this replay: the contents of the files in their order, which floor of each is wanted, and the run."""
+        """Of this replay: the files in their order, which floor of each is wanted, and the run."""
         digest = blake2b(self.run.encode(), digest_size=_DIGEST_BYTES)
         for feed in self.files:
-            digest.update(digest_of_file(feed.path))
+            digest.update(sample_of_file(feed.path))
             digest.update(str(feed.options.floor or "").encode().ljust(4))
         return digest.digest()
 
@@ -92,10 +123,15 @@ class FloorFeed:
         identity: bytes,
         digests: Mapping[int, TapeDigest] | None = None,
         routes: CoreRoutes | None = None,
-    ) -> Iterator[ReplayMessage]:
-        """The events as messages with their keys, each of one stripe; `digests` are fed with all that were read."""
+        gather_ns: Mapping[int, int] | None = None,
+    ) -> Generator[ReplayMessage]:
+        """The events as messages with their keys, each of one stripe; `digests` are fed with all that were read.
+
+        `gather_ns` says for each stripe how much market time a message may span.
+        """
         stripes = list(digests) if digests is not None else [0]
-        lanes = {stripe: _Lane(MessageCutter(per_message)) for stripe in stripes}
+        spans = gather_ns or {}
+        lanes = {stripe: _Lane(MessageCutter(per_message, spans.get(stripe, GATHER_NS))) for stripe in stripes}
         for block, times in _with_times(self.blocks()):
             ready: list[ReplayMessage] = []
             for stripe, (events, own) in self._parts(block, times, stripes, routes).items():
@@ -130,12 +166,12 @@ class _Lane:
     place: int = 0
     position: int = 0
 
-    def message(self, floor: int, stripe: int, identity: bytes, due: int, events: EventArray) -> ReplayMessage:
-        content = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
+    def message(self, floor: int, stripe: int, identity: bytes, due: int, payload: bytes) -> ReplayMessage:
+        content = blake2b(payload, digest_size=_DIGEST_BYTES).digest()
         key = identity + self.position.to_bytes(8) + content
-        made = ReplayMessage(due, floor, self.place, key, events, stripe)
+        made = ReplayMessage(due, floor, self.place, key, payload, stripe)
         self.place += 1
-        self.position += len(events)
+        self.position += made.events
         return made
 
 
@@ -150,20 +186,24 @@ def _with_times(blocks: Iterable[EventArray]) -> Iterator[tuple[EventArray, Time
     yield np.empty(0, EVENT_DTYPE), np.empty(0, np.uint64)
 
 
-def cut_messages(blocks: Iterable[EventArray], per_message: int) -> Iterator[tuple[int, EventArray]]:
+def cut_messages(
+    blocks: Iterable[EventArray], per_message: int, gather_ns: int = GATHER_NS
+) -> Iterator[tuple[int, EventArray]]:
     """(time of the last event, events) of each message; a clock that steps back counts as standing still."""
-    cutter = MessageCutter(per_message)
+    cutter = MessageCutter(per_message, gather_ns)
     for block, times in _with_times(blocks):
         cutter.put(block, times)
-        yield from cutter.cut(int(times[-1]) if len(times) else None)
+        for due, payload in cutter.cut(int(times[-1]) if len(times) else None):
+            yield due, np.frombuffer(payload, EVENT_DTYPE)
 
 
 class MessageCutter:
     """Cuts a row of events where the events alone say, however it comes in blocks."""
 
-    def __init__(self, per_message: int) -> None:
-        """At most so many events in one message."""
+    def __init__(self, per_message: int, gather_ns: int = GATHER_NS) -> None:
+        """At most so many events, and so much market time, in one message."""
         self._per_message = per_message
+        self._gather_ns = gather_ns
         self._events: EventArray = np.empty(0, EVENT_DTYPE)
         self._times: Times = np.empty(0, np.uint64)
 
@@ -171,31 +211,44 @@ class MessageCutter:
         """Some events more; no time is before the one before."""
         self._events, self._times = np.concatenate([self._events, events]), np.concatenate([self._times, times])
 
-    def cut(self, until: int | None) -> list[tuple[int, EventArray]]:
-        """The messages that are certain, if all that follows is from `until` or later; None: nothing follows."""
-        ends = _ends(self._events, self._times, self._per_message, until)
-        cut = list(_cut(self._events, self._times, ends))
-        done = ends[-1] if ends else 0
+    def cut(self, until: int | None) -> list[tuple[int, bytes]]:
+        """(time of the last event, records) of the messages that are certain.
+
+        All that follows is from `until` or later; None: nothing follows.
+        """
+        ends = _ends(self._events, self._times, self._per_message, until, self._gather_ns)
+        if not ends:
+            return []
+        done = ends[-1]
+        whole = self._events[:done].tobytes()
+        dues = self._times[np.array(ends) - 1].tolist()
         self._events, self._times = self._events[done:], self._times[done:]
-        return cut
+        starts = [0, *ends[:-1]]
+        return [
+            (due, whole[start * EVENT_BYTES : stop * EVENT_BYTES])
+            for due, start, stop in zip(dues, starts, ends, strict=True)
+        ]
 
 
-def _ends(events: EventArray, times: Times, per_message: int, until: int | None) -> list[int]:
+def _ends(events: EventArray, times: Times, per_message: int, until: int | None, gather_ns: int) -> list[int]:
     """Where messages end, as far as what is here decides it; without `until` nothing follows."""
-    linked = (events["flags"] & _LINKED) > 0
-    # A time of the last moments that 64 bits count must not wrap to the first ones.
-    ends_at = np.minimum(times, _LAST - np.uint64(GATHER_NS)) + np.uint64(GATHER_NS)
-    horizon = np.searchsorted(times, ends_at, side="right")
-    ends: list[int] = []
+    # As bytes: one look at an element of an array costs more than all the rest of a turn of the loop.
+    linked = ((events["flags"] & _LINKED) > 0).tobytes()
     at, total = 0, len(events)
+    horizon: npt.NDArray[np.int64] | None = None
+    if gather_ns < FULL:
+        # A time of the last moments that 64 bits count must not wrap to the first ones.
+        last = np.minimum(times, np.uint64(_TIME_MAX - gather_ns)) + np.uint64(gather_ns)
+        horizon = np.searchsorted(times, last, side="right")
+    ends: list[int] = []
     while at < total:
-        stop = min(at + per_message, int(horizon[at]))
+        stop = min(at + per_message, total if horizon is None else int(horizon[at]))
         if stop == total:
             if until is None:
                 ends.append(total)
                 break
             # What follows may still belong to it, unless it is full or the time for it is over.
-            if stop - at < per_message and until <= int(times[at]) + GATHER_NS:
+            if stop - at < per_message and (horizon is None or until <= int(times[at]) + gather_ns):
                 break
         inner = stop
         while inner > at and linked[inner - 1]:
@@ -203,10 +256,3 @@ def _ends(events: EventArray, times: Times, per_message: int, until: int | None)
         at = inner if inner > at else stop
         ends.append(at)
     return ends
-
-
-def _cut(events: EventArray, times: Times, ends: Sequence[int]) -> Iterator[tuple[int, EventArray]]:
-    at = 0
-    for stop in ends:
-        yield int(times[stop - 1]), events[at:stop]
-        at = stop

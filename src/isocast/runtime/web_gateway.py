@@ -90,9 +90,22 @@ class WebGateway:
         self._clients: dict[WebClient, asyncio.Event] = {}
 
     async def run(self, listening: AbstractAsyncContextManager[Batches]) -> None:
-        """Serve, and hear the market."""
+        """Hear the market, and serve: nobody is let in before there is something to tell."""
+        async with listening as listener, await self._open() as server:
+            self._note_place(server)
+            beating = asyncio.create_task(self._beat())
+            try:
+                self.ready.set()
+                async for batch in listener:
+                    self.receive(batch)
+            finally:
+                beating.cancel()
+                with suppress(asyncio.CancelledError):
+                    await beating
+
+    async def _open(self) -> Server:
         try:
-            server = await serve(
+            return await serve(
                 self.attend,
                 *self.place,
                 origins=self._origins,
@@ -103,18 +116,6 @@ class WebGateway:
         except OSError as reason:
             address, port = self.place
             raise TransportError(f"cannot listen on {address}:{port}: {reason.strerror}") from None
-        async with server:
-            self._note_place(server)
-            beating = asyncio.create_task(self._beat())
-            try:
-                async with listening as listener:
-                    self.ready.set()
-                    async for batch in listener:
-                        self.receive(batch)
-            finally:
-                beating.cancel()
-                with suppress(asyncio.CancelledError):
-                    await beating
 
     def _note_place(self, server: Server) -> None:
         for listener in server.sockets:

@@ -24,13 +24,17 @@ class Stage:
         self.now = T0
         self.sent: list[tuple[int, bytes]] = []
         self.cost_ns = 0
+        self.refuses = False
         self.sender = PacedSender(PERIOD, self._send, lambda: self.now)
         self.sender.follow([(1, BUDGET, SESSION, 1)])
 
-    def _send(self, stripe: int, raw: bytes) -> None:
+    def _send(self, stripe: int, raw: bytes) -> bool:
         assert stripe == 1
-        self.sent.append((self.now, raw))
         self.now += self.cost_ns
+        if self.refuses:
+            return False
+        self.sent.append((self.now - self.cost_ns, raw))
+        return True
 
     def until(self, end: int, late: random.Random | None = None) -> None:
         """Poll at every deadline up to an instant; with `late`, some time behind it."""
@@ -102,6 +106,17 @@ def test_what_is_far_too_late_is_left_to_requests() -> None:
     stage.until(T0 + SECOND)
     assert stage.numbers() == [2]
     assert stage.sender.counts.not_sent == 1
+
+
+def test_what_the_network_does_not_take_is_not_counted_as_sent() -> None:
+    """The next heartbeat shows its number, and whoever lacks it asks."""
+    stage = Stage()
+    stage.refuses = True
+    stage.sender.take(packet(1, T0 + PERIOD))
+    stage.until(T0 + 2 * PERIOD)
+    counts = stage.sender.counts
+    assert (counts.packets, counts.messages, counts.not_sent, counts.not_sent_messages) == (0, 0, 1, 1)
+    assert stage.sender.lines[1] == (SESSION, 2)
 
 
 def test_silence_is_broken_by_heartbeats_with_the_next_number() -> None:

@@ -38,7 +38,9 @@ class SenderCounts:
     heartbeats: int = 0
     ends: int = 0
     not_sent: int = 0
-    """Packets that were due too long ago."""
+    """Packets that were due too long ago, or that the network did not take: whoever lacks them asks."""
+    not_sent_messages: int = 0
+    """Their messages."""
     held: int = 0
     """Packets that left later than they were due, because the rate was used up by others that had been late."""
     late_ns: int = 0
@@ -83,10 +85,13 @@ class _Stripe:
 
 
 class PacedSender:
-    """All narrow stripes that one process sends. `send` gives one datagram to the group of a stripe."""
+    """All narrow stripes that one process sends.
+
+    `send` gives one datagram to the group of a stripe, and says whether the network took it.
+    """
 
     def __init__(
-        self, period_ns: int, send: Callable[[int, bytes], None], now: Callable[[], int], made_to: int = NEVER
+        self, period_ns: int, send: Callable[[int, bytes], bool], now: Callable[[], int], made_to: int = NEVER
     ) -> None:
         """Who was started a moment ago does not know what was sent before: it waits for a token period first.
 
@@ -158,17 +163,24 @@ class PacedSender:
                 break
             if now - packet.due > LATE_NS:
                 line.waiting.popleft()
-                self.counts.not_sent += 1
+                self._keep_back(packet)
                 line.session, line.next_number = packet.session, packet.number + packet.count
                 continue
             if self._room_at(line, size, packet.budget) > now:
                 break
             line.waiting.popleft()
-            self._put(number, line, packet.raw, size)
-            self._count(packet, size, now)
+            if self._put(number, line, packet.raw, size):
+                self._count(packet, size, now)
+            else:
+                self._keep_back(packet)
             line.session, line.next_number = packet.session, packet.number + packet.count
         if not line.retired:
             self._beat(number, line)
+
+    def _keep_back(self, packet: StripePacket) -> None:
+        """Archived and not sent: the next number shows the gap."""
+        self.counts.not_sent += 1
+        self.counts.not_sent_messages += packet.count
 
     def _count(self, packet: StripePacket, size: int, now: int) -> None:
         counts = self.counts
@@ -207,11 +219,12 @@ class PacedSender:
         """A beat says that nothing older than `LATE_NS` comes behind what was sent."""
         return self._made_to >= now - LATE_NS
 
-    def _put(self, number: int, line: _Stripe, raw: bytes, size: int) -> None:
-        self._send(number, raw)
+    def _put(self, number: int, line: _Stripe, raw: bytes, size: int) -> bool:
+        taken = self._send(number, raw)
         over = self._now()
         line.sent_at = over
         line.gate.note(over, size)
+        return taken
 
     def _room_at(self, line: _Stripe, size: int, budget: int) -> int:
         return line.gate.room_at(size, budget, self._now())

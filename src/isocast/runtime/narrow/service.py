@@ -301,12 +301,14 @@ class EdgeService:
         for stripe in plan.of_core(self._plan.stripe):
             self._edge.group(self._plan.number, stripe.number)
 
-    def _send(self, stripe: int, raw: bytes) -> None:
+    def _send(self, stripe: int, raw: bytes) -> bool:
         where = self._edge.group(self._plan.number, stripe), self._edge.port
         try:
             self._socket.sendto(raw, where)
         except OSError as reason:
             self._alarm("edge-send", f"cannot send to {where[0]}: {reason.strerror}", "look at the network")
+            return False
+        return True
 
     def status(self) -> dict[str, Any]:
         """For whoever asks."""
@@ -324,6 +326,7 @@ class EdgeService:
             "ip_bytes": counts.ip_bytes,
             "heartbeats": counts.heartbeats,
             "not_sent": counts.not_sent,
+            "not_sent_messages": counts.not_sent_messages,
             "late_ns": counts.late_ns // max(counts.packets, 1),
             "latest_ns": counts.latest_ns,
             "waiting": self.sender.waiting,
