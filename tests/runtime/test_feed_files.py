@@ -370,6 +370,24 @@ def test_the_mark_before_utf_8_text_is_dropped(tmp_path: Path, name: str, text: 
     assert read(path, strict=True)[0].tobytes() == plain.tobytes()
 
 
+def test_a_mapping_with_a_mark_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text('like = "taq-trades"\n', encoding="utf-8-sig")
+    assert load_mapping(str(path)) == load_mapping("taq-trades")
+
+
+def test_an_encrypted_zip_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("01302019.ITCH50", RAW)
+    raw = bytearray(path.read_bytes())
+    for start in (b"PK\x03\x04", b"PK\x01\x02"):
+        raw[raw.index(start) + (6 if start.endswith(b"\x04") else 8)] |= 1  # The bit that says so.
+    path.write_bytes(bytes(raw))
+    with pytest.raises(FeedError, match="is an encrypted zip file; unpack it first"):
+        read(path)
+
+
 def test_a_compressed_parquet_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet.gz"
     path.write_bytes(gzip.compress(b"PAR1" + bytes(100) + b"PAR1"))

@@ -85,8 +85,9 @@ def _add_sizes(maker: HistoryMaker, path: Path) -> None:
 
 @contextmanager
 def _text(path: Path) -> Iterator[IO[str]]:
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
     try:
+        with path.open("rb") as raw:
+            opened = gzip.open if raw.read(2) == b"\x1f\x8b" else open
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except (OSError, EOFError, UnicodeDecodeError) as reason:

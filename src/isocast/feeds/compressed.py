@@ -16,7 +16,7 @@ from typing import Protocol
 
 from isocast.feeds.outcomes import Fault, FeedLog
 
-__all__ = ["HEAD_BYTES", "compression_of", "expand", "plain_name"]
+__all__ = ["HEAD_BYTES", "compression_of", "expand", "is_bomb", "plain_name"]
 
 HEAD_BYTES = 16
 """As many are needed to tell."""
@@ -49,6 +49,11 @@ _RATIO_MAX, _SURE_BYTES = 2_000, 1 << 30
 def compression_of(head: bytes) -> str | None:
     """What a file is compressed by, if it is; HEAD_BYTES of it are needed."""
     return next((name for name, magic in _MAGICS.items() if magic.match(head)), None)
+
+
+def is_bomb(read: int, given: int) -> bool:
+    """Whether so much came out of so little that no feed is in it."""
+    return given > _SURE_BYTES and given > _RATIO_MAX * read
 
 
 def plain_name(name: str) -> str:
@@ -155,7 +160,7 @@ def _expand(chunks: Iterable[bytes], log: FeedLog, name: str, at_most: int) -> I
             for at in range(0, len(content), at_most):
                 yield content[at : at + at_most]
             given += len(content)
-            if given > _SURE_BYTES and given > _RATIO_MAX * read:
+            if is_bomb(read, given):
                 what = f"{read:,} bytes of {name} became {given:,}: more than {_RATIO_MAX:,} times as many are not read"
                 log.fault(Fault.DAMAGED_COMPRESSION, read, what)
                 return

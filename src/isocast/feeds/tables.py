@@ -312,7 +312,8 @@ class TableDecoder:
         """Flags by the sale conditions; each condition is counted, and one that nobody knows takes nothing away."""
         name = self._mapping.conditions
         if self._mapping.condition_form == "lean":
-            column: Column = rows.hexadecimal(name)
+            is_read = self._mapping.reference == name and self._mapping.reference_base == 16  # noqa: PLR2004
+            column: Column = Column(base["reference"], good) if is_read else rows.hexadecimal(name)
             read: Callable[[Any], list[SaleCondition]] = _lean_conditions
         else:
             column, read = rows.text(name, _CODE_WIDTH), _letter_conditions

@@ -21,7 +21,7 @@ from typing import IO, Protocol
 import numpy as np
 
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture
-from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, plain_name
+from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, day_at, day_in_name
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_decoder import ItchDecoder
@@ -106,7 +106,7 @@ def load_mapping(text: str) -> TableMapping:
         rule = f'"{text}" is none of {", ".join(BUILT_IN)}{suggestion(text, BUILT_IN)}, and no TOML file'
         raise ConfigurationError("command line", "--mapping", rule)
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as reason:
         raise ConfigurationError(text, "--mapping", f"cannot be read: {_why(reason)}") from None
     return read_mapping(content, text)
@@ -216,6 +216,12 @@ class FeedFile:
         except (zipfile.BadZipFile, NotImplementedError) as reason:
             raise FeedError(str(self.path), f"is a damaged zip file: {reason}") from None
 
+    def _member(self, archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+        try:
+            return archive.open(member)
+        except RuntimeError:  # What zipfile raises for a member that wants a password.
+            raise FeedError(str(self.path), "is an encrypted zip file; unpack it first") from None
+
     @staticmethod
     def _mapping_for(name: str, head: bytes) -> TableMapping | None:
         """A table that is built in, by its name or its header."""
@@ -241,7 +247,7 @@ class FeedFile:
             name, chunks = self.path.name, self._read(file, file)
             if head.startswith(_ZIP_MAGIC):
                 archive, member = stack.enter_context(self._zip())
-                inner = stack.enter_context(archive.open(member))
+                inner = stack.enter_context(self._member(archive, member))
                 name, chunks = Path(member).name, self._read_zip(inner, log)
             for _ in range(_LAYERS):
                 chunks = expand(chunks, log, at_most=_CHUNK)
@@ -259,6 +265,9 @@ class FeedFile:
                 read += len(chunk)
                 self.position = min(self.position + len(chunk) // 5, self.size)
                 yield chunk
+                if is_bomb(self.size, read):
+                    log.fault(Fault.DAMAGED_COMPRESSION, read, f"{self.size:,} bytes of zip became {read:,} and more")
+                    break
         except (zipfile.BadZipFile, EOFError, OSError, zlib.error, LZMAError) as reason:
             log.fault(Fault.DAMAGED_COMPRESSION, read, f"the zip member is damaged: {reason}")
         self.position = self.size
