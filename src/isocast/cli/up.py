@@ -193,7 +193,8 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
         for plan in plans:
             await supervisor.start(plan.name, node_command(config, plan.name, *options))
         with suppress(TimeoutError):
-            await asyncio.wait_for(asked.wait(), seconds or None)
+            async with asyncio.timeout(seconds or None):
+                await asked.wait()
     finally:
         asked.set()
         watching.cancel()
@@ -226,7 +227,8 @@ async def _watch(supervisor: Supervisor, report: UpReport, changed: Event) -> No
     while not report.is_ready:
         changed.clear()
         try:
-            await asyncio.wait_for(changed.wait(), _LOOK_S)
+            async with asyncio.timeout(_LOOK_S):
+                await changed.wait()
         except TimeoutError:
             report.still_waiting(supervisor.children.values())
     report.all_ready()

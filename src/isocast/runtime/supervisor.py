@@ -208,7 +208,8 @@ class Supervisor:
             child.pause_s = FIRST_PAUSE_S if steady or not child.pause_s else min(2 * child.pause_s, LONGEST_PAUSE_S)
             self._now(child, ChildState.PAUSING)
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.unwanted.wait(), child.pause_s)
+                async with asyncio.timeout(child.pause_s):
+                    await child.unwanted.wait()
         self._now(child, ChildState.STOPPED)
 
     async def _one_life(self, child: Child) -> None:
