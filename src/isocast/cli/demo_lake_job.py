@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -127,9 +126,9 @@ def _session() -> SparkSession:
     """A quick start is worth more than a fast hour, and everything that Java leaves goes where the demo tidies up."""
     from isocast.lake.session import QUICK_START, spark_session
 
-    java = f"{QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir={tempfile.gettempdir()}"
-    settings = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": _MEMORY, **_SMALL}
-    return spark_session("isocast demo", master="local[2]", settings=settings)
+    settings = {"spark.driver.extraJavaOptions": QUICK_START, "spark.driver.memory": _MEMORY, **_SMALL}
+    # In the same group, whose priority is one; and its session is no terminal's.
+    return spark_session("isocast demo", master="local[2]", settings=settings, apart=False)
 
 
 def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders: Orders) -> None:
@@ -148,8 +147,10 @@ def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders
 
 def _warm_up(spark: SparkSession, market: Market) -> None:
     """Workers and writers that the first batch needs, before there is a market that needs the time."""
+    from isocast.runtime.scratch import scratch_directory
+
     few = spark.range(1).mapInArrow(lambda batches: batches, "id bigint")
-    with tempfile.TemporaryDirectory(prefix="isocast-warm-") as place:
+    with scratch_directory("warm") as place:
         few.selectExpr("id", "id AS part").write.partitionBy("part").parquet(f"{place}/table")
     with suppress(Exception):  # There is nothing to read yet, and nobody minds.
         spark.readStream.format("isocast").load(str(market.data_directory))

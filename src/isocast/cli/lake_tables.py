@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from cyclopts.validators import Number
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
 from isocast.cli.render import counted, figure, line, note, show_json, show_table
+from isocast.runtime import shutdown
 
 if TYPE_CHECKING:
     from isocast.lake.pipeline import Report
@@ -23,6 +23,8 @@ __all__ = ["run", "stream"]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _ORIGIN = OriginOptions()
 _LAKE = LakeOptions()
+_STOP_S = 60.0
+"""From a signal to a forced end, for a batch that is being written."""
 
 _RUN_EXAMPLES = """Examples:
 
@@ -136,8 +138,7 @@ def _stream(
         stops: list[int] = []
         until = None if seconds is None else time.monotonic() + seconds
         # A batch that is being written is finished first: nothing would be lost, only done again.
-        before = {number: signal.signal(number, lambda got, _: stops.append(got)) for number in _SIGNALS}
-        try:
+        with shutdown.stopping(lambda: stops.append(1), seconds=_STOP_S, waits_for="the batch is finished first"):
             report = pipeline.stream(
                 spark,
                 made,
@@ -148,14 +149,8 @@ def _stream(
                 go_on=lambda _: not stops and (until is None or time.monotonic() < until),
                 tell=_teller(quiet=json),
             )
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
     _show(report, json=json)
     return 0
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _teller(*, quiet: bool) -> Callable[[str], None]:
