@@ -94,6 +94,7 @@ class _State:
     cause = 0
     """The signal that came first; SIGPIPE for output that nobody reads."""
     unread = False
+    """The signal that comes next is our own, for output that nobody reads."""
     deadline = 0.0
     waits_for = ""
     stops: list[_Stop]
@@ -233,8 +234,9 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
     if _state.pid and not _is_ours():
         os._exit(INTERRUPTED)  # A fork that works for us: it has nothing to say or to put away.
     stop = _state.stops[-1] if _state.stops else None
-    if _state.unread and not _state.cause:
-        if stop is not None and not stop.unread:
+    if _state.unread:
+        _state.unread = False
+        if _state.cause or (stop is not None and not stop.unread):
             return
         number = signal.SIGPIPE
     first = not _state.cause
@@ -337,24 +339,30 @@ def _parents() -> dict[int, int]:
 # Output -------------------------------------------------------------------------------------------
 
 
-class _Output(io.FileIO):
+class _Output(io.BufferedWriter):
     """Standard output or error; when nobody reads it any more, nobody hears of that but this module."""
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer, as the base says
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer, as the base says
         try:
             return super().write(data)
         except OSError as reason:
-            if reason.errno not in _UNREAD or not _is_ours():
-                raise
-        self._leave_unread()
+            self._leave_unread(reason)
         return memoryview(data).nbytes
 
-    def _leave_unread(self) -> None:
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as reason:
+            self._leave_unread(reason)
+
+    def _leave_unread(self, reason: OSError) -> None:
+        if reason.errno not in _UNREAD or not _is_ours():
+            raise reason
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
         # Notes beside the output may get lost: the output itself may not.
-        if self.fileno() == 1 and not _state.unread:
+        if self.fileno() == 1:
             import threading  # noqa: PLC0415 - this is rare, and every command starts here
 
             _state.unread = True
@@ -365,9 +373,8 @@ class _Output(io.FileIO):
 
 def _watched(stream: io.TextIOWrapper, descriptor: int) -> io.TextIOWrapper:
     stream.flush()
-    raw = _Output(descriptor, "wb", closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
+        _Output(io.FileIO(descriptor, "wb", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
