@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,6 @@ _SMALL = {
 """For some thousand events: to compile a plan costs more than to run it."""
 _SYMBOLS_SHOWN = 3
 _FINDINGS_SHOWN = 20
-_SHARES = (0.5, 0.99)
 
 
 def lower_priority() -> None:
@@ -231,27 +231,12 @@ def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
 
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
-    """Of each message between all receivers that released it in time, against 2ε."""
-    from pyspark.sql.functions import col, count, count_if, percentile_approx, when
-    from pyspark.sql.functions import max as most
-
-    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, release_skew
+    """As the market's own summary has it, by Spark."""
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals
 
     reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
-    skew = release_skew(message_releases(reader.load(str(market.data_directory))), market.timing.process_ns)
-    fair = when(~col("faulted"), col("skew_ns"))
-    found = skew.agg(
-        count("*").alias("messages"),
-        count_if("exceeds").alias("exceeding"),
-        count_if("faulted").alias("faulted"),
-        most("bound_ns").alias("bound_ns"),
-        percentile_approx(fair, list(_SHARES)).alias("shares"),
-        most(fair).alias("max_ns"),
-    ).collect()[0]
-    p50_ns, p99_ns = found.shares or (None, None)
-    plain = found.asDict()
-    plain.pop("shares")
-    return {**plain, "p50_ns": p50_ns, "p99_ns": p99_ns}
+    messages = message_releases(reader.load(str(market.data_directory)))
+    return asdict(skew_totals(messages, market.timing.process_ns, len(market.receivers)))
 
 
 def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:
