@@ -132,6 +132,26 @@ command(work)
         assert ended(process) == (130, "isocast: interrupted\n")
 
 
+def test_an_interrupt_where_nothing_can_be_raised_is_not_lost(tmp_path: Path) -> None:
+    """Imports call back where an exception is only printed."""
+    script = """
+shutdown._GRACE_S = 3_600
+class Left:
+    def __del__(self):
+        ready()
+        time.sleep(3_600)
+def work():
+    left = Left()
+    del left
+    time.sleep(3_600)
+command(work)
+"""
+    with running(script, tmp_path) as process:
+        until_ready(process)
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "isocast: interrupted\n")
+
+
 ORDERLY = """
 import asyncio
 async def serve():

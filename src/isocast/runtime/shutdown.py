@@ -245,6 +245,7 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
     if (_state.importing or _state.finishing) and _is_ours():
         _leave(_code())
     if first and _is_ours():
+        _hush()
         allow(_GRACE_S if stop is None else stop.seconds, "" if stop is None else stop.waits_for)
         start_new_thread(_watch, ())  # Locks that a Thread takes may be held by what was interrupted.
     if stop is not None and stop.steps:
@@ -253,6 +254,19 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
         raise KeyboardInterrupt
     else:
         _leave(_code())
+
+
+def _hush() -> None:
+    """What breaks because of the end, in a destructor or in another thread, is no news."""
+    sys.unraisablehook = _on_unraisable
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading.excepthook = lambda _: None  # type: ignore[attr-defined]
+
+
+def _on_unraisable(broken: sys.UnraisableHookArgs) -> None:
+    if broken.exc_type is KeyboardInterrupt and _is_ours() and not _state.stops:
+        _leave(_code())  # It came where nobody can raise anything, as in the middle of an import, and is lost.
 
 
 def _watch() -> None:
