@@ -39,13 +39,13 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def test_a_real_market_loses_nothing_through_losses_and_a_kill(tmp_path: Path) -> None:
-    command = (*DEMO, "--headless", "--seconds", "12", "--loss", "0.02", "--seed", "7", "--json", "--keep", "kept")
+    command = (*DEMO, "--headless", "--seconds", "8", "--loss", "0.02", "--seed", "7", "--json", "--keep", "kept")
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=tmp_path, timeout=PATIENCE_S)
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert (done.returncode, found["faults"], found["lake"]) == (0, [], None)
     assert (found["gaps"], found["early"]) == (0, 0)
-    assert found["events"] == found["events_published"] == sum(found["events_by_floor"].values()) > 2_000
+    assert found["events"] == found["events_published"] == sum(found["events_by_floor"].values()) > 1_000
     assert set(found["events_by_floor"]) == {"XNYS", "XLON", "XTKS", "XFRA"}
     assert found["packets_lost"] > 0
     assert found["repairs"] > 0
@@ -204,7 +204,7 @@ def check_end(stage: str, cause: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "stage, cause",
-    [("keys are made", "a closed terminal"), ("nodes start", "a closed pipe"), ("nodes start", "Ctrl-C")],
+    [("keys are made", "a closed terminal"), ("nodes start", "a closed pipe")],
 )
 def test_whatever_interrupts_it_while_it_starts_leaves_nothing(stage: str, cause: str, tmp_path: Path) -> None:
     check_end(stage, cause, tmp_path)
