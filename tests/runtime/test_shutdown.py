@@ -204,6 +204,29 @@ command(lambda: shutdown.run(wait()))
         assert ended(process) == (130, "closed\nisocast: interrupted\n")
 
 
+def test_what_an_event_loop_complains_of_at_a_forced_end_is_no_news(tmp_path: Path) -> None:
+    """A child that ends after its loop was closed, a task whose exception nobody took."""
+    script = """
+import asyncio
+async def broken():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise ValueError("nobody waits for this")
+async def wait():
+    task = asyncio.create_task(broken())
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
+    await asyncio.sleep(0)
+    ready()
+    await asyncio.Event().wait()
+command(lambda: shutdown.run(wait()))
+"""
+    with running(script, tmp_path) as process:
+        until_ready(process)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (130, "isocast: interrupted\n")
+
+
 @pytest.mark.parametrize("writer", ["write()", "threading.Thread(target=write).start(); time.sleep(600)"])
 def test_output_that_nobody_reads_ends_a_command_without_a_word(writer: str, tmp_path: Path) -> None:
     """In a thread, too: its exception would have ended that thread alone."""

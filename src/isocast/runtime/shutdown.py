@@ -245,7 +245,8 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
     if (_state.importing or _state.finishing) and _is_ours():
         _leave(_code())
     if first and _is_ours():
-        _hush()
+        if stop is None or stop.unread:  # Else it has a log, which hears of everything.
+            _hush()
         allow(_GRACE_S if stop is None else stop.seconds, "" if stop is None else stop.waits_for)
         start_new_thread(_watch, ())  # Locks that a Thread takes may be held by what was interrupted.
     if stop is not None and stop.steps:
@@ -259,9 +260,11 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
 def _hush() -> None:
     """What breaks because of the end, in a destructor or in another thread, is no news."""
     sys.unraisablehook = _on_unraisable
-    threading = sys.modules.get("threading")
+    threading, log = sys.modules.get("threading"), sys.modules.get("asyncio.log")
     if threading is not None:
         threading.excepthook = lambda _: None  # type: ignore[attr-defined]
+    if log is not None:
+        log.logger.disabled = True
 
 
 def _on_unraisable(broken: sys.UnraisableHookArgs) -> None:
