@@ -199,7 +199,7 @@ async def _until_stopped(
                     return
 
     showing, waiting = asyncio.create_task(show()), asyncio.create_task(stop.wait())
-    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S):
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
         await asyncio.wait([showing, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if showing.done():

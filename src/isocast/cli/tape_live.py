@@ -73,7 +73,7 @@ async def _watch(
     as_json: bool,
 ) -> None:
     stop = asyncio.Event()
-    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S):
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
         async with listener:
             lines = ", ".join(listener.plan.lines)
             if len(listener.stripes) > 1:
