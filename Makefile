@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= 2
+# Half of what tests do is waiting for processes and timers: one more than two cores.
+JOBS ?= 3
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
 # Modules that benchmarks import.

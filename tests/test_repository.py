@@ -107,3 +107,11 @@ def test_every_ignored_rule_gives_its_reason() -> None:
 
 def test_package_and_project_name_the_same_version() -> None:
     assert isocast.__version__ == PROJECT["project"]["version"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src" / "isocast" / "cli").glob("*.py")), ids=lambda path: path.stem)
+def test_a_command_leaves_signals_and_their_deadlines_to_the_one_place_for_them(path: Path) -> None:
+    if path.stem == "demo_picture":  # A tool that draws a page, and no command.
+        return
+    found = re.findall(r"asyncio\.run\(|add_signal_handler|signal\.signal\(", path.read_text(encoding="utf-8"))
+    assert not found, "shutdown.run and shutdown.stopping (isocast/runtime/shutdown.py) end a command in time"

@@ -11,8 +11,7 @@ The public names are loaded when they are first used, so that `import isocast` c
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # As `typing` has it, which takes some milliseconds to import.
 
 if TYPE_CHECKING:
     from isocast.runtime.listener import Listener, listen
@@ -55,6 +54,8 @@ if not TYPE_CHECKING:
         """Load a public name on its first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - not before it is needed
+
         module, attribute = _HOMES[name]
         value = getattr(import_module(module), attribute)
         globals()[name] = value

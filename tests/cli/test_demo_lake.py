@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 from tests.runtime.showcase.canned import NOW, canned_market, write_journals
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.cli import demo_lake
 from isocast.cli.demo_lake import MISSING, LakeBeside, LakeStage, behind_s, interval_for, lake_words
 from isocast.cli.demo_lake_job import Orders
@@ -26,8 +28,9 @@ from isocast.terms.instants import SECOND
 
 EVENTS = 60
 BAR = {"open": 1_428_600, "high": 1_428_700, "low": 1_428_100, "close": 1_428_100, "volume": 10_400, "trades": 18}
-SKEW = {"messages": 20, "exceeding": 0, "faulted": 2, "bound_ns": 10_000_000}
-SKEW |= {"p50_ns": 3_000_000, "p99_ns": 6_000_000, "max_ns": 6_500_000}
+SKEW = asdict(
+    ReleaseSkew(17, 3_000_000, 6_000_000, 6_500_000, 10_000_000, partly=4, faulted=2, late=1, backlog=1, alone=1)
+)
 AUDIT = {"verdict": "clean", "sentence": "", "messages_compared": 20, "counts": {}, "journals": 10, "findings": []}
 DONE: dict[str, Any] = {
     "stage": "done",
@@ -86,7 +89,10 @@ def test_a_pipeline_that_catches_up_is_summed_up(market: Market) -> None:
     assert re.search(r"IBM +14:\d\d:\d\d  142\.86  142\.87  142\.81  142\.81  10,400 +18  142\.85", text)
     assert text.count("142.87") == 3, "the newest three of four"
     assert "3.0 ms median, 6.0 ms p99, 6.5 ms at most" in text
-    assert "18 of 20 within 2ε = 10 ms; 2 are fairness faults" in text
+    assert "17 of 17 messages within 2ε = 10 ms\n" in text
+    assert "4 of them without a receiver that was away" in text
+    assert "left out: 2 fairness faults (1 too late, 1 owed to an earlier ring)\n" in text
+    assert "left out: 1 message of one receiver alone" in text
     assert "audit       clean: 10 journals, 20 messages compared" in text
     assert max(map(len, text.splitlines())) <= 100
     found = lake.as_json()
@@ -262,7 +268,8 @@ def test_spark_follows_a_real_market_to_its_last_event(tmp_path: Path) -> None:
     assert lake["events"] == lake["tables"]["bronze/released"] == found["events"] == found["events_published"]
     assert (lake["audit"]["verdict"], lake["audit"]["messages_compared"]) == ("clean", found["messages"])
     assert lake["audit"]["journals"] == 10
-    assert lake["skew"]["messages"] == found["messages"]
+    assert lake["skew"] == found["skew"], "one definition, one figure, and the same is left out"
+    assert sum(lake["skew"][name] for name in ("count", "faulted", "alone")) == found["messages"]
     assert lake["interval"] == "5s"
     assert len({bar["symbol"] for bar in lake["bars"]}) == 3
     for bar in lake["bars"]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from isocast.cli.lab_verdict import show_verdict
-from isocast.runtime.evidence import Difference, Evidence, Follower, LateRelease, Quantiles
+from isocast.runtime.evidence import Difference, Evidence, Follower, LateRelease, Quantiles, ReleaseSkew
 from isocast.runtime.lab.lateness import Episode
 from isocast.runtime.lab.verdict import LateInLab, Verdict
 
@@ -18,7 +18,7 @@ GOOD = Evidence(
     lateness=Quantiles(100, MS, 4 * MS, 5 * MS),
     late=(),
     late_after_ns=50 * MS,
-    skew=Quantiles(1_234, 2 * MS, 4 * MS, 5 * MS),
+    skew=ReleaseSkew(1_229, 2 * MS, 4 * MS, 5 * MS, 4 * MS, faulted=5, late=3, backlog=2),
     skew_bound_ns=4 * MS,
     missing=0,
     repeated=0,
@@ -42,6 +42,7 @@ def test_a_good_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert row(text, "messages released").endswith("1,234 in 20 tokens, at 5 sites")
     assert row(text, "early releases") == "early releases 0 0"
     assert row(text, "skew between sites") == "skew between sites: p50 / p99 / max 2 ms / 4 ms / 5 ms p50 ≤ 2ε = 4 ms"
+    assert "5 fairness faults (3 too late, 2 owed to an earlier ring)" in text
     assert row(text, "gaps of customers").endswith("0 0")
     assert row(text, "bank") == "bank customer 1,234 0 0 0"
     assert "As it should be" in text
@@ -92,7 +93,7 @@ def test_who_did_not_catch_up_is_named(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_sites_that_are_apart_are_no_violation_but_told(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(replace(GOOD, skew=Quantiles(9, 5 * MS, 6 * MS, 7 * MS)), (), 0, 0, ()), capsys)
+    text = shown(Verdict(replace(GOOD, skew=ReleaseSkew(9, 5 * MS, 6 * MS, 7 * MS)), (), 0, 0, ()), capsys)
     assert "further apart than their clocks" in text
 
 

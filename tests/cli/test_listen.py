@@ -155,9 +155,12 @@ def test_a_place_that_is_taken_is_exit_3(world: World, capsys: pytest.CaptureFix
     assert "bank is in use" in capsys.readouterr().err
 
 
-def test_a_market_that_is_not_up_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_market_that_is_not_up_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isocast.cli.listen._PATIENCE_S", 0.1)
     path = market_file(tmp_path)
-    assert main(["listen", "--config", str(path), "--seconds", "2.3"]) == 0
+    assert main(["listen", "--config", str(path), "--seconds", "0.5"]) == 0
     assert "no line is heard yet: is the market up?" in capsys.readouterr().err
 
 

@@ -1,11 +1,15 @@
 """The command as a user meets it: help that teaches, errors in one line, exit codes that mean something."""
 
+import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from cyclopts import App
@@ -149,6 +153,41 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
     assert process.returncode in (0, 141)
+
+
+def test_ctrl_c_ends_a_command_and_its_workers_with_one_line() -> None:
+    """A terminal sends it to everybody; none of them has a traceback."""
+    command = [sys.executable, "-m", "isocast", "sim", "swarm", "--seeds", "100000", "--jobs", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until = monotonic() + 60
+        while len(workers := children.read_text(encoding="ascii").split()) < 2:
+            assert monotonic() < until
+            sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "isocast: interrupted\n")
+    assert process.returncode == 130
+    for worker in workers:
+        assert not Path(f"/proc/{worker}/cmdline").is_file() or not Path(f"/proc/{worker}/cmdline").read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "command", ["plan timing", "sim swarm --seeds 50 --jobs 2", "feed --help", "sim show --headless"]
+)
+def test_a_signal_at_any_moment_is_one_line_within_a_second(command: str) -> None:
+    draws = random.Random(7)
+    for _ in range(10):
+        number = draws.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+        whole = [sys.executable, "-m", "isocast", *command.split()]
+        with subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
+            sleep(draws.uniform(0.15, 1.5))  # Before that it is Python that starts.
+            process.send_signal(number)
+            _, said = process.communicate(timeout=30)
+        assert said in ("", "isocast: interrupted\n")
+        assert process.returncode in (0, 130, -number)
 
 
 # ---- the documentation

@@ -13,13 +13,18 @@ import pytest
 from tests.lake.direct import read_table
 from tests.lake.markets import write_market
 from tests.lake.measured import line, write_lines
+from tests.runtime.showcase.canned import canned_market, write_journals
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.lake.timing_advice import advise
+from isocast.runtime.evidence import gather
+from isocast.runtime.showcase.evidence import read_evidence
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
+from isocast.wire.journal_blocks import ReleasedBlock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,3 +278,32 @@ def test_secondary_receivers_do_not_decide_the_rings_times() -> None:
     assert advice.wanted.detect_ns == 50 * MS
     assert advice.below_allowed_ns == 72 * MS
     assert advice.below_short == ["far"]
+
+
+def test_spark_and_the_journals_themselves_tell_the_same_skew_and_leave_out_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The demo shows both: two definitions would contradict each other on one screen."""
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals  # noqa: PLC0415
+
+    market = canned_market(tmp_path)
+
+    def late(blocks: list[ReleasedBlock]) -> list[ReleasedBlock]:
+        """Beyond 2ε in token 1, later than P in token 2, owed to an earlier ring in token 3, fetched in token 4."""
+        beyond = replace(blocks[0], released_at=blocks[0].due + 17 * MS)
+        faulted = replace(blocks[1], released_at=blocks[1].due + SECOND)
+        owed = replace(blocks[2], due=blocks[2].due + SECOND, released_at=blocks[2].due + SECOND)
+        return [beyond, faulted, owed, replace(blocks[3], fetched=True)]
+
+    names = [plan.name for plan in market.receivers]
+    # The last token at one receiver alone.
+    changes = {name: (lambda blocks: blocks[:4]) for name in names[1:]}
+    write_journals(market, {**changes, names[-1]: late})
+    own = read_evidence(market).releases.figures().skew
+    assert own == ReleaseSkew(
+        8, 5 * MS, 17 * MS, 17 * MS, 10 * MS, exceeding=4, partly=4, faulted=8, late=4, backlog=4, alone=4
+    )
+    reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
+    frame = message_releases(reader.load(str(market.data_directory)))
+    assert skew_totals(frame, market.timing.process_ns, len(names)) == own
+    assert gather(market).skew == own, "and the lab"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.lake.fairness import FairnessReport
 from isocast.lake.pictures import draw_delays, draw_skew
 from isocast.lake.report import Page, Table, write_page
@@ -36,9 +37,7 @@ def report() -> FairnessReport:
     }
     return FairnessReport(
         basis,
-        9,
-        1,
-        2,
+        ReleaseSkew(7, MS, 4 * MS, 5 * MS, 2 * MS, exceeding=1, faulted=2, late=2, alone=3),
         sites=[{**site, "max_ns": 5 * MS, "bound_ns": 2 * MS, "exceeding": 1}],
         worst=[],
         faults=[],

@@ -172,3 +172,35 @@ def test_the_reason_of_the_other_side_reaches_the_caller() -> None:
         await guest.close()
 
     asyncio.run(with_door(work, refuse))
+
+
+def test_a_cancellation_that_meets_the_end_of_a_write_is_not_lost() -> None:
+    """Else a floor publishes on after its show was ended, and whoever waits for it waits forever."""
+
+    async def work(here: Door) -> None:
+        guest = await visit("127.0.0.1", here.port, "edge/tokyo", KEY)
+
+        class Cancelling:
+            """A connection that takes everything, at the very moment when its writer is cancelled."""
+
+            def write(self, data: bytes) -> None:
+                """Nobody reads it."""
+
+            async def drain(self) -> None:
+                sending.cancel()
+
+            def close(self) -> None:
+                """Nothing is open."""
+
+        guest.leave()
+        guest._writer = Cancelling()  # type: ignore[assignment]  # noqa: SLF001
+
+        async def send_twice() -> None:
+            await guest.send(Publish(((b"key", b"payload"),)))
+            await asyncio.sleep(0)
+
+        sending = asyncio.create_task(send_twice())
+        await asyncio.wait([sending])
+        assert sending.cancelled()
+
+    assert asyncio.run(with_door(work)) == []

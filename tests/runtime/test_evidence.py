@@ -14,6 +14,7 @@ from isocast.runtime.evidence import (
     Evidence,
     Quantiles,
     Record,
+    ReleaseSkew,
     early_releases,
     gather,
     journal_of,
@@ -21,7 +22,7 @@ from isocast.runtime.evidence import (
     lateness_ns,
     read_record,
     releases_by_site,
-    skew_ns,
+    skew_of,
 )
 from isocast.runtime.journal import Journal
 from isocast.runtime.market import Market
@@ -79,7 +80,7 @@ def test_a_sound_market(market: Market) -> None:
     found = gather(market)
     assert found.is_sound
     assert (found.sites, found.messages, found.tokens, found.early) == (3, 40, 10, 0)
-    assert found.skew == Quantiles(40, 3 * MS, 3 * MS, 3 * MS)
+    assert found.skew == ReleaseSkew(40, 3 * MS, 3 * MS, 3 * MS, bound_ns=MS // 5, exceeding=40)
     assert found.lateness == Quantiles(30, 1 * MS, 3 * MS, 3 * MS)
     assert [(one.name, one.messages, one.missing, one.behind) for one in found.followers] == [
         ("archive", 40, 0, 0),
@@ -188,22 +189,26 @@ def test_skew_is_of_each_sequence_however_a_token_was_cut(market: Market) -> Non
     """A site that died in the middle of a token has it in two blocks."""
     whole = shifted([block(1, 1, (None,) * 4)], 0)
     halves = [block(1, 1, (None,) * 2, count=4), block(1, 3, (None,) * 2, place=2, count=4)]
-    cut = [replace(halves[0], released_at=whole[0].due), replace(halves[1], released_at=whole[0].due + 7 * MS)]
+    due = whole[0].due
+    cut = [replace(one, due=due, released_at=due + late) for one, late in zip(halves, (0, 7 * MS), strict=True)]
     write(market, "a", whole)
     write(market, "b", cut)
     records = {name: read_record(name, journal_of(market, name)) for name in ("a", "b")}
-    assert skew_ns(records).tolist() == [0, 0, 7 * MS, 7 * MS]
-    assert sorted(lateness_ns(records).tolist()) == [0, 0, 5 * MS], "paced: the second half was due 2 ms later"
+    found = skew_of(records, 50 * MS)
+    assert (found.count, found.p50_ns, found.p99_ns, found.max_ns) == (4, 0, 7 * MS, 7 * MS)
+    assert sorted(lateness_ns(records).tolist()) == [0, 0, 7 * MS]
     assert early_releases(records) == 0
 
 
-def test_what_not_all_have_released_has_no_skew(market: Market) -> None:
+def test_what_one_alone_has_released_has_no_skew_and_is_counted(market: Market) -> None:
     write(market, "a", blocks(3))
     write(market, "b", blocks(2))
     records = {name: read_record(name, journal_of(market, name)) for name in SITES}
-    assert len(skew_ns(records)) == 0
-    assert len(skew_ns({name: records[name] for name in "ab"})) == 4
-    assert len(skew_ns({})) == 0
+    found = skew_of(records, 50 * MS)
+    assert (found.count, found.partly, found.alone, found.messages) == (4, 4, 2, 6), "c was away"
+    both = skew_of({name: records[name] for name in "ab"}, 50 * MS)
+    assert (both.count, both.partly, both.alone) == (4, 0, 2)
+    assert skew_of({}, 50 * MS) == ReleaseSkew()
 
 
 def test_a_record_knows_its_sequences_and_labels(market: Market) -> None:
@@ -222,8 +227,8 @@ def test_a_record_knows_its_sequences_and_labels(market: Market) -> None:
 def test_quantiles_are_values_that_occurred() -> None:
     assert Quantiles.of([]) == Quantiles()
     assert Quantiles.of([5]) == Quantiles(1, 5, 5, 5)
-    assert Quantiles.of([1, 2, 3, 4]) == Quantiles(4, 3, 4, 4)
-    assert Quantiles.of(np.arange(1, 101)) == Quantiles(100, 51, 100, 100)
+    assert Quantiles.of([1, 2, 3, 4]) == Quantiles(4, 2, 4, 4)
+    assert Quantiles.of(np.arange(1, 101)) == Quantiles(100, 50, 99, 100)
 
 
 def test_the_evidence_is_json(market: Market) -> None:

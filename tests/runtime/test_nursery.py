@@ -105,7 +105,8 @@ def test_whatever_still_runs_ends_with_the_nursery(tmp_path: Path) -> None:
     until_gone(found[0].pid)
 
 
-def test_nothing_outlives_an_asker_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["", "nursery._process.kill()"], ids=["asker", "nursery and asker"])
+def test_nothing_outlives_an_asker_that_is_killed(first: str, tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, signal
 from pathlib import Path
@@ -114,6 +115,7 @@ async def run():
     async with Nursery() as nursery:
         process = await nursery.launch({SERVER!r}, os.environ, Path({str(tmp_path / "log")!r}))
         print(process.pid, flush=True)
+        {first}
         os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(run())
 """

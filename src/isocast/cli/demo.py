@@ -21,7 +21,8 @@ _EXAMPLES = """Examples:
     isocast demo --no-lake
 
 Exit code: 0 no gap and nothing early, 1 something was wrong, and it says what. Without Spark, or when Spark fails, the
-demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once.
+demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once;
+so does whatever else ends it, and nothing is left behind.
 """
 
 demo = App(name="demo", help_epilogue=_EXAMPLES)

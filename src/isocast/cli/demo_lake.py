@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from contextlib import ExitStack, suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
+from isocast.runtime import shutdown
 from isocast.runtime.market import Market
+from isocast.runtime.scratch import scratch_directory
 from isocast.runtime.showcase.show import Show
 from isocast.terms.instants import SECOND
 
@@ -96,7 +96,7 @@ class LakeBeside:
             return self
         with ExitStack() as stack:
             # Spark's sockets need a short path, and a process that is killed does not tidy up.
-            scratch = stack.enter_context(TemporaryDirectory(prefix="isocast-lake-", ignore_cleanup_errors=True))
+            scratch = stack.enter_context(scratch_directory("lake"))
             log = stack.enter_context((self._market_file.parent / "logs" / "lake.log").open("wb"))
             job = (*_JOB, str(self._market_file), str(self.root), self._interval)
             self._process = await asyncio.create_subprocess_exec(
@@ -108,7 +108,7 @@ class LakeBeside:
                 limit=_LINE_MOST,
                 # Its own session can be weighed against the market's, and Ctrl-C is not for it.
                 start_new_session=True,
-                env={**os.environ, "TMPDIR": scratch},
+                env={**os.environ, "TMPDIR": str(scratch)},
             )
             self._stack = stack.pop_all()
         self._hearing = asyncio.create_task(self._hear(self._process), name="lake")
@@ -119,8 +119,9 @@ class LakeBeside:
     ) -> None:
         with self._stack:
             if self._process is not None:
+                shutdown.kill_family(self._process.pid)  # Java, and what it has started, wherever they put themselves.
                 with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                    self._process.kill()
                 await self._process.wait()
             if self._hearing is not None:
                 await self._hearing

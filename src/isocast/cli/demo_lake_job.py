@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,6 @@ _SMALL = {
 """For some thousand events: to compile a plan costs more than to run it."""
 _SYMBOLS_SHOWN = 3
 _FINDINGS_SHOWN = 20
-_SHARES = (0.5, 0.99)
 
 
 def lower_priority() -> None:
@@ -127,9 +126,9 @@ def _session() -> SparkSession:
     """A quick start is worth more than a fast hour, and everything that Java leaves goes where the demo tidies up."""
     from isocast.lake.session import QUICK_START, spark_session
 
-    java = f"{QUICK_START} -XX:-UsePerfData -Djava.io.tmpdir={tempfile.gettempdir()}"
-    settings = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": _MEMORY, **_SMALL}
-    return spark_session("isocast demo", master="local[2]", settings=settings)
+    settings = {"spark.driver.extraJavaOptions": QUICK_START, "spark.driver.memory": _MEMORY, **_SMALL}
+    # In the same group, whose priority is one; and its session is no terminal's.
+    return spark_session("isocast demo", master="local[2]", settings=settings, apart=False)
 
 
 def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders: Orders) -> None:
@@ -148,8 +147,10 @@ def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders
 
 def _warm_up(spark: SparkSession, market: Market) -> None:
     """Workers and writers that the first batch needs, before there is a market that needs the time."""
+    from isocast.runtime.scratch import scratch_directory
+
     few = spark.range(1).mapInArrow(lambda batches: batches, "id bigint")
-    with tempfile.TemporaryDirectory(prefix="isocast-warm-") as place:
+    with scratch_directory("warm") as place:
         few.selectExpr("id", "id AS part").write.partitionBy("part").parquet(f"{place}/table")
     with suppress(Exception):  # There is nothing to read yet, and nobody minds.
         spark.readStream.format("isocast").load(str(market.data_directory))
@@ -230,27 +231,12 @@ def _bars(spark: SparkSession, lake: Lake) -> list[dict[str, Any]]:
 
 
 def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
-    """Of each message between all receivers that released it in time, against 2ε."""
-    from pyspark.sql.functions import col, count, count_if, percentile_approx, when
-    from pyspark.sql.functions import max as most
-
-    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, release_skew
+    """As the market's own summary has it, by Spark."""
+    from isocast.lake.transforms.skew import MESSAGE_COLUMNS, message_releases, skew_totals
 
     reader = spark.read.format("isocast").options(columns=",".join(MESSAGE_COLUMNS), receiver="all")
-    skew = release_skew(message_releases(reader.load(str(market.data_directory))), market.timing.process_ns)
-    fair = when(~col("faulted"), col("skew_ns"))
-    found = skew.agg(
-        count("*").alias("messages"),
-        count_if("exceeds").alias("exceeding"),
-        count_if("faulted").alias("faulted"),
-        most("bound_ns").alias("bound_ns"),
-        percentile_approx(fair, list(_SHARES)).alias("shares"),
-        most(fair).alias("max_ns"),
-    ).collect()[0]
-    p50_ns, p99_ns = found.shares or (None, None)
-    plain = found.asDict()
-    plain.pop("shares")
-    return {**plain, "p50_ns": p50_ns, "p99_ns": p99_ns}
+    messages = message_releases(reader.load(str(market.data_directory)))
+    return asdict(skew_totals(messages, market.timing.process_ns, len(market.receivers)))
 
 
 def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:

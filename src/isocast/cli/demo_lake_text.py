@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.cli.demo_lake import LakeBeside, LakeStage
+from isocast.cli.skew_text import skew_words
 from isocast.terms.instants import SECOND
 from isocast.terms.market import from_ticks
 
@@ -32,7 +34,7 @@ def lake_lines(lake: LakeBeside) -> Iterator[str]:
     yield from _entry("tables", _tables(lake))
     if found["bars"]:
         yield from _entry("bars", _bars(found["bars"], found["interval"]))
-    yield from _entry("skew", _skew(found["skew"]))
+    yield from _entry("skew", skew_words(ReleaseSkew(**found["skew"])))
     yield from _entry("audit", _audit(found["audit"]))
     if lake.faults:
         yield from _entry("WRONG", lake.faults[:_FINDINGS_SHOWN])
@@ -86,28 +88,6 @@ def _cell(place: int, text: str, width: int) -> str:
 
 def _price(ticks: int | str) -> str:
     return f"{from_ticks(1) * Decimal(ticks):,.2f}"
-
-
-def _skew(skew: dict[str, Any]) -> list[str]:
-    if not skew["messages"] or skew["max_ns"] is None:
-        return ["no message was released by two receivers in time"]
-    within = skew["messages"] - skew["exceeding"] - skew["faulted"]
-    figures = f"{_ms(skew['p50_ns'])} median, {_ms(skew['p99_ns'])} p99, {_ms(skew['max_ns'])} at most"
-    beyond = f"; {skew['exceeding']:,} beyond it" if skew["exceeding"] else ""
-    faulted = f"; {skew['faulted']:,} are fairness faults, and said so" if skew["faulted"] else ""
-    return [
-        f"{figures} between receivers, message by message",
-        f"{within:,} of {skew['messages']:,} within 2ε = {skew['bound_ns'] / 1e6:g} ms{beyond}{faulted}",
-        *(
-            ["there is one clock here: what is beyond 2ε was released by a process that was busy"]
-            if skew["exceeding"]
-            else []
-        ),
-    ]
-
-
-def _ms(span_ns: int) -> str:
-    return f"{span_ns / 1e6:.1f} ms"
 
 
 def _audit(audit: dict[str, Any]) -> list[str]:

@@ -6,13 +6,13 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from isocast.cli.demo_lake import LakeBeside
 from isocast.cli.demo_run import COMMANDS
 from isocast.cli.demo_view import frame
 from isocast.cli.live_picture import picture
 from isocast.runtime.market import Market
+from isocast.runtime.scratch import scratch_directory
 from isocast.runtime.showcase.place import own_place
 from isocast.runtime.showcase.show import Show, ShowSettings
 from isocast.runtime.showcase.staging import set_stage
@@ -62,8 +62,8 @@ async def _under_way(show: Show) -> None:
 
 def main(path: str) -> None:
     """Run a demo and write one frame of it."""
-    with TemporaryDirectory(prefix="isocast-demo-") as directory, own_place() as place:
-        market = set_stage(Path(directory), place, loss=_LOSS, seed=_SEED)
+    with scratch_directory("demo") as directory, own_place() as place:
+        market = set_stage(directory, place, loss=_LOSS, seed=_SEED)
         Path(path).write_text(asyncio.run(_frame(market)), encoding="utf-8")
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_words
 from isocast.cli.demo_lake_text import lake_lines
 from isocast.cli.demo_summary import next_steps, summary_lines
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
+from isocast.runtime import scratch, shutdown
 from isocast.runtime.market import Market
 from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.notes import Note, Tone
@@ -32,6 +32,8 @@ __all__ = ["COMMANDS", "DemoOptions", "kept_directory", "run_demo"]
 COMMANDS = ("isocast.cli.main", "isocast.cli.node")
 """What nodes import of the command line."""
 _FRAMES_PER_S = 8
+_SUMMARY_S = 300.0
+"""After Ctrl-C: what is on its way is released, everything stops, journals are read, tables completed."""
 _STATUS_EVERY_S = 5.0
 _SAID = (Tone.TROUBLE, Tone.RING)
 """What is worth a line where there is no live view."""
@@ -53,9 +55,9 @@ class DemoOptions:
 
 def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
-    with kept_directory(options.keep, "isocast-demo-") as directory, own_place() as place:
+    with kept_directory(options.keep, "demo") as directory, own_place() as place:
         market = set_stage(directory, place, loss=options.loss, seed=options.seed)
-        summary, lake = asyncio.run(_perform(market, options))
+        summary, lake = shutdown.run(_perform(market, options))
         if options.as_json:
             tables = None if lake is None else lake.as_json()
             show_json(summary.as_json() | {"lake": tables, "directory": str(directory) if options.keep else None})
@@ -68,11 +70,11 @@ def run_demo(options: DemoOptions) -> int:
 
 
 @contextmanager
-def kept_directory(keep: Path | None, prefix: str) -> Iterator[Path]:
-    """A new directory to stay, or one with this prefix that is gone at the end."""
+def kept_directory(keep: Path | None, purpose: str) -> Iterator[Path]:
+    """A new directory to stay, or one for this purpose that is gone at the end."""
     if keep is None:
-        with TemporaryDirectory(prefix=prefix) as name:
-            yield Path(name)
+        with scratch.scratch_directory(purpose) as place:
+            yield place
         return
     try:
         keep.mkdir(parents=True, exist_ok=True)
@@ -93,30 +95,39 @@ async def _perform(market: Market, options: DemoOptions) -> tuple[Summary, LakeB
 
 async def _played(show: Show, lake: LakeBeside | None, options: DemoOptions) -> Summary:
     playing = asyncio.create_task(_play(show, lake), name="show")
+    whole = asyncio.current_task()
 
     def interrupted() -> None:
-        if show.phase is Phase.SETTING:
-            playing.cancel()  # There is nothing to sum up yet.
-        elif lake is not None and lake.expected is not None:
+        """Ctrl-C in the middle of the show ends it with its summary; otherwise nobody would read one."""
+        if shutdown.cause() != signal.SIGINT or show.phase is Phase.SETTING:
+            if whole is not None:
+                whole.cancel()
+            return
+        shutdown.allow(_SUMMARY_S, "the summary follows" if options.as_json else "")
+        if lake is not None and lake.expected is not None:
             lake.give_up()
         else:
             show.hurry()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
-            loop.add_signal_handler(number, interrupted)
+    def again() -> None:
+        """The market has stopped and only the tables are missing: they are given up."""
+        if whole is not None and (lake is None or lake.expected is None):
+            whole.cancel()
+            shutdown.allow(0)
+        elif lake is not None:
+            lake.give_up()
+
     try:
-        if options.as_json:
+        with shutdown.stopping(interrupted, again):
+            if options.as_json:
+                return await playing
+            if options.headless or not can_draw():
+                await _lines(show, lake, playing)
+            else:
+                await _frames(show, lake, playing)
             return await playing
-        if options.headless or not can_draw():
-            await _lines(show, lake, playing)
-        else:
-            await _frames(show, lake, playing)
-        return await playing
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
     finally:
+        show.on_note = None
         playing.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await playing
@@ -151,7 +162,6 @@ async def _lines(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summ
                 line(f"{(time.time_ns() - show.began_at) / SECOND:6.1f} s  … {text}")
             sys.stdout.flush()
         told = time.monotonic()
-    show.on_note = None
 
 
 def _say(note: Note) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from isocast.cli.demo_run import COMMANDS, kept_directory
 from isocast.cli.drill_view import bound_lines, outcome_lines, show_outcomes
 from isocast.cli.render import line, note, show_json, show_table
+from isocast.runtime import shutdown
 from isocast.runtime.drill.cast import DrillSettings
 from isocast.runtime.drill.drills import DRILLS, Drill
 from isocast.runtime.drill.report import Outcome
@@ -52,8 +51,8 @@ def list_drills(*, as_json: bool) -> int:
 def run_drills(options: DrillOptions) -> int:
     """All that were named; 1 if one did not pass."""
     drills = _chosen(options.names)
-    with kept_directory(options.keep, "isocast-drill-") as directory, own_place() as place:
-        outcomes = asyncio.run(_run(drills, options, directory, place))
+    with kept_directory(options.keep, "drill") as directory, own_place() as place:
+        outcomes = shutdown.run(_run(drills, options, directory, place))
     if options.as_json:
         show_json([outcome.as_json() for outcome in outcomes])
     else:
@@ -75,24 +74,16 @@ def _chosen(names: Sequence[str]) -> list[Drill]:
 
 
 async def _run(drills: Sequence[Drill], options: DrillOptions, directory: Path, place: Place) -> list[Outcome]:
-    work = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if work is not None and signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
-            loop.add_signal_handler(number, work.cancel)
     outcomes: list[Outcome] = []
-    try:
-        with _Steps(options) as steps:
-            async with new_nursery(COMMANDS) as nursery:
-                for place_number, drill in enumerate(drills, 1):
-                    steps.begin(f"{place_number} of {len(drills)}: {drill.name}")
-                    where = directory / drill.name
-                    where.mkdir()
-                    outcome = await run_drill(drill, where, place, options.settings, nursery, steps.tell)
-                    outcomes.append(outcome)
-                    steps.end(drill, outcome)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    with _Steps(options) as steps:
+        async with new_nursery(COMMANDS) as nursery:
+            for place_number, drill in enumerate(drills, 1):
+                steps.begin(f"{place_number} of {len(drills)}: {drill.name}")
+                where = directory / drill.name
+                where.mkdir()
+                outcome = await run_drill(drill, where, place, options.settings, nursery, steps.tell)
+                outcomes.append(outcome)
+                steps.end(drill, outcome)
     return outcomes
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
 from isocast.cli.render import figure, line, note, show_json, show_table
+from isocast.runtime import shutdown
 
 __all__ = ["app"]
 
@@ -82,7 +82,7 @@ def status(*, config: _Config, json: _Flag = False) -> int:
 
     market = load_market(config)
     change = PlanChange(market)
-    views, repairs = asyncio.run(change.views()), asyncio.run(change.repairs())
+    views, repairs = shutdown.run(change.views()), shutdown.run(change.repairs())
     names = [plan.name for plan in edges_of(market)]
     sound = set(names) == set(views) and not any(view["blocked"] for view in views.values())
     sound &= len({view["digest"] for view in views.values()}) == 1
@@ -138,7 +138,7 @@ def plan(path: Path, /, *, config: _Config) -> int:
     market, wanted = load_market(config), load_plan(path)
     change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))
     try:
-        views = asyncio.run(change.apply(wanted))
+        views = shutdown.run(change.apply(wanted))
     except OperatorError as reason:
         note(f"isocast: {reason}")
         return 1

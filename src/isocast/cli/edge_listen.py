@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import suppress
 from dataclasses import asdict
 from json import dumps
@@ -14,6 +13,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         await _until_stopped(listener, count, seconds, as_json=json, quiet=quiet)
         return listener
 
-    listener = asyncio.run(work())
+    listener = shutdown.run(work())
     _report(listener, market, as_json=json)
     return 1 if listener.counts.total.lost or listener.counts.unread else 0
 
@@ -187,9 +187,6 @@ async def _until_stopped(
     listener: StripeListener, count: int | None, seconds: float | None, *, as_json: bool, quiet: bool
 ) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
 
     async def show() -> None:
         left = count
@@ -202,13 +199,14 @@ async def _until_stopped(
                     return
 
     showing, waiting = asyncio.create_task(show()), asyncio.create_task(stop.wait())
-    await asyncio.wait([showing, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if showing.done():
-        showing.result()
-    showing.cancel()
-    with suppress(asyncio.CancelledError):
-        await showing
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
+        await asyncio.wait([showing, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if showing.done():
+            showing.result()
+        showing.cancel()
+        with suppress(asyncio.CancelledError):
+            await showing
 
 
 def _show(batch: StripeBatch, *, as_json: bool) -> None:

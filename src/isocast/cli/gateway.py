@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note, show_json
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
         ttl=ttl,
         told=_told,
     )
-    asyncio.run(_until_stopped(_serve(gateway, name, [*groups.values()]), seconds))
+    shutdown.run(_until_stopped(_serve(gateway, name, [*groups.values()]), seconds))
     _report(gateway, as_json=json)
     return 0
 
@@ -198,7 +198,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
         finally:
             telling.cancel()
 
-    asyncio.run(_until_stopped(serve(), seconds))
+    shutdown.run(_until_stopped(serve(), seconds))
     counts = gateway.counts
     if json:
         show_json(asdict(counts))
@@ -267,16 +267,14 @@ async def _announce(ready: asyncio.Event, text: Callable[[], str]) -> None:
 async def _until_stopped(work: Coroutine[Any, Any, None], seconds: float | None) -> None:
     """Run until a signal, a time or an error."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     running = asyncio.create_task(work)
     waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait([running, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its sockets are closed"):
+        await asyncio.wait([running, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
 
 def _check_apart(market: Market, groups: list[str]) -> None:

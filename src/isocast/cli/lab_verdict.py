@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from isocast.cli.render import figure, line, show_table
+from isocast.cli.skew_text import left_out_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from isocast.runtime.evidence import Quantiles
+    from isocast.checks.skew import Quantiles, ReleaseSkew
     from isocast.runtime.lab.lateness import Episode
     from isocast.runtime.lab.verdict import LateInLab, Verdict
 
@@ -50,6 +51,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
         ("messages released", f"{figure(found.messages)} in {figure(found.tokens)} tokens, at {found.sites} sites", ""),
         ("early releases", figure(found.early), "0"),
         ("skew between sites: p50 / p99 / max", _times(found.skew), f"p50 ≤ 2ε = {short_time(found.skew_bound_ns)}"),
+        ("… left out", left_out_words(found.skew) or "nothing", ""),
         ("releases late: p50 / p99 / max", _times(found.lateness), ""),
         (f"later than P = {short_time(found.late_after_ns)}", figure(len(verdict.late)), ""),
         ("… that neither process nor lab explains", figure(len(verdict.unexplained)), "0"),
@@ -61,7 +63,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
     ]
 
 
-def _times(quantiles: Quantiles) -> str:
+def _times(quantiles: Quantiles | ReleaseSkew) -> str:
     from isocast.runtime.lab.report import short_time
 
     if not quantiles.count:

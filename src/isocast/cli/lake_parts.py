@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,5 +46,5 @@ def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
         said = found[1] if found else str(error).partition("\n")[0]
         raise ConfigurationError("isocast lake", app, said) from error
     finally:
-        if running is None:
+        if running is None and not shutdown.cause():  # Else Java ends with this process, without last words.
             spark.stop()

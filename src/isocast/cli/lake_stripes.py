@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import line, note, show_json, show_table, working
+from isocast.runtime.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +106,7 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
             found = _found(slices, period_ns, bits, known, rows)
             history = out
             if history is None and _planned(wanted):
-                history = Path(stack.enter_context(TemporaryDirectory())) / "history.parquet"
+                history = stack.enter_context(scratch_directory("stripes")) / "history.parquet"
             if history is not None:
                 write_history(slices, history)
             if out is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from cyclopts.validators import Number
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
 from isocast.cli.render import counted, figure, line, note, show_json, show_table
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.places import local_path
@@ -27,6 +27,8 @@ __all__ = ["run", "stream"]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _ORIGIN = OriginOptions()
 _LAKE = LakeOptions()
+_STOP_S = 60.0
+"""From a signal to a forced end, for a batch that is being written."""
 
 _RUN_EXAMPLES = """Examples:
 
@@ -148,8 +150,7 @@ def _stream(  # noqa: PLR0913 - options of a command
         stops: list[int] = []
         until = None if seconds is None else time.monotonic() + seconds
         # A batch that is being written is finished first: nothing would be lost, only done again.
-        before = {number: signal.signal(number, lambda got, _: stops.append(got)) for number in _SIGNALS}
-        try:
+        with shutdown.stopping(lambda: stops.append(1), seconds=_STOP_S, waits_for="the batch is finished first"):
             report = pipeline.stream(
                 spark,
                 made,
@@ -160,14 +161,8 @@ def _stream(  # noqa: PLR0913 - options of a command
                 go_on=lambda _: not stops and (until is None or time.monotonic() < until),
                 tell=_teller(quiet=json),
             )
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
     _show(report, json=json)
     return 0
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _seconds(text: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import line, note
+from isocast.runtime import shutdown
 
 if TYPE_CHECKING:
     from isocast.cli.stripe_choice import StripeChoice
@@ -144,7 +144,7 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
         symbols=wanted.symbols,
         merged=not unmerged,
     )
-    asyncio.run(_listen(listener, heard, printer, wanted, count, seconds))
+    shutdown.run(_listen(listener, heard, printer, wanted, count, seconds))
     note(f"isocast: {heard}")
     return _CONFLICTS if heard.conflicts else 0
 
@@ -197,30 +197,28 @@ async def _listen(
     seconds: float | None,
 ) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with listener:
-        lines = ", ".join(listener.plan.lines)
-        if len(listener.stripes) > 1:
-            how = "merged" if listener.is_merged else "each as it comes"
-            lines += f" in stripes {', '.join(map(str, listener.stripes))}, {how}"
-        note(f"isocast: listening as {listener.plan.origin} ({listener.grade}) to {lines}; Ctrl-C ends it")
-        printer.begin()
-        work = [
-            asyncio.create_task(_print(listener, heard, printer, wanted, count)),
-            asyncio.create_task(stop.wait()),
-        ]
-        warning = asyncio.create_task(tell_silence(listener))
-        done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        heard.skipped = listener.counters.messages_skipped
-        for task in (*work, warning):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                if task not in done:
-                    await task
-        for task in done:
-            await task
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
+        async with listener:
+            lines = ", ".join(listener.plan.lines)
+            if len(listener.stripes) > 1:
+                how = "merged" if listener.is_merged else "each as it comes"
+                lines += f" in stripes {', '.join(map(str, listener.stripes))}, {how}"
+            note(f"isocast: listening as {listener.plan.origin} ({listener.grade}) to {lines}; Ctrl-C ends it")
+            printer.begin()
+            work = [
+                asyncio.create_task(_print(listener, heard, printer, wanted, count)),
+                asyncio.create_task(stop.wait()),
+            ]
+            warning = asyncio.create_task(tell_silence(listener))
+            done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            heard.skipped = listener.counters.messages_skipped
+            for task in (*work, warning):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    if task not in done:
+                        await task
+            for task in done:
+                await task
 
 
 async def _print(listener: Listener, heard: _Heard, printer: _Printer, wanted: StripeChoice, count: int | None) -> None:

@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError
 
 from isocast import __version__
 from isocast.cli.render import note
+from isocast.runtime import shutdown
 from isocast.terms.errors import (
     ConfigurationError,
     IsocastError,
@@ -31,8 +32,6 @@ from isocast.terms.places import local_path, scheme_of
 __all__ = ["app", "main"]
 
 _BAD_INPUT = 2
-_INTERRUPTED = 130
-_BROKEN_PIPE = 141
 _SYSTEM_ERROR = 3
 """A full disk, a port that is taken, a file that went away: neither the input nor the protocol is to blame."""
 
@@ -111,12 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in app.help_flags:
         app.resolved_commands()  # The list of commands says what each is for.
     try:
-        code = app(
-            words,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        code = _called(words)
         sys.stdout.flush()
     except (TransportError, NodeFailedError, JournalFull, StoreFull) as error:
         note(f"isocast: {error}")
@@ -128,14 +122,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"isocast: {' '.join(str(error).split())} (isocast --help explains the commands)")
         return _BAD_INPUT
     except KeyboardInterrupt:
-        note("isocast: interrupted")
-        return _INTERRUPTED
+        return shutdown.interrupted(note)
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it closes the stream.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        return shutdown.NOBODY_READS
     except OSError as error:
         note(f"isocast: cannot go on: {error.strerror or error}")
         return _SYSTEM_ERROR
     return code if isinstance(code, int) else 0
+
+
+def _called(words: Sequence[str]) -> object:
+    """What a command returns; whatever it raises once it was interrupted is the interruption."""
+    try:
+        return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except Exception as error:
+        if shutdown.cause():
+            raise KeyboardInterrupt from error
+        raise

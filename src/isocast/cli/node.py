@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from isocast.cli.render import line
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -99,15 +100,13 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
     import gc
 
     gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
-    import asyncio
-
     from isocast.runtime.logs import configure_logs
     from isocast.runtime.process import run_node
 
     gc.enable()
     logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)
     try:
-        return asyncio.run(run_node(market, plan, logs.tell_suppressed))
+        return shutdown.run(run_node(market, plan, logs.tell_suppressed))
     finally:
         logs.tell_suppressed(ending=True)
 

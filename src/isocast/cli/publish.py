@@ -19,6 +19,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, counted, line, note, show_json
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _command(
     began = monotonic()
     sent = _Sent(prefix, door.events_per_message, door.routes, {stripe: _Cutting() for stripe in door.lanes})
     try:
-        asyncio.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
+        shutdown.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
         note(f"isocast: {reason}; {counted(sent.events, 'event')} went out before")
         return _FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import deque
 from pathlib import Path
@@ -14,6 +13,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note, show_json, show_table
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     with _Shown() as shown:
         work = Replay(market, feeds, speed=pace, patience_s=patience, progress=progress, told=shown.tell)
         try:
-            asyncio.run(work.run())
+            shutdown.run(work.run())
         except DoorError as reason:
             note(f"isocast: {reason}; {_so_far(work.report)}")
             return _FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,6 +11,7 @@ from cyclopts import App, Parameter
 
 from isocast.cli.node import processes_of
 from isocast.cli.render import line, note, show_json
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _carry_out(work: Coroutine[Any, Any, str]) -> int:
     from isocast.runtime.operator_door import OperatorError
 
     try:
-        line(asyncio.run(work))
+        line(shutdown.run(work))
     except OperatorError as reason:
         note(f"isocast: {reason}")
         return 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from isocast.cli.line_view import line_report, line_watchers, show_lines
 from isocast.cli.render import figure, line, show_table
+from isocast.runtime import shutdown
 
 if TYPE_CHECKING:
     from isocast.runtime.market import Market, NodePlan
@@ -23,7 +23,7 @@ def ring_report(market: Market) -> dict[str, Any]:
 
     plans = [*market.by_role(NodeRole.PRIMARY_RECEIVER), *market.by_role(NodeRole.REFORMATION_SERVER)]
     asked = [plan for plan in dict.fromkeys((*plans, *line_watchers(market))) if plan.http_port]
-    answers = asyncio.run(poll([Target(plan.address, plan.http_port, plan.name) for plan in asked]))
+    answers = shutdown.run(poll([Target(plan.address, plan.http_port, plan.name) for plan in asked]))
     by_name = {plan.name: answer for plan, answer in zip(asked, answers, strict=True)}
     receivers = [plan for plan in plans if plan.role is NodeRole.PRIMARY_RECEIVER]
     best = _newest([by_name[plan.name].status for plan in receivers if plan.name in by_name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from contextlib import suppress
 from json import dumps
@@ -18,6 +17,7 @@ from isocast.cli.tape_sources import Wanted, tell_gap
 from isocast.cli.tape_stripes import take_batch
 from isocast.cli.tape_view import live_frame, view_as_json
 from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime import shutdown
 from isocast.runtime.listener import Listener, Start
 from isocast.runtime.received import BatchKind, ReceivedBatch
 from isocast.ticker.tape import Tape
@@ -59,7 +59,7 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
         symbols=wanted.symbols if stripes is None else None,
         merged=merged,
     )
-    asyncio.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
+    shutdown.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
     note(f"isocast: {tape.events:,} events, up to sequence {tape.sequence:,}")
 
 
@@ -73,27 +73,25 @@ async def _watch(
     as_json: bool,
 ) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with listener:
-        lines = ", ".join(listener.plan.lines)
-        if len(listener.stripes) > 1:
-            lines += f" in stripes {', '.join(map(str, listener.stripes))}"
-        note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
-        hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
-        work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
-        beside = [asyncio.create_task(tell_silence(listener))]
-        if not as_json and can_draw():
-            beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
-        done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*work, *beside):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                if task not in done:
-                    await task
-        for task in done:
-            await task
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
+        async with listener:
+            lines = ", ".join(listener.plan.lines)
+            if len(listener.stripes) > 1:
+                lines += f" in stripes {', '.join(map(str, listener.stripes))}"
+            note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
+            hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
+            work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
+            beside = [asyncio.create_task(tell_silence(listener))]
+            if not as_json and can_draw():
+                beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
+            done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for task in (*work, *beside):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    if task not in done:
+                        await task
+            for task in done:
+                await task
 
 
 async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDigest | None, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import show_json
+from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _target(text: str) -> Target:
 
 
 def _look(targets: list[Target]) -> list[Answer]:
-    return asyncio.run(_answers(targets))
+    return shutdown.run(_answers(targets))
 
 
 async def _answers(targets: list[Target]) -> list[Answer]:
@@ -160,9 +160,6 @@ def _watch(title: str, targets: list[Target], interval: float) -> None:
 
     async def look_again() -> None:
         loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        if task is not None:  # So that the terminal gets its lines back.
-            loop.add_signal_handler(signal.SIGTERM, task.cancel)
         with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 due = loop.time() + interval
@@ -171,6 +168,6 @@ def _watch(title: str, targets: list[Target], interval: float) -> None:
                 await asyncio.sleep(max(due - loop.time(), 0))
 
     try:
-        asyncio.run(look_again())
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        shutdown.run(look_again())
+    except KeyboardInterrupt:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.node import processes_of
 from isocast.cli.up_report import UpReport
+from isocast.runtime import shutdown
 
 if TYPE_CHECKING:
     from asyncio import Event
@@ -50,6 +50,8 @@ _NAMED = 3
 """Nodes that a sentence names before it counts."""
 _LOOK_S = 10.0
 """Between two lines about those that are not ready yet."""
+_STOP_S = 40.0
+"""More than a supervisor and a nursery take to end, even whoever does not obey."""
 
 up = App(name="up", help_epilogue=_EXAMPLES)
 
@@ -86,8 +88,6 @@ def _up(
     json
         Print a line of JSON for each thing that happens, instead of sentences.
     """
-    import asyncio
-
     from isocast.runtime.market_file import load_market
 
     market = load_market(config)
@@ -98,7 +98,7 @@ def _up(
     _prepare(market, plans, report, whole=only is None, new=new, joining=joining)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
-    return asyncio.run(_run(config, plans, seconds, logs, report))
+    return shutdown.run(_run(config, plans, seconds, logs, report))
 
 
 def _processes(market: Market, names: Sequence[str]) -> list[NodePlan]:
@@ -168,39 +168,36 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     supervisor = Supervisor(report.told, log_directory=logs, launch=_launch_by(nursery))
     asked, changed = asyncio.Event(), asyncio.Event()
 
-    def stop() -> None:
-        if asked.is_set():
-            report.hurried()
-            supervisor.kill_all()
-        asked.set()
+    def kill() -> None:
+        report.hurried()
+        supervisor.kill_all()
 
     def follow() -> None:
         changed.set()
         if report.is_over:
             asked.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
-            loop.add_signal_handler(number, stop)
     report.on_change = follow
     report.starting()
     watching = asyncio.create_task(_watch(supervisor, report, changed))
-    try:
-        if len(plans) >= _NURSERY_FROM:
-            await nursery.__aenter__()
-        options = () if logs is not None else ("--quiet",)
-        for plan in plans:
-            await supervisor.start(plan.name, node_command(config, plan.name, *options))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asked.wait(), seconds or None)
-    finally:
-        asked.set()
-        watching.cancel()
-        notify("STOPPING=1")
-        report.stopping()
-        await supervisor.stop_all()
-        await nursery.close()
+    # The market goes on when nobody reads what is said of it.
+    with shutdown.stopping(asked.set, kill, seconds=_STOP_S, unread=False):
+        try:
+            if len(plans) >= _NURSERY_FROM:
+                await nursery.__aenter__()
+            options = () if logs is not None else ("--quiet",)
+            for plan in plans:
+                await supervisor.start(plan.name, node_command(config, plan.name, *options))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds or None):
+                    await asked.wait()
+        finally:
+            asked.set()
+            watching.cancel()
+            notify("STOPPING=1")
+            report.stopping()
+            await supervisor.stop_all()
+            await nursery.close()
     return 1 if report.refused else 0
 
 
@@ -226,7 +223,8 @@ async def _watch(supervisor: Supervisor, report: UpReport, changed: Event) -> No
     while not report.is_ready:
         changed.clear()
         try:
-            await asyncio.wait_for(changed.wait(), _LOOK_S)
+            async with asyncio.timeout(_LOOK_S):
+                await changed.wait()
         except TimeoutError:
             report.still_waiting(supervisor.children.values())
     report.all_ready()

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.lake.timing_advice import Advice, advise
 from isocast.lake.transforms.delays import delay_curves, delay_quantiles, token_delays
 from isocast.lake.transforms.entry import entry_delays, messages_by_region, region_order
 from isocast.lake.transforms.faults import fairness_faults, worst_faults
 from isocast.lake.transforms.losses import loss_correlation, losses_by_place
-from isocast.lake.transforms.skew import message_releases, release_skew, site_curves, site_skew, worst_messages
+from isocast.lake.transforms.skew import (
+    message_releases,
+    release_skew,
+    site_curves,
+    site_skew,
+    skew_totals,
+    worst_messages,
+)
 from isocast.terms.timing import Timing
 
 __all__ = ["FairnessReport", "FairnessSettings", "Row", "fairness"]
@@ -58,11 +66,8 @@ class FairnessReport:
 
     basis: Row
     """What was there: receivers, stripes, messages, first and last instant, and what figures are held to."""
-    messages: int
-    """That at least two receivers released."""
-    exceeding: int
-    """Of them: without a fault, and further apart than 2ε."""
-    faulted: int
+    skew: ReleaseSkew
+    """Of all messages, and what is left out."""
     sites: list[Row]
     worst: list[Row]
     faults: list[Row]
@@ -76,6 +81,21 @@ class FairnessReport:
     advice: Advice | None = None
     skew_curves: dict[str, list[int]] = field(default_factory=dict)
     delay_curves: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """That at least two receivers released."""
+        return self.skew.count + self.skew.faulted
+
+    @property
+    def exceeding(self) -> int:
+        """Of them: without a fault, and further apart than 2ε."""
+        return self.skew.exceeding
+
+    @property
+    def faulted(self) -> int:
+        """Of them: with a fairness fault."""
+        return self.skew.faulted
 
     @property
     def sentence(self) -> str:
@@ -100,6 +120,7 @@ class FairnessReport:
             "messages": self.messages,
             "exceeding": self.exceeding,
             "faulted": self.faulted,
+            "skew": asdict(self.skew),
             **{name: getattr(self, name) for name in tables},
             "unread_lines": self.unread,
             "advice": None if self.advice is None else _advice_json(self.advice),
@@ -138,18 +159,11 @@ def fairness(
 
         messages = keep(message_releases(released))
         skew = keep(release_skew(messages, late_ns))
-        totals = skew.agg(
-            F.count("*").alias("messages"),
-            F.coalesce(F.sum(F.col("exceeds").cast("bigint")), F.lit(0)).alias("exceeding"),
-            F.coalesce(F.sum(F.col("faulted").cast("bigint")), F.lit(0)).alias("faulted"),
-        ).collect()[0]
         basis = _basis(messages, settings)
         regions = keep(messages_by_region(messages, settings.places, min(basis["stripes"], default=None)))
         report = FairnessReport(
             basis,
-            totals.messages,
-            totals.exceeding,
-            totals.faulted,
+            skew_totals(messages, late_ns, len(basis["receivers"])),
             _rows(site_skew(messages, late_ns), settings),
             _rows(worst_messages(skew, settings.worst), settings),
             _rows(fairness_faults(messages, late_ns), settings),

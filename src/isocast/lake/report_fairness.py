@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.lake.fairness import FairnessReport, Row
 from isocast.lake.report import Page, Table
 from isocast.lake.timing_advice import Advice
@@ -56,7 +57,12 @@ def _basis(report: FairnessReport) -> Table:
         ("from", _instant(basis["first_instant_ns"]), "instant of the first token"),
         ("to", _instant(basis["last_instant_ns"]), "instant of the last"),
         ("releases", f"{basis['releases']:,}", "of messages with events, counted at each receiver"),
-        ("in common", f"{report.messages:,}", "messages that at least two receivers released: these have a skew"),
+        ("in common", f"{report.messages:,}", "messages that at least two receivers released"),
+        ("skew", _figures(report.skew), f"median, p99 and most of {report.skew.count:,} messages without a fault"),
+        ("… beyond 2ε", f"{report.skew.exceeding:,}", "of these"),
+        ("… partly", f"{report.skew.partly:,}", "of these; a receiver was away, and the others are compared"),
+        ("fairness faults", f"{report.skew.faulted:,}", _kinds(report.skew)),
+        ("alone", f"{report.skew.alone:,}", "messages of one receiver; there is nothing to compare"),
         ("ε", span_text(basis["clock_bound_ns"]), "no clock was further from true time, as each one vouched"),
         ("P", span_text(basis["late_after_ns"]), "released later than this after the common instant is a fault"),
     ]
@@ -65,6 +71,14 @@ def _basis(report: FairnessReport) -> Table:
         " apart, so a skew within 2ε cannot be told from none, and one beyond it is real."
     )
     return Table("What was measured", ("", "", "meaning"), rows, text)
+
+
+def _figures(skew: ReleaseSkew) -> str:
+    return " / ".join(map(span_text, (skew.p50_ns, skew.p99_ns, skew.max_ns))) if skew.count else "–"
+
+
+def _kinds(skew: ReleaseSkew) -> str:
+    return f"{skew.late:,} later than P, {skew.backlog:,} owed to an earlier ring; held to no bound, in no quantile"
 
 
 def _instant(nanoseconds: int | None) -> str:

@@ -8,20 +8,24 @@ Nothing is written beside the caller: without a warehouse Spark's own files go t
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
+import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from isocast.lake.session_java import java_home
 from isocast.lake.session_jvm import ARROW, jvm_options
 from isocast.lake.worker_daemon import worker_python
+from isocast.runtime.scratch import new_directory
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["QUICK_START", "cores_of", "settings_for", "spark_session"]
@@ -35,6 +39,8 @@ _GIB = 1 << 30
 _LEAST_MEMORY = 1
 _MOST_MEMORY = 8
 _PARTITIONS = (2, 64)
+_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+"""There is a Java already that somebody else has started."""
 
 
 def spark_session(
@@ -43,11 +49,13 @@ def spark_session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     warehouse: Path | None = None,
+    apart: bool = True,
 ) -> SparkSession:
     """A session; `settings` are Spark's own keys and win over what is chosen here.
 
     `master` is `local[N]`, by default every core, or a cluster's address. A session that exists already is given again,
-    with those settings that may change while it runs.
+    with those settings that may change while it runs. Java is a process `apart`, in a session of its own: what a
+    terminal sends to everybody is for this process, which ends Java, and has nothing of Java's last words shown.
     """
     chosen = master or "local[*]"
     if not _MASTER.fullmatch(chosen):
@@ -59,13 +67,40 @@ def spark_session(
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, python)
     builder = SparkSession.builder.appName(app).master(chosen)
-    scratch = _scratch()
+    scratch = new_directory("spark")
     given = settings or {}
     # By this key options of whoever calls follow ours and do not replace them.
-    java = {"spark.driver.defaultJavaOptions": jvm_options(home, given.get("spark.driver.extraJavaOptions", ""))}
-    for key, value in {**settings_for(chosen, warehouse or scratch, scratch), **java, **given}.items():
+    java = jvm_options(home, given.get("spark.driver.extraJavaOptions", ""))
+    java += f" -XX:-UsePerfData {shlex.quote(f'-Djava.io.tmpdir={scratch}')}"  # Nothing of it stays elsewhere.
+    options = {
+        **settings_for(chosen, warehouse or scratch, scratch),
+        "spark.driver.defaultJavaOptions": java,
+        **given,
+    }
+    for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        _start_java(options, scratch, apart=apart)
+        return builder.getOrCreate()
+    finally:
+        with suppress(ValueError):  # In a thread Spark has left it alone.
+            # Spark's own handler asks Java for something while it may be in the middle of an answer.
+            signal.signal(signal.SIGINT, interrupt)
+
+
+def _start_java(options: Mapping[str, str], scratch: Path, *, apart: bool) -> None:
+    """As a session does it by itself, if there is no Java yet; but `apart`, and with nothing left in /tmp."""
+    # Nobody else can be asked for the gateway, nor told of it.
+    if SparkContext._gateway is not None or any(name in os.environ for name in _ELSEWHERE):  # noqa: SLF001
+        return
+    usual, tempfile.tempdir = tempfile.tempdir, str(scratch)
+    try:
+        conf = SparkConf().setAll(list(options.items()))
+        gateway = launch_gateway(conf, {"start_new_session": apart})  # type: ignore[no-untyped-call]
+    finally:
+        tempfile.tempdir = usual
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
 
 
 def cores_of(master: str) -> int | None:
@@ -118,13 +153,6 @@ def settings_for(master: str, warehouse: Path, sockets: Path) -> dict[str, str]:
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
         chosen["spark.python.unix.domain.socket.dir"] = str(sockets)
     return chosen
-
-
-def _scratch() -> Path:
-    """A directory for one process, which takes it along when it ends."""
-    place = tempfile.mkdtemp(prefix="isocast-spark-")
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return Path(place)
 
 
 def _memory_gib() -> int:

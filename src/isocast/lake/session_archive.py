@@ -15,7 +15,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from subprocess import TimeoutExpired
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from isocast.lake.session_java import version_of
 from isocast.lake.session_scripts import cache_directory
+from isocast.runtime.scratch import scratch_directory
 from isocast.terms.errors import NodeFailedError
 
 __all__ = ["archive_file", "archive_options", "learn", "made_options", "store"]
@@ -80,7 +80,7 @@ def _size_file(file: Path) -> Path:
 
 def learn(spark: SparkSession) -> None:
     """Some of everything that the pipeline does; then the session and its JVM end, which writes what it has learnt."""
-    with TemporaryDirectory(prefix="isocast-learn-") as place:
+    with scratch_directory("learn") as place:
         spark.dataSource.register(_Numbers)
         numbers = spark.read.format("isocast-numbers").load()
         kinds = numbers.groupBy("kind").agg(F.sum("id").alias("total"), F.max("id").alias("last"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -13,6 +10,7 @@ from pyspark.sql import SparkSession
 import isocast
 from isocast.lake.feed_source import IsocastFeedSource
 from isocast.lake.journal_source import IsocastSource
+from isocast.runtime.scratch import new_directory
 
 __all__ = ["register_isocast"]
 
@@ -35,8 +33,7 @@ def register_isocast(spark: SparkSession, *, ship: bool = True) -> None:
 
 def _package() -> Path:
     """This package as a zip file that Python imports from; it goes when the process ends."""
-    place = Path(tempfile.mkdtemp(prefix="isocast-ship-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place = new_directory("ship")
     root = Path(isocast.__file__).parent
     target = place / _ARCHIVE
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

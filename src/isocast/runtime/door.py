@@ -73,7 +73,8 @@ class Visit:
         sealed = self._sends.sealed(encode_message(message))
         self._writer.write(LENGTH.pack(len(sealed)) + sealed)
         try:
-            await asyncio.wait_for(self._writer.drain(), WRITE_S)
+            async with asyncio.timeout(WRITE_S):
+                await self._writer.drain()
         except (TimeoutError, OSError) as reason:
             raise DoorError(f"{self.name} does not read: {str(reason) or 'timed out'}") from reason
 
@@ -99,7 +100,8 @@ class Visit:
         """End the connection."""
         self.leave()
         with suppress(OSError, TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), 1)
+            async with asyncio.timeout(1):
+                await self._writer.wait_closed()
 
 
 class Door:
@@ -151,7 +153,8 @@ class Door:
         self._visits.add(task)
         name = f"a stranger at {writer.get_extra_info('peername', ('an unknown address',))[0]}"
         try:
-            here = await asyncio.wait_for(self._welcome(reader, writer), HANDSHAKE_S)
+            async with asyncio.timeout(HANDSHAKE_S):
+                here = await self._welcome(reader, writer)
             name = here.name
             await self._serve(here)
         except (IsocastError, OSError, TimeoutError) as reason:
@@ -185,11 +188,13 @@ class Door:
 async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
     """Come in at a node's door; DoorError says why not."""
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port, limit=1 << 20), HANDSHAKE_S)
+        async with asyncio.timeout(HANDSHAKE_S):
+            reader, writer = await asyncio.open_connection(address, port, limit=1 << 20)
     except (OSError, TimeoutError) as reason:
         raise DoorError(f"nobody opens at {address}:{port}: is the node up? ({str(reason) or 'timed out'})") from reason
     try:
-        return await asyncio.wait_for(_log_in(reader, writer, name, key), HANDSHAKE_S)
+        async with asyncio.timeout(HANDSHAKE_S):
+            return await _log_in(reader, writer, name, key)
     except (OSError, TimeoutError) as reason:
         writer.close()
         raise DoorError(f"{address}:{port} does not answer as a door ({str(reason) or 'timed out'})") from reason

@@ -1,7 +1,7 @@
 """What the journals of a market prove: when each site released, how far apart, in which order, and what is missing.
 
     sites = releases_by_site(market)
-    early_releases(sites), Quantiles.of(skew_ns(sites)), disagreements(sites)
+    early_releases(sites), skew_of(sites, market.timing.process_ns), disagreements(sites)
 
 Nothing here trusts what a process says of itself: every figure is computed from the blocks that receivers, retransmit
 servers and complete customers wrote. Instants are those of each node's own clock, so a skew between two machines is
@@ -10,15 +10,15 @@ known as well as their clocks are; on one machine all clocks are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import reduce
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from isocast.checks.skew import Nanoseconds, OwnReleases, Quantiles, ReleaseSkew, release_skew
 from isocast.runtime.journal_reader import read_blocks
 from isocast.runtime.market import Grade, Market, NodePlan, NodeRole
 from isocast.terms.ids import Label
@@ -33,6 +33,7 @@ __all__ = [
     "LateRelease",
     "Quantiles",
     "Record",
+    "ReleaseSkew",
     "disagreements",
     "early_releases",
     "followers_by_name",
@@ -44,13 +45,10 @@ __all__ = [
     "read_record",
     "record_of",
     "releases_by_site",
-    "skew_ns",
+    "skew_of",
     "weigh",
 ]
 
-Nanoseconds: TypeAlias = npt.NDArray[np.int64]
-
-_SHARES = (0.5, 0.99)
 _CONTENT = np.dtype([("source", "<u8"), ("number", "<u8"), ("digest", f"V{DIGEST_BYTES}")])
 
 
@@ -163,27 +161,10 @@ def is_follower(plan: NodePlan) -> bool:
 # Instants -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
-    """Of spans of time in nanoseconds, each one that occurred; all zero without any."""
-
-    count: int = 0
-    p50_ns: int = 0
-    p99_ns: int = 0
-    max_ns: int = 0
-
-    @classmethod
-    def of(cls, values: Sequence[int] | Nanoseconds) -> Quantiles:
-        """Between two neighbours, the higher."""
-        if not len(values):
-            return cls()
-        middle, high = np.quantile(values, _SHARES, method="higher").tolist()
-        return cls(len(values), int(middle), int(high), int(max(values)))
-
-
 def lateness_ns(records: Mapping[str, Record]) -> Nanoseconds:
-    """Of every block of every site: how long after its instant it went out."""
-    return np.array([header.lateness_ns for record in records.values() for header in record.headers], np.int64)
+    """Of every block that a site released itself: how long after its instant it went out."""
+    blocks = [header for record in records.values() for header in record.headers if not header.fetched]
+    return np.array([header.lateness_ns for header in blocks], np.int64)
 
 
 def early_releases(records: Mapping[str, Record], release_delay_ns: int = 0) -> int:
@@ -196,17 +177,10 @@ def early_releases(records: Mapping[str, Record], release_delay_ns: int = 0) -> 
     )
 
 
-def skew_ns(records: Mapping[str, Record]) -> Nanoseconds:
-    """For every sequence that all sites released: the time from the first to the last of them."""
-    if not records:
-        return np.zeros(0, np.int64)
-    found = [np.unique(record.sequences, return_index=True) for record in records.values()]
-    common = reduce(np.intersect1d, [sequences for sequences, _ in found])
-    instants = [
-        record.released_at[places[np.searchsorted(sequences, common)]]
-        for record, (sequences, places) in zip(records.values(), found, strict=True)
-    ]
-    return np.asarray(np.ptp(np.stack(instants), axis=0), np.int64)
+def skew_of(records: Mapping[str, Record], late_after_ns: int, stripes: Mapping[str, int] | None = None) -> ReleaseSkew:
+    """How far apart these sites released each message, by the one definition; `stripes` are their own."""
+    own = [OwnReleases.of(record.headers, (stripes or {}).get(name, 0)) for name, record in records.items()]
+    return release_skew(own, late_after_ns, len(records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +216,7 @@ def late_releases(records: Mapping[str, Record], late_after_ns: int) -> list[Lat
         )
         for name, record in records.items()
         for header in record.headers
-        if header.lateness_ns > late_after_ns
+        if header.lateness_ns > late_after_ns and not header.fetched
     ]
     return sorted(found, key=lambda late: (late.due, late.first_sequence, late.site))
 
@@ -321,10 +295,10 @@ class Evidence:
     """Of blocks."""
     late: tuple[LateRelease, ...]
     late_after_ns: int
-    skew: Quantiles
-    """Of messages that every site released."""
+    skew: ReleaseSkew
+    """Of messages that two or more sites released, and what is left out."""
     skew_bound_ns: int
-    """2ε."""
+    """2ε, as the market's file has it."""
     missing: int
     """Sequences that a site skipped."""
     repeated: int
@@ -374,7 +348,7 @@ def weigh(
         lateness=Quantiles.of(lateness_ns(recent)),
         late=tuple(late_releases(recent, late_after_ns)),
         late_after_ns=late_after_ns,
-        skew=Quantiles.of(skew_ns(recent)),
+        skew=skew_of(recent, late_after_ns, {name: market.node(name).stripe for name in recent}),
         skew_bound_ns=market.timing.skew_bound_ns,
         missing=sum(_missing(record) for record in records.values()),
         repeated=sum(record.repeated() for record in records.values()),

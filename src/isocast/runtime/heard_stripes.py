@@ -112,7 +112,8 @@ class HeardStripes:
         self._waits_since = monotonic() if self._waits_since is None else self._waits_since
         left = self._waits_since + self._patience_s - monotonic()
         try:
-            await asyncio.wait_for(news.wait(), max(left, 0.0))
+            async with asyncio.timeout(max(left, 0.0)):
+                await news.wait()
         except TimeoutError:
             self._named = awaited
             names = ", ".join(map(str, awaited))

@@ -295,7 +295,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("events_released_total", _RECEIVERS, "market events released", _count("events_released")),
     _histogram("release_lateness_seconds", _RECEIVERS, "release after its instant", _count("release_lateness")),
     _histogram("submit_to_release_seconds", _RECEIVERS, "publish to release, if known", _count("submit_to_release")),
-    _counter("late_releases_total", _RECEIVERS, "messages released too late; 0 is right", _count("late_releases")),
+    _counter("late_releases_total", _RECEIVERS, "messages released later than P; 0 is right", _count("late_releases")),
     _counter("early_releases_total", _RECEIVERS, "messages released too early; 0 is right", _count("early_releases")),
     _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
     _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),

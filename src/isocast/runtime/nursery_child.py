@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from isocast.runtime import kernel
+
 __all__ = ["main"]
 
 _MESSAGE_MAX = 1 << 16
@@ -36,6 +38,7 @@ class _Nursery:
 
     def __init__(self, asker: socket.socket) -> None:
         self._asker = asker
+        self._pid = os.getpid()
         self._living: set[int] = set()
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -102,6 +105,9 @@ class _Nursery:
         code = _FAILED
         try:
             os.setpgid(0, 0)
+            kernel.signal_at_parents_end(signal.SIGTERM)
+            if os.getppid() != self._pid:
+                os._exit(_FAILED)  # It ended meanwhile.
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

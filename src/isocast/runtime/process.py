@@ -9,11 +9,11 @@ store, a mistake of ours) ends the process with a reason; whoever supervises it 
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from time import monotonic_ns
 
+from isocast.runtime import shutdown
 from isocast.runtime.clock import SystemClock
 from isocast.runtime.counters import NodeCounters, NodeGauges
 from isocast.runtime.faults import fault_operations
@@ -37,6 +37,8 @@ __all__ = ["RESTART", "NodeProcess", "run_node"]
 RESTART = 75
 """The exit code of a node that an operator asked to start anew: whoever supervises it does so."""
 _TICK_S = 1.0
+_STOP_S = 60.0
+"""From a signal to a forced end: whoever supervises a node is less patient."""
 _LAST_WORD_S = 0.05
 """For the answer to an operator who asks a node to end."""
 _EAGER_TICK_S = 0.05
@@ -223,17 +225,16 @@ async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], Non
     end_with_supervisor()
     process = NodeProcess(market, plan)
     process.each_second = each_second
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, process.stopping.set)
-    await process.start()
-    try:
-        # What it needed to start is imported and made: none of it is garbage, and nothing was due yet.
-        get_log().info("priority", detail=become_punctual(realtime=market.clock.realtime).detail)
-        await process.stopping.wait()
-    finally:
-        notify("STOPPING=1")
-        await process.stop()
+    # Whoever reads its log may leave: a node is no command whose output somebody waits for.
+    with shutdown.stopping(process.stopping.set, seconds=_STOP_S, waits_for="the node stops", unread=False):
+        await process.start()
+        try:
+            # What it needed to start is imported and made: none of it is garbage, and nothing was due yet.
+            get_log().info("priority", detail=become_punctual(realtime=market.clock.realtime).detail)
+            await process.stopping.wait()
+        finally:
+            notify("STOPPING=1")
+            await process.stop()
     if process.failure is not None:
         failure = process.failure
         text = str(failure) if isinstance(failure, IsocastError) else f"{type(failure).__name__}: {failure}"

@@ -20,11 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Protocol, TypeAlias
 
-from isocast.runtime import kernel
+from isocast.runtime import kernel, scratch
 
 __all__ = [
     "Child",
@@ -143,12 +142,12 @@ class Supervisor:
         self._logs = log_directory
         self._launch = launch or launch_anew
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._directory = TemporaryDirectory(prefix="isocast-")
+        self._directory = scratch.new_directory("up")
         self._ears: dict[str, socket.socket] = {}
 
     async def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
         """Start a child; await `child.ready` to know that it is up."""
-        path = str(Path(self._directory.name) / f"{len(self._ears)}.notify")
+        path = str(self._directory / f"{len(self._ears)}.notify")
         told = {"NOTIFY_SOCKET": path, _PARENT: str(os.getpid())}
         log = None if self._logs is None else self._logs / f"{name}.log"
         child = Child(name, tuple(command), {**os.environ, **(environment or {}), **told}, log)
@@ -173,7 +172,7 @@ class Supervisor:
             loop.remove_reader(ear.fileno())
             ear.close()
         self._ears.clear()
-        self._directory.cleanup()
+        scratch.remove(self._directory)
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to one child, as a drill does; one that it ends by is started again."""
@@ -208,7 +207,8 @@ class Supervisor:
             child.pause_s = FIRST_PAUSE_S if steady or not child.pause_s else min(2 * child.pause_s, LONGEST_PAUSE_S)
             self._now(child, ChildState.PAUSING)
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.unwanted.wait(), child.pause_s)
+                async with asyncio.timeout(child.pause_s):
+                    await child.unwanted.wait()
         self._now(child, ChildState.STOPPED)
 
     async def _one_life(self, child: Child) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from tests.runtime.showcase.canned import EPOCH, canned_market, released, write_journals
 
+from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.runtime.market import Market
 from isocast.runtime.showcase.evidence import read_evidence
-from isocast.runtime.showcase.releases import Absence, Quantiles, Releases, one_way_ns
+from isocast.runtime.showcase.releases import Absence, Releases, one_way_ns
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.wire.journal_blocks import BlockView, ReleasedBlock, encode_block, view_block
@@ -26,10 +27,10 @@ def view(block: ReleasedBlock) -> BlockView:
 def test_skew_is_between_the_first_and_the_last_place(market: Market) -> None:
     write_journals(market)  # Each receiver a millisecond later than the one before it.
     figures = read_evidence(market).releases.figures()
-    assert figures.skew == Quantiles(4, 6 * MILLISECOND, 6 * MILLISECOND, 6 * MILLISECOND)
-    assert figures.lateness.max_ns == 6 * MILLISECOND
-    assert figures.late == 0
-    assert figures.disturbed == 7, "the first token of a ring has what waited for it"
+    widest = 6 * MILLISECOND
+    assert figures.skew == ReleaseSkew(20, widest, widest, widest, 10 * MILLISECOND), "a ring's first token, too"
+    assert figures.lateness == Quantiles(35, 3 * MILLISECOND, widest, widest)
+    assert figures.disturbed == 4 * 7, "of latency: the first token of a ring has what waited for it"
 
 
 def test_latency_is_from_the_events_time_to_each_release(market: Market) -> None:
@@ -49,10 +50,10 @@ def test_a_place_that_was_away_is_counted_apart(market: Market) -> None:
             late = plan.name == "tokyo" and block.token_number >= 4
             releases.add(plan.name, view(replace(block, released_at=block.due + (2 * SECOND if late else 0))))
     honest = releases.figures()
-    assert (honest.skew.count, honest.skew.max_ns, honest.late) == (4, 2 * SECOND, 2)
+    assert (honest.skew.count, honest.skew.max_ns, honest.skew.faulted, honest.skew.late) == (12, 0, 8, 8)
     away = releases.figures([Absence("tokyo", released(market)[3].due, released(market)[4].due)])
-    assert (away.skew.count, away.skew.max_ns, away.late) == (2, 0, 0)
-    assert away.disturbed == honest.disturbed + 2
+    assert away.skew == honest.skew, "whoever was away, and why, is no matter of the skew"
+    assert away.disturbed == honest.disturbed + 8
 
 
 def test_what_a_broken_ring_held_up_is_counted_apart(market: Market) -> None:
@@ -63,7 +64,7 @@ def test_what_a_broken_ring_held_up_is_counted_apart(market: Market) -> None:
     assert not releases.is_unbroken(releases.chunks[9])
     assert releases.is_unbroken(releases.chunks[13])
     figures = releases.figures()
-    assert figures.lateness.count == 3
+    assert figures.measured == 3 * 4
     assert figures.latency_all_ns > figures.latency_ns
 
 

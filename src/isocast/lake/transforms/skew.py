@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isocast.checks.skew import ReleaseSkew
 from isocast.lake.transforms.copies import is_copy
 from isocast.terms.ids import FIRST_SERVER
 
@@ -15,6 +16,7 @@ __all__ = [
     "release_skew",
     "site_curves",
     "site_skew",
+    "skew_totals",
     "worst_messages",
 ]
 
@@ -65,12 +67,35 @@ def message_releases(released: DataFrame) -> DataFrame:
 def release_skew(messages: DataFrame, late_after_ns: int) -> DataFrame:
     """Each message's skew, who was first and last, and whether a fault explains it (F1).
 
-    What some receiver released late, or from an earlier ring's backlog, is a fairness fault and held to no bound.
+    What some receiver released late, or from an earlier ring's backlog, is a fairness fault and held to no bound. The
+    definition, with its reasons, is that of `isocast.checks.skew`.
     """
-    late = (F.col("late_ns") > late_after_ns) | (F.col("due_ns") > F.col("first_due_ns"))
+    return _each(messages, late_after_ns).where(F.col("receivers") > 1)
+
+
+def skew_totals(messages: DataFrame, late_after_ns: int, receivers: int) -> ReleaseSkew:
+    """The skew of all messages, and what is left out of it; `receivers` should have released each."""
+    several, fair = F.col("receivers") > 1, (F.col("receivers") > 1) & ~F.col("faulted")
+    figures = F.percentile_approx(F.when(fair, F.col("skew_ns")), [0.5, 0.99], _ACCURACY)
+    found = _each(messages, late_after_ns).agg(
+        F.count_if(fair).alias("count"),
+        F.coalesce(figures[0], F.lit(0)).alias("p50_ns"),
+        F.coalesce(figures[1], F.lit(0)).alias("p99_ns"),
+        F.coalesce(F.max(F.when(fair, F.col("skew_ns"))), F.lit(0)).alias("max_ns"),
+        F.coalesce(F.max("bound_ns"), F.lit(0)).alias("bound_ns"),
+        F.count_if("exceeds").alias("exceeding"),
+        F.count_if(fair & (F.col("receivers") < receivers)).alias("partly"),
+        F.count_if(several & F.col("faulted")).alias("faulted"),
+        F.count_if(several & F.col("late")).alias("late"),
+        F.count_if(several & F.col("backlog")).alias("backlog"),
+        F.count_if(~several).alias("alone"),
+    )
+    return ReleaseSkew(**found.collect()[0].asDict())
+
+
+def _each(messages: DataFrame, late_after_ns: int) -> DataFrame:
     return (
-        messages.where(F.col("receivers") > 1)
-        .groupBy("stripe", "sequence")
+        messages.groupBy("stripe", "sequence")
         .agg(
             F.first("token").alias("token"),
             F.count("*").alias("receivers"),
@@ -79,9 +104,11 @@ def release_skew(messages: DataFrame, late_after_ns: int) -> DataFrame:
             F.min_by("receiver", "released_ns").alias("first_receiver"),
             F.max_by("receiver", "released_ns").alias("last_receiver"),
             F.min("due_ns").alias("due_ns"),
-            F.max(late).alias("faulted"),
+            F.max(F.col("late_ns") > late_after_ns).alias("late"),
+            F.max(F.col("due_ns") > F.col("first_due_ns")).alias("backlog"),
         )
-        .withColumn("exceeds", (F.col("skew_ns") > F.col("bound_ns")) & ~F.col("faulted"))
+        .withColumn("faulted", F.col("late") | F.col("backlog"))
+        .withColumn("exceeds", (F.col("receivers") > 1) & (F.col("skew_ns") > F.col("bound_ns")) & ~F.col("faulted"))
     )
 
 

@@ -63,7 +63,8 @@ async def _publish(market: Market, source: NodePlan, events_per_s: float, seed: 
                 sys.stdout.writelines(f"{_ACCEPTED} {label.source} {label.number}\n" for label in labels)
                 sys.stdout.flush()
             with suppress(TimeoutError):
-                await asyncio.wait_for(ending.wait(), _BEAT_S)
+                async with asyncio.timeout(_BEAT_S):
+                    await ending.wait()
 
 
 def main(arguments: list[str]) -> int:

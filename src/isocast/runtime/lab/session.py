@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from isocast.runtime import shutdown
 from isocast.runtime.lab.control import ControlServer
 from isocast.runtime.lab.lab import Lab
 from isocast.runtime.lab.nodes import LabNode, Nodes, NodeStatus
@@ -28,6 +27,8 @@ _LOOK_S = 0.1
 """How often a session looks whether nodes have ended."""
 _GRACE_S = 10.0
 """From SIGTERM to SIGKILL at the end."""
+_STOP_S = 120.0
+"""From a signal to a forced end: the last messages are released, all nodes stop, the world is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +162,10 @@ def _bad(key: str, rule: str) -> ConfigurationError:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM end the session, not the process: there is a world to remove and a report to give."""
+    """A signal ends the session, not the process: there is a world to remove and a report to give."""
     noted: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with shutdown.stopping(lambda: noted.append(shutdown.cause()), seconds=_STOP_S, waits_for="the lab is removed"):
         yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_session(

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isocast.runtime.evidence import Quantiles
+from isocast.checks.skew import OwnReleases, Quantiles, ReleaseSkew, release_skew
 from isocast.runtime.market import Market, NodeRole
 from isocast.terms.ids import Epoch, NodeId
+from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Absence", "Chunk", "Figures", "Quantiles", "Releases", "one_way_ns"]
+__all__ = ["Absence", "Chunk", "Figures", "Releases", "one_way_ns"]
 
 
 @dataclass(slots=True)
@@ -47,20 +48,18 @@ class Absence:
 class Figures:
     """What the releases of a show come to."""
 
-    skew: Quantiles
-    """Between all places, for tokens that every one of them released on the timetable of one ring."""
+    skew: ReleaseSkew
+    """Of messages, between places, and what is left out."""
     lateness: Quantiles
-    """Of every release of a place that was there, against its instant."""
-    late: int
-    """Releases later than P, of places that were there."""
-    disturbed: int
-    """Releases of places that were away, and of tokens that a broken ring held up."""
+    """Of every release, against its instant."""
     latency_ns: float
-    """Mean submit to release of messages that no broken ring held up, over all places."""
+    """Mean submit to release of messages that no broken ring held up, over all places that were there."""
     latency_all_ns: float
     """The same for all messages, at the first place that released them."""
     measured: int
     """Releases of messages that `latency_ns` is the mean of."""
+    disturbed: int
+    """Those that are not: of places that were away, and of messages that waited for a ring."""
 
 
 class Releases:
@@ -74,6 +73,7 @@ class Releases:
         """By first sequence."""
         self.first_tokens: dict[Epoch, int] = {}
         """The first token with messages of each ring."""
+        self._own: dict[str, list[BlockHeader]] = {}
         self.sources: dict[NodeId, int] = {}
         """Messages of each source, as the first place released them."""
 
@@ -84,6 +84,8 @@ class Releases:
         if chunk is None:
             chunk = self.chunks[header.first_sequence] = self._begin(block)
         chunk.released[name] = header.released_at
+        if not header.fetched:
+            self._own.setdefault(name, []).append(header)
         return chunk
 
     def _begin(self, block: BlockView) -> Chunk:
@@ -110,31 +112,26 @@ class Releases:
         return on_timetable and chunk.token_number > self.first_tokens[chunk.epoch]
 
     def figures(self, absences: Sequence[Absence] = ()) -> Figures:
-        """The whole; what falls into an absence is counted apart."""
-        skews: list[int] = []
-        lateness: list[int] = []
+        """The whole; of latency, what falls into an absence is counted apart."""
         disturbed = measured = 0
         waited = waited_all = 0.0
         for chunk in self.chunks.values():
             unbroken = self.is_unbroken(chunk)
             there = {name: at for name, at in chunk.released.items() if unbroken and not _away(name, chunk, absences)}
-            disturbed += len(chunk.released) - len(there)
-            lateness += [at - chunk.due for at in there.values()]
-            if len(there) == self._places:
-                skews.append(max(there.values()) - min(there.values()))
             if chunk.submitted:
+                disturbed += chunk.messages * (len(chunk.released) - len(there))
                 waited += chunk.messages * sum([at - chunk.submitted for at in there.values()])
                 measured += chunk.messages * len(there)
                 waited_all += chunk.messages * (min(chunk.released.values()) - chunk.submitted)
         messages = sum([chunk.messages for chunk in self.chunks.values() if chunk.submitted])
+        own = [OwnReleases.of(headers) for headers in self._own.values()]
         return Figures(
-            skew=Quantiles.of(skews),
-            lateness=Quantiles.of(lateness),
-            late=sum([value > self._timing.process_ns for value in lateness]),
-            disturbed=disturbed,
+            skew=release_skew(own, self._timing.process_ns, self._places),
+            lateness=Quantiles.of([header.lateness_ns for some in self._own.values() for header in some]),
             latency_ns=waited / max(measured, 1),
             latency_all_ns=waited_all / max(messages, 1),
             measured=measured,
+            disturbed=disturbed,
         )
 
 

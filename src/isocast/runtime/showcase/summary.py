@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from isocast.checks.skew import Quantiles
 from isocast.runtime.market import Grade, Market, NodeRole
 from isocast.runtime.showcase.cast import actors
 from isocast.runtime.showcase.evidence import Evidence
 from isocast.runtime.showcase.ledger import Ledger
-from isocast.runtime.showcase.releases import Figures, Quantiles, one_way_ns
+from isocast.runtime.showcase.releases import Figures, one_way_ns
 from isocast.runtime.showcase.story import Story
 from isocast.terms.formulas import Formula, latency
 from isocast.terms.instants import SECOND
@@ -57,7 +58,8 @@ class Summary:
     places: int
     figures: Figures
     formula: Formula
-    skew_bound_ns: int
+    late_after_ns: int
+    """P."""
     lost: int
     lost_at_receivers: int
     kernel_drops: int
@@ -99,10 +101,11 @@ class Summary:
                 "formula": str(self.formula),
                 "ratio": round(self.ratio, 4),
                 "mean_with_reformations_s": _seconds(figures.latency_all_ns),
+                "releases": figures.measured,
+                "releases_left_out": figures.disturbed,
             },
-            "skew": {**_quantiles(figures.skew), "bound_s": _seconds(self.skew_bound_ns)},
-            "lateness": {**_quantiles(figures.lateness), "late": figures.late},
-            "releases_disturbed": figures.disturbed,
+            "skew": asdict(figures.skew),
+            "lateness": _quantiles(figures.lateness),
             "packets_lost": self.lost,
             "packets_lost_at_receivers": self.lost_at_receivers,
             "kernel_drops": self.kernel_drops,
@@ -178,7 +181,7 @@ def sum_up(
         places=len(receivers),
         figures=evidence.releases.figures(story.absences()),
         formula=latency(market.timing, d_ns, market.impairment.loss),
-        skew_bound_ns=market.timing.skew_bound_ns,
+        late_after_ns=market.timing.process_ns,
         lost=ledger.total("injected_losses_total"),
         lost_at_receivers=ledger.total("injected_losses_total", receivers),
         kernel_drops=ledger.total("kernel_drops_total"),
