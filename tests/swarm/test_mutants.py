@@ -46,7 +46,7 @@ def needed(name: str, fault: dict[str, object]) -> bool:
     match name:
         case "old-receipts":
             return fault["kind"] == "late"
-        case "reveal-unchecked":
+        case "reveal-unchecked" | "lie-by-reformation":
             return fault["kind"] == "lie"
         case "start-ignores-the-cut":
             return fault["kind"] == "clock-step"
