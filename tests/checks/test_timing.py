@@ -30,7 +30,17 @@ from tests.checks.traces import (
     without,
 )
 
-from isocast.checks.facts import ClockStepped, Collected, Completed, Fact, Paused, Promised, ReceiptSent, Resumed
+from isocast.checks.facts import (
+    ClockStepped,
+    Collected,
+    Completed,
+    Fact,
+    Paused,
+    Promised,
+    ReceiptHeard,
+    ReceiptSent,
+    Resumed,
+)
 from isocast.terms.instants import SECOND
 from isocast.wire.packets import Suspicion
 
@@ -309,3 +319,23 @@ def test_an_epoch_that_everybody_left_is_no_longer_watched() -> None:
     third = ring(E2, start=END + SECOND, cut_epoch=E1, cut_token=7)
     late_comer: list[Fact] = [installed(1, third, at=END + 10 * SECOND), Promised(END + 20 * SECOND, 1, E2)]
     assert broken([*until(GOOD, END), *[Promised(END, site, E2) for site in SITES], *late_comer]) == ["F2", "F3"]
+
+
+def test_s12_backlog_of_an_earlier_ring_goes_out_before_the_present_one_starts() -> None:
+    """Protocol §5, step 4: released token after token from T0 on."""
+    start = release_at(2) + 50 * MS
+    second = ring(E2, start=start, cut_epoch=E1, cut_token=2)
+    before = [*until(GOOD, instant(2) + 50 * MS), installed(1, second, at=instant(2) + 60 * MS)]
+    backlog = released(1, 1, at=start)._replace(epoch=E2)
+    assert "S12" not in broken([*before, backlog])
+    assert "S12" in broken([*before, backlog._replace(at=start - 2 * MS)])
+
+
+def test_f1_a_fault_of_what_goes_out_in_time_would_excuse_anything() -> None:
+    on_time = released(1, 1)
+    before = until(GOOD, on_time.at - 1)
+    assert "F1" not in broken([*before, on_time])
+    needless = [*before, faulted(1, 1, on_time.at), on_time]
+    assert texts(needless, "F1") == ["site1 recorded a fairness fault of token 1, which it released in time"]
+    opened = [*before, faulted(1, 1, on_time.at), ReceiptHeard(on_time.at, 1, 2, E1, 1), on_time]
+    assert texts(opened, "F1") == [], "the gate opened at that very moment"

@@ -43,9 +43,8 @@ def test_every_variety_occurs(key: str, values: set[object]) -> None:
     assert {world[key] for world in WORLDS} >= values
 
 
-@pytest.mark.parametrize("seeds", [range(1, 601)])
-def test_the_edges_of_what_is_allowed_occur(seeds: range) -> None:
-    worlds: list[dict[str, Any]] = [chaos(seed) for seed in seeds]
+def test_the_edges_of_what_is_allowed_occur() -> None:
+    worlds: list[dict[str, Any]] = [chaos(seed) for seed in range(1, 601)]
     sizes = {world["receivers"] for world in worlds}
     assert min(sizes) == 2
     assert max(sizes) >= 18

@@ -10,7 +10,7 @@ from random import Random
 
 from isocast.simulation.chaos_changes import with_changes
 from isocast.simulation.chaos_clocks import with_clocks
-from isocast.simulation.chaos_edges import ring_size, with_edges
+from isocast.simulation.chaos_edges import USUAL_MOST, ring_size, with_edges
 from isocast.simulation.chaos_layers import with_layers
 from isocast.simulation.chaos_retention import with_retention
 from isocast.simulation.randomness import stream
@@ -165,7 +165,7 @@ def _plot(
     others = [site for site in sites if site != victim]
     sources: list[object] = [f"source{number}" for number in range(1, int(str(world["sources"])) + 1)]
     servers: list[object] = [f"server{number}" for number in range(1, int(str(world["servers"])) + 1)]
-    span = round(random.uniform(0.8, 2) * receivers * period, 6)
+    span = round(random.uniform(0.8, 2) * min(receivers, USUAL_MOST) * period, 6)
     match random.choice([1, 2, 2, 3, 4, 5, 5, 5, 5]):
         case 1 if may_lose:
             # Only the victim hears the sources, acknowledges what they say, and dies with the only copy.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
+from isocast.simulation.chaos_edges import USUAL_MOST
 from isocast.simulation.layers import Layers
 from isocast.simulation.randomness import stream
 
@@ -23,7 +24,7 @@ def with_changes(seed: int, world: dict[str, object], begin: float, end: float, 
     """The world, with an operator if the seed says so; what he does begins between two instants."""
     random = stream(seed, "chaos changes")
     faults = world["faults"]
-    if not isinstance(faults, list):
+    if not isinstance(faults, list) or int(str(world["receivers"])) > USUAL_MOST:
         return world
     if random.random() < _AVAILABLE and world["gate"] == "majority":
         _be_available(random, world, faults, round(random.uniform(begin, end), 6), period)

@@ -14,7 +14,10 @@ from random import Random
 from isocast.ring.settings import OrderRule
 from isocast.simulation.randomness import stream
 
-__all__ = ["ring_size", "with_edges"]
+__all__ = ["USUAL_MOST", "ring_size", "with_edges"]
+
+USUAL_MOST = 7
+"""Receivers of a usual ring. Larger ones are slow: they have nobody below them, no operator, and short runs."""
 
 _PAIRS = 0.06
 _LARGE = 0.04
@@ -67,7 +70,7 @@ def _sizes(random: Random, world: dict[str, object]) -> dict[str, object]:
     changed: dict[str, object] = {}
     per_token = int(str(world["messages_per_token"]))
     tokens = int(str(world["messages"])) // per_token
-    large = int(str(world["receivers"])) > 7  # noqa: PLR2004 (the usual rings are smaller)
+    large = int(str(world["receivers"])) > USUAL_MOST
     if random.random() < _WINDOWS:
         changed["window"] = random.choice([1, 1, 2, 5, 17, 300, 4096])
     if random.random() < _FULL_TOKENS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
+from isocast.simulation.chaos_edges import USUAL_MOST
 from isocast.simulation.layers import Layers
 from isocast.simulation.randomness import stream
 
@@ -17,8 +18,6 @@ _LAYERED = 0.25
 _THREE_LAYERS = 0.3
 _WITH_PARENT = 0.7
 """Share of secondary receivers that a partition leaves on their parent's side."""
-_RING_MAX = 7
-"""Larger rings have nobody below them."""
 _SITES_MAX = 21
 """Receivers of one world: a seed should take about a second."""
 
@@ -27,7 +26,7 @@ def with_layers(seed: int, world: dict[str, object], begin: float, end: float, p
     """The world, with secondary receivers if the seed says so; new faults begin between two instants."""
     random = stream(seed, "chaos layers")
     receivers = int(str(world["receivers"]))
-    if random.random() >= _LAYERED or receivers > _RING_MAX:
+    if random.random() >= _LAYERED or receivers > USUAL_MOST:
         return world
     secondaries = random.choice([1, 2, 2, 3])
     tree = Layers(receivers, secondaries, 2)

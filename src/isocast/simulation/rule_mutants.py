@@ -6,6 +6,7 @@ how much of a token, whether a revealed nonce is the committed one, and that the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,13 @@ from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.reformation_server import ReformationServer
 from isocast.reformation.ballot import Ballot
 from isocast.reformation.forming import Formation
+from isocast.reformation.member import Member
+from isocast.reformation.reconciliation import Reconciled
 from isocast.ring.certificate import Certificates, majority
 from isocast.ring.effects import Effect, OutboxFreed, Persist
 from isocast.ring.entries import LogEntry
 from isocast.ring.issuing import Issuer
+from isocast.ring.ledger import Ledger
 from isocast.ring.receiver import Receiver
 from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
@@ -26,7 +30,7 @@ from isocast.simulation.build import Build
 from isocast.simulation.mutant import Mutant, site_of
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.packets import Data, NewRing, Packet, Receipt, Standing, Token
+from isocast.wire.packets import NO_NONCE, Data, NewRing, Packet, Receipt, Standing, Token
 
 __all__ = ["RULE_MUTANTS"]
 
@@ -212,6 +216,35 @@ _switch_off(
     "reveal-unchecked",
     "an owner reveals the nonce that it committed to a cycle before",
     receiver=_parts(issuer_class=_TrustingIssuer),
+)
+
+
+class _CunningReceiver(Receiver):
+    def distrust(self, site: NodeId, now: int) -> None:
+        """Let it pass."""
+
+
+class _CunningMember(Member):
+    def _lies(self, ring: NewRing, result: Reconciled, now: int) -> bool:  # noqa: ARG002
+        return False
+
+
+_switch_off(
+    "lie-by-reformation",
+    "a token that reveals another nonce enters no log by a reformation either",
+    receiver=site_of(_CunningReceiver, _CunningMember),
+)
+
+
+class _OneKeyLedger(Ledger):
+    def entry(self, token: Token, messages: Mapping[tuple[NodeId, int], Data], previous_reveal: bytes) -> LogEntry:  # noqa: ARG002
+        return super().entry(token, messages, NO_NONCE)
+
+
+_switch_off(
+    "key-of-one-owner",
+    "the key of a shuffle comes from two owners' nonces, so that none of them chooses it",
+    receiver=_parts(ledger_class=_OneKeyLedger),
 )
 
 
