@@ -260,11 +260,11 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
 def _hush() -> None:
     """What breaks because of the end, in a destructor or in another thread, is no news."""
     sys.unraisablehook = _on_unraisable
-    threading, log = sys.modules.get("threading"), sys.modules.get("asyncio.log")
+    threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
     if threading is not None:
         threading.excepthook = lambda _: None  # type: ignore[attr-defined]
-    if log is not None:
-        log.logger.disabled = True
+    if logging is not None:
+        logging.disable(logging.CRITICAL)  # Libraries log what they were interrupted in, with its traceback.
 
 
 def _on_unraisable(broken: sys.UnraisableHookArgs) -> None:
