@@ -91,6 +91,7 @@ class _State:
     """That `install` was called in; 0: nothing is forced here."""
     importing = False
     finishing = False
+    told = False
     cause = 0
     """The signal that came first; SIGPIPE for output that nobody reads."""
     unread = False
@@ -116,7 +117,7 @@ def install() -> None:
     """Take the signals, and watch the output, for the whole life of this process; imports come next."""
     _state.__init__()  # type: ignore[misc]  # A fork of a nursery begins anew.
     _state.pid = os.getpid()
-    _state.importing, _state.finishing, _state.cause, _state.unread = True, False, 0, False
+    _state.importing, _state.finishing, _state.cause, _state.unread, _state.told = True, False, 0, False, False
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
             signal.signal(number, _on_signal)
@@ -155,7 +156,8 @@ def finish(code: int) -> int:
 
 def interrupted(say: Callable[[str], object] | None = None) -> int:
     """Say in one line that this command was ended, unless nobody would read it; its exit code."""
-    if _state.cause != signal.SIGPIPE:
+    if _state.cause != signal.SIGPIPE and not _state.told:
+        _state.told = _is_ours()  # Its time may be up while it says so.
         (say or _say)("isocast: interrupted")
     return _code()
 
@@ -294,8 +296,8 @@ def _leave(code: int) -> NoReturn:
         with suppress(Exception):
             act()
     _restore_terminal()
-    if not _state.finishing and _state.cause != signal.SIGPIPE:
-        _say("isocast: interrupted")
+    if not _state.finishing:
+        interrupted()
     os._exit(code)
 
 
