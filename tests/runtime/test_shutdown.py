@@ -205,9 +205,10 @@ command(lambda: shutdown.run(wait()))
 
 
 def test_what_an_event_loop_complains_of_at_a_forced_end_is_no_news(tmp_path: Path) -> None:
-    """A child that ends after its loop was closed, a task whose exception nobody took."""
+    """A child that ends after its loop was closed, a task whose exception nobody took, what a library logs."""
     script = """
-import asyncio
+import asyncio, logging
+logging.basicConfig()
 async def broken():
     try:
         await asyncio.Event().wait()
@@ -218,7 +219,11 @@ async def wait():
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     await asyncio.sleep(0)
     ready()
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        logging.getLogger("py4j").exception("while an answer was read")
+        raise
 command(lambda: shutdown.run(wait()))
 """
     with running(script, tmp_path) as process:

@@ -153,6 +153,7 @@ async def _lines(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summ
         f"{len(actors(market))} processes on loopback addresses of this machine;"
         f" {100 * market.impairment.loss:g} % of all packets get lost; seed {show.settings.seed}"
     )
+    sys.stdout.flush()
     show.on_note = _say
     told = time.monotonic()
     while not playing.done():

@@ -91,6 +91,7 @@ class _State:
     """That `install` was called in; 0: nothing is forced here."""
     importing = False
     finishing = False
+    told = False
     cause = 0
     """The signal that came first; SIGPIPE for output that nobody reads."""
     unread = False
@@ -116,7 +117,7 @@ def install() -> None:
     """Take the signals, and watch the output, for the whole life of this process; imports come next."""
     _state.__init__()  # type: ignore[misc]  # A fork of a nursery begins anew.
     _state.pid = os.getpid()
-    _state.importing, _state.finishing, _state.cause, _state.unread = True, False, 0, False
+    _state.importing, _state.finishing, _state.cause, _state.unread, _state.told = True, False, 0, False, False
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
             signal.signal(number, _on_signal)
@@ -155,7 +156,8 @@ def finish(code: int) -> int:
 
 def interrupted(say: Callable[[str], object] | None = None) -> int:
     """Say in one line that this command was ended, unless nobody would read it; its exit code."""
-    if _state.cause != signal.SIGPIPE:
+    if _state.cause != signal.SIGPIPE and not _state.told:
+        _state.told = _is_ours()  # Its time may be up while it says so.
         (say or _say)("isocast: interrupted")
     return _code()
 
@@ -260,11 +262,11 @@ def _on_signal(number: int, _frame: FrameType | None = None) -> None:
 def _hush() -> None:
     """What breaks because of the end, in a destructor or in another thread, is no news."""
     sys.unraisablehook = _on_unraisable
-    threading, log = sys.modules.get("threading"), sys.modules.get("asyncio.log")
+    threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
     if threading is not None:
         threading.excepthook = lambda _: None  # type: ignore[attr-defined]
-    if log is not None:
-        log.logger.disabled = True
+    if logging is not None:
+        logging.disable(logging.CRITICAL)  # Libraries log what they were interrupted in, with its traceback.
 
 
 def _on_unraisable(broken: sys.UnraisableHookArgs) -> None:
@@ -294,8 +296,8 @@ def _leave(code: int) -> NoReturn:
         with suppress(Exception):
             act()
     _restore_terminal()
-    if not _state.finishing and _state.cause != signal.SIGPIPE:
-        _say("isocast: interrupted")
+    if not _state.finishing:
+        interrupted()
     os._exit(code)
 
 
