@@ -56,7 +56,7 @@ def london(**changes: object) -> NodeStatus:
         ),
         "rates": Rates(over_s=10, events=1_204_332, cpu=0.61),
         "lateness": Spread(1_000, 0.00005, 0.0002),
-        "totals": {"naks_sent_total": 31, "repairs_received_total": 29, "late_releases_total": 0},
+        "totals": {"nacks_sent_total": 31, "repairs_received_total": 29, "late_releases_total": 0},
     } | changes
     return NodeStatus(**values)  # type: ignore[arg-type]
 
@@ -191,7 +191,7 @@ def test_alarms_stand_with_what_to_do_the_newest_first() -> None:
 
 @pytest.mark.parametrize(
     "width, there, left_out",
-    [(90, "sequence", "epoch"), (115, "epoch", "NAKs"), (140, "NAKs", "CPU"), (200, "CPU", "…")],
+    [(90, "sequence", "epoch"), (115, "epoch", "NACKs"), (140, "NACKs", "CPU"), (200, "CPU", "…")],
 )
 def test_a_narrow_terminal_gets_what_matters_and_nothing_cut(width: int, there: str, left_out: str) -> None:
     busy = london(

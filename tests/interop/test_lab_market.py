@@ -209,7 +209,7 @@ def test_the_world_is_as_far_apart_and_as_lossy_as_it_should_be(run: Run) -> Non
     lab = run.report["lab"]
     share = lab["frames_lost"] / (lab["frames_lost"] + lab["frames_out"])
     assert 0.5 * LOSS < share < 2 * LOSS
-    assert sum(status["totals"].get("naks_sent_total", 0) for status in run.statuses.values()) > 0
+    assert sum(status["totals"].get("nacks_sent_total", 0) for status in run.statuses.values()) > 0
 
 
 def test_nothing_is_released_early(run: Run) -> None:

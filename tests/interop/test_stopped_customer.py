@@ -66,7 +66,7 @@ QUIET = (
     "late_releases_total",
     "suspicions_total",
     "reformations_total",
-    "naks_sent_total",
+    "nacks_sent_total",
     "kernel_drops_total",
     "gaps_seen_total",
     "messages_skipped_total",

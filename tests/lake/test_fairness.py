@@ -217,7 +217,7 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
                 {
                     "tokens_accepted": 2,
                     "data_received": 10,
-                    **({"repairs_received": 3, "naks_sent": 1} if second in lossy else {}),
+                    **({"repairs_received": 3, "nacks_sent": 1} if second in lossy else {}),
                 },
                 [[9, 2 * second, 30 * MS]]
                 if second in lossy

@@ -24,7 +24,7 @@ TIMING = Timing(detect_ns=80 * MS, process_ns=10 * MS, clock_error_ns=MS)
 def report() -> FairnessReport:
     site = {"receiver": "paris", "messages": 9, "first": 3, "p50_ns": 5, "p99_ns": 4 * MS, "p999_ns": 5 * MS}
     place = {"node": "paris", "city": "Paris", "tokens": 20, "p50_ns": MS, "p99_ns": 2 * MS, "wanted_ns": 3 * MS}
-    lost = dict.fromkeys(("seconds", "naks_sent", "repairs_received", "repairs_sent", "kernel_drops"), 7)
+    lost = dict.fromkeys(("seconds", "nacks_sent", "repairs_received", "repairs_sent", "kernel_drops"), 7)
     basis = {
         "receivers": ["paris", "rome"],
         "stripes": [0],

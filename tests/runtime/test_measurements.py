@@ -56,7 +56,7 @@ def test_a_line_a_second_says_what_moved(tmp_path: Path) -> None:
         "city": "London",
         "at_ns": START + SECOND,
         "over_ns": SECOND,
-        "counts": {"naks_sent": 3, "fairness_faults": 1},
+        "counts": {"nacks_sent": 3, "fairness_faults": 1},
         "lateness": [[20_000, 7]],
         "tokens": [[3, 5, 4_000_000]],
         "tokens_unlisted": 0,

@@ -69,7 +69,7 @@ def test_every_name_is_used_once_and_follows_the_rules() -> None:
 
 def test_the_names_that_people_expect_are_there() -> None:
     expected = (
-        "token_passes_total naks_sent_total repairs_total reformations_total ring_epoch ring_members"
+        "token_passes_total nacks_sent_total repairs_total reformations_total ring_epoch ring_members"
         " late_releases_total sequence_gaps acknowledged_unreleased build_info release_lateness_seconds_bucket"
     )
     assert {f"isocast_{name}" for name in expected.split()} <= series_names()
@@ -147,13 +147,13 @@ def test_a_scrape_reads_the_counters_of_that_moment() -> None:
     counters = NodeCounters()
     metrics = Metrics(lambda: [reading(counters=counters)])
 
-    def naks() -> float:
-        return value({one.name: one for one in text_string_to_metric_families(metrics.page().decode())}, "naks_sent")
+    def nacks() -> float:
+        return value({one.name: one for one in text_string_to_metric_families(metrics.page().decode())}, "nacks_sent")
 
-    assert naks() == 0
+    assert nacks() == 0
     counters.packets_sent[packet_slot(Channel.DIRECT, Kind.NACK)] += 2
     counters.packets_sent[packet_slot(Channel.CONTROL, Kind.NACK)] += 1
-    assert naks() == 3
+    assert nacks() == 3
 
 
 def test_what_does_not_apply_to_a_role_is_absent() -> None:

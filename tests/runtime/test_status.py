@@ -220,7 +220,7 @@ def test_a_status_survives_its_journey() -> None:
     assert status_from_json(json.loads(json.dumps(status.as_json()))) == status
     assert status.packets_sent == {"direct NACK": 2}
     assert status.kernel_drops["data"] == 4
-    assert status.totals["naks_sent_total"] == 2
+    assert status.totals["nacks_sent_total"] == 2
     assert status.peers[0].note == "slow"
 
 

@@ -20,6 +20,7 @@ from isocast.runtime.market import Market
 from isocast.runtime.scratch import scratch_directory
 from isocast.runtime.showcase.show import Show
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 
 __all__ = ["MISSING", "LakeBeside", "LakeStage", "behind_s", "interval_for", "lake_words"]
 
@@ -140,7 +141,7 @@ class LakeBeside:
             return []
         found = []
         if self.events != self.expected:
-            found.append(f"{self.events:,} events are in the tables, {self.expected:,} were released")
+            found.append(f"{counted(self.events, 'event')} in the tables, {self.expected:,} released")
         if self.found["audit"]["verdict"] == "findings":
             found += [f"audit: {text}" for text in self.found["audit"]["findings"]]
         return found
@@ -240,14 +241,14 @@ def lake_words(lake: LakeBeside, show: Show) -> str:
         case LakeStage.FOLLOWING if not lake.events:
             return "tables: Spark reads its first batch"
         case LakeStage.FOLLOWING:
-            return f"tables: {lake.events:,} events, {behind_s(lake, show):.1f} s behind"
+            return f"tables: {counted(lake.events, 'event')}, {behind_s(lake, show):.1f} s behind"
         case LakeStage.CATCHING_UP if lake.expected is not None and lake.events < lake.expected:
             return f"tables catch up: {lake.events:,} of {lake.expected:,} events"
         case LakeStage.CATCHING_UP:
-            return f"tables: {lake.events:,} events; tape, quotes and bars follow"
+            return f"tables: {counted(lake.events, 'event')}; tape, quotes and bars follow"
         case LakeStage.JUDGING:
-            return f"tables: all {lake.events:,} events; skew and audit are computed"
+            return f"tables: all {counted(lake.events, 'event')}; skew and audit are computed"
         case LakeStage.DONE:
-            return f"tables: all {lake.events:,} events"
+            return f"tables: all {counted(lake.events, 'event')}"
         case LakeStage.FAILED | LakeStage.LEFT | LakeStage.MISSING:
             return f"no tables: {lake.reason}"

@@ -12,8 +12,12 @@ from isocast.cli.demo_lake import LakeBeside, LakeStage
 from isocast.cli.skew_text import skew_words
 from isocast.terms.instants import SECOND
 from isocast.terms.market import from_ticks
+from isocast.terms.quantities import counted
 
 __all__ = ["lake_lines"]
+
+_ROWS = (("tape", "trade"), ("quotes", "quote"), ("bars", "bar"))
+"""Tables, and what a row of each is."""
 
 _LABEL = 12
 _BARS_SHOWN = 3
@@ -51,7 +55,7 @@ def _why(lake: LakeBeside) -> str:
         case LakeStage.MISSING:
             return f"none: {lake.reason}"
         case LakeStage.LEFT:
-            return f"left behind with {lake.events:,} events: {lake.reason}"
+            return f"left behind with {counted(lake.events, 'event')}: {lake.reason}"
         case _:
             return f"none, Spark failed: {lake.reason}"
 
@@ -61,7 +65,7 @@ def _tables(lake: LakeBeside) -> list[str]:
     after = "" if lake.caught_up_s is None else f"; complete {lake.caught_up_s:.1f} s after its end"
     return [
         f"{lake.events:,} of {lake.expected or 0:,} events, {lake.followed:,} while the market ran{after}",
-        f"{rows.get('tape', 0):,} trades, {rows.get('quotes', 0):,} quotes, {rows.get('bars', 0):,} bars",
+        ", ".join([counted(rows.get(table, 0), row) for table, row in _ROWS]),
     ]
 
 
@@ -91,7 +95,7 @@ def _price(ticks: int | str) -> str:
 
 
 def _audit(audit: dict[str, Any]) -> list[str]:
-    compared = f"{audit['journals']} journals, {audit['messages_compared']:,} messages compared"
+    compared = f"{counted(audit['journals'], 'journal')}, {counted(audit['messages_compared'], 'message')} compared"
     if audit["verdict"] == "clean":
         return [f"clean: {compared}: one sequence everywhere, nothing early"]
     if audit["verdict"] == "unjudged":

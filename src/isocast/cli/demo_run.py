@@ -26,6 +26,7 @@ from isocast.runtime.showcase.staging import set_stage
 from isocast.runtime.showcase.summary import Summary
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 
 __all__ = ["COMMANDS", "DemoOptions", "kept_directory", "run_demo"]
 
@@ -178,8 +179,9 @@ def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
         released = max((chunk.messages + first for first, chunk in show.watch.releases.chunks.items()), default=1) - 1
         yield (
             f"token {max(ring.token_at(time.time_ns()), 0) if ring else 0},"
-            f" {sum([feed.events for feed in show.feeds]):,} events published, {released:,} messages released,"
-            f" {ledger.total('injected_losses_total'):,} packets lost,"
+            f" {counted(sum([feed.events for feed in show.feeds]), 'event')} published,"
+            f" {counted(released, 'message')} released,"
+            f" {counted(int(ledger.total('injected_losses_total')), 'packet')} lost,"
             f" {ledger.total('repairs_received_total'):,} repaired"
         )
     if lake is not None and (show.opened_at or lake.stage is LakeStage.STARTING):

@@ -11,6 +11,7 @@ from isocast.runtime.evidence import journal_of
 from isocast.runtime.market import Grade, Market, NodeRole
 from isocast.runtime.showcase.summary import CustomerLine, Summary
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 
 __all__ = ["next_steps", "summary_lines"]
 
@@ -28,7 +29,8 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     floors = ", ".join([f"{mic} {count:,}" for mic, count in sorted(summary.by_floor.items())])
     yield from _entry(
         "messages",
-        f"{summary.messages:,} in one sequence with {summary.events:,} events of {summary.published:,} published",
+        f"{summary.messages:,} in one sequence with {counted(summary.events, 'event')}"
+        f" of {summary.published:,} published",
         f"{floors}; the same in the journals of {summary.places} receivers",
     )
     yield from _entry(
@@ -49,11 +51,12 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     )
     yield from _entry(
         "losses",
-        f"{summary.lost:,} packets lost on purpose, {summary.lost_at_receivers:,} of them at receivers;"
+        f"{counted(summary.lost, 'packet')} lost on purpose, {summary.lost_at_receivers:,} of them at receivers;"
         f" {summary.kernel_drops or 'none'} by the kernel",
-        f"{summary.nacks:,} NACKs, {summary.repairs:,} repairs; nothing is missing"
+        f"{counted(summary.nacks, 'NACK')}, {counted(summary.repairs, 'repair')}; nothing is missing"
         if not summary.gaps
-        else f"{summary.nacks:,} NACKs, {summary.repairs:,} repairs; {summary.gaps:,} messages are missing",
+        else f"{counted(summary.nacks, 'NACK')}, {counted(summary.repairs, 'repair')};"
+        f" {counted(summary.gaps, 'message')} missing",
     )
     yield from _entry("rings", *_rings(summary))
     for place, customer in enumerate(summary.customers):
@@ -113,8 +116,8 @@ def _customer(line: CustomerLine) -> str:
     if line.grade is Grade.COMPLETE:
         gaps = f"{line.gaps:,} MISSING" if line.gaps else "gaps: none"
         closed = f"; {line.gaps_repaired} of {line.gaps_seen} closed by the archive" if line.gaps_seen else ""
-        return f"{who}{line.messages:,} messages, {gaps}{closed}"
-    return f"{who}{line.messages:,} messages, {line.skipped:,} skipped"
+        return f"{who}{counted(line.messages, 'message')}, {gaps}{closed}"
+    return f"{who}{counted(line.messages, 'message')}, {line.skipped:,} skipped"
 
 
 def next_steps(kept: Market | None, lake: LakeBeside | None = None) -> Iterator[str]:

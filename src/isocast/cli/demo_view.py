@@ -281,7 +281,7 @@ def _receiver(show: Show, plan: NodePlan, now: int) -> list[Text]:
         Text(f"{_next(status) - 1:,}" if status else _UNKNOWN),
         _offset(show, plan.name),
         Text(f"{total('injected_losses_total'):,}"),
-        Text(f"{total('naks_sent_total'):,}"),
+        Text(f"{total('nacks_sent_total'):,}"),
         Text(f"{total('repairs_received_total'):,}", style="green"),
         Text(f"{total('repairs_total'):,}"),
         Text(cpu),

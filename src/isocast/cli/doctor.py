@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from isocast.cli.render import line, show_json, show_table
+from isocast.terms.quantities import counted
 
 __all__ = ["doctor"]
 
@@ -71,5 +72,5 @@ def _doctor(
         if finding.change:
             line(f"{finding.check}: {finding.change}")
     warned = sum(finding.outcome is Outcome.WARN for finding in findings)
-    line(f"{len(findings)} checks, {len(failed)} failed, {warned} with a warning.")
+    line(f"{counted(len(findings), 'check')}, {len(failed)} failed, {warned} with a warning.")
     return int(bool(failed))

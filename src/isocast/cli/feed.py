@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import Progress, counted, figure, line, note, show_json, show_table
+from isocast.cli.render import Progress, figure, line, note, show_json, show_table
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.feed_text import FeedSummary

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.key_files import KeyFile
@@ -96,7 +97,7 @@ def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> i
     else:
         rows = [(file.name, file.fingerprint or "–", file.fault or "fine", _shortened(file.nodes)) for file in files]
         show_table(f"Keys in {market.keys_directory}", ("file", "fingerprint", "", "needed by"), rows)
-        line(f"{len(files)} files, {faults or 'none'} with a fault.")
+        line(f"{counted(len(files), 'file')}, {faults or 'none'} with a fault.")
     return _WRONG if faults else 0
 
 

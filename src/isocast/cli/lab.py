@@ -13,6 +13,7 @@ from isocast.cli.lab_verdict import show_verdict
 from isocast.cli.lab_view import one_line, show_lab, show_nodes
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.terms.errors import JournalError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -227,7 +228,8 @@ def _session(
     from isocast.runtime.lab.session import run_session
 
     def began(session: Session) -> None:
-        note(f"lab: {len(world.sites)} sites, {len(session.nodes)} nodes; control socket and output in {directory}")
+        parts = f"{counted(len(world.sites), 'site')}, {counted(len(session.nodes), 'node')}"
+        note(f"lab: {parts}; control socket and output in {directory}")
 
     return run_session(
         world,

@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.runtime.scratch import scratch_directory
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +251,8 @@ def _show(found: dict[str, Any], rate: str, token_period: str, out: Path | None)
         show_table("Sectors", ("sector", "symbols", "peak"), loads)
     if found["alone_above_the_rate"]:
         line(f"Alone above {rate}: {', '.join(found['alone_above_the_rate'])}.")
-    line(f"{found['events']:,} events of {found['symbols']:,} symbols in {found['rows']:,} rows.")
+    events, symbols = counted(found["events"], "event"), counted(found["symbols"], "symbol")
+    line(f"{events} of {symbols} in {counted(found['rows'], 'row')}.")
     if out is not None:
         line(f"Plan with: isocast plan stripes {out} --rate {rate} --token-period {token_period} --out stripes.toml")
 

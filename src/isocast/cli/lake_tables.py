@@ -12,12 +12,12 @@ from cyclopts.validators import Number
 
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
-from isocast.cli.render import counted, figure, line, note, show_json, show_table
+from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.places import local_path
-from isocast.terms.quantities import parse_duration
+from isocast.terms.quantities import counted, parse_duration
 
 if TYPE_CHECKING:
     from isocast.lake.pipeline import Report

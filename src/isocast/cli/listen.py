@@ -15,6 +15,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.render import line, note
 from isocast.runtime import shutdown
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.stripe_choice import StripeChoice
@@ -180,9 +181,9 @@ class _Heard:
             f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"
             for stripe, (first, last) in sorted(self.spans.items())
         ]
-        text = ", ".join([f"{self.events:,} events", *spans])
+        text = ", ".join([counted(self.events, "event"), *spans])
         if self.skipped:
-            text += f"; {self.skipped:,} messages were skipped"
+            text += f"; {counted(self.skipped, 'message')} skipped"
         if self.conflicts:
             text += f"; {self.conflicts:,} CONFLICTS: lines carried different messages, the first copy was shown"
         return text

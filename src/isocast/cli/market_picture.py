@@ -12,7 +12,7 @@ from isocast.terms import formulas
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.formulas import Formula, number
 from isocast.terms.instants import SECOND
-from isocast.terms.quantities import duration_text, size_text
+from isocast.terms.quantities import counted, duration_text, size_text
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["faults_as_json", "market_as_json", "show_market"]
@@ -89,7 +89,7 @@ def _node_json(market: Market, plan: NodePlan) -> dict[str, object]:
 
 def show_market(market: Market, warnings: Sequence[str]) -> None:
     """The same in tables."""
-    title = f"{market.name}: {len(market.nodes)} nodes"
+    title = f"{market.name}: {counted(len(market.nodes), 'node')}"
     headers = ("name", "role", "number", "city", "address", "UDP", "HTTP", "TCP", "belongs to")
     show_table(title, headers, [_node_row(market, plan) for plan in market.nodes])
     if market.network.mode is NetworkMode.MULTICAST:

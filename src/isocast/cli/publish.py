@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import Progress, counted, line, note, show_json
+from isocast.cli.render import Progress, line, note, show_json
 from isocast.runtime import shutdown
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.event_rows import RowFormat

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["Progress", "counted", "figure", "line", "note", "show_json", "show_table", "showed_whole", "working"]
+__all__ = ["Progress", "figure", "line", "note", "show_json", "show_table", "showed_whole", "working"]
 
 _PLAIN_EVERY_S = 10.0
 """Between two lines of progress where there is no terminal to redraw."""
@@ -42,11 +42,6 @@ def showed_whole(as_json: Callable[[], object] | None, as_page: Callable[[], str
     elif as_page is not None:
         line(as_page().rstrip("\n"))
     return as_json is not None or as_page is not None
-
-
-def counted(number: int, what: str, several: str = "") -> str:
-    """So many of something; `several` where an s does not do."""
-    return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
 def figure(value: object) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
-from isocast.cli.render import counted
 from isocast.cli.sim_releases import Releases
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.schedule import Schedule
@@ -21,6 +20,7 @@ from isocast.simulation.network import Burst
 from isocast.simulation.scenario import Scenario
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.terms.topology import City
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.cli.render import counted
+from isocast.terms.quantities import counted
 
 __all__ = ["left_out_words", "skew_words"]
 

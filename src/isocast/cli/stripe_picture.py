@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocast.cli.render import counted
 from isocast.cli.sheet import ACCENT, BACKGROUND, BAD, GREY, GRID, OTHER, STYLE, TEXT, heat, plot_frame, saved
 from isocast.striping.comparing import Comparison
 from isocast.striping.history import SLICES, History
@@ -16,7 +15,7 @@ from isocast.striping.kinship import Kinship
 from isocast.striping.plan import StripePlan
 from isocast.striping.rates import rate_text
 from isocast.terms.instants import SECOND
-from isocast.terms.quantities import duration_text
+from isocast.terms.quantities import counted, duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

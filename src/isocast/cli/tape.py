@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 from isocast.cli.render import line, note, show_json
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.tape_sources import Wanted
@@ -189,5 +190,5 @@ def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: b
     elif not live or not sys.stdout.isatty():
         show_symbols(shown, wanted.symbols, wanted.floors)
     if shown.faults.total and not as_json:
-        note(f"isocast: {shown.faults.total:,} events are in doubt: --summary names them")
+        note(f"isocast: {counted(shown.faults.total, 'event')} in doubt: --summary names them")
     return 0

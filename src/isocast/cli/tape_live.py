@@ -20,6 +20,7 @@ from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime import shutdown
 from isocast.runtime.listener import Listener, Start
 from isocast.runtime.received import BatchKind, ReceivedBatch
+from isocast.terms.quantities import counted
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import symbol_views
 
@@ -60,7 +61,7 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
         merged=merged,
     )
     shutdown.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
-    note(f"isocast: {tape.events:,} events, up to sequence {tape.sequence:,}")
+    note(f"isocast: {counted(tape.events, 'event')}, up to sequence {tape.sequence:,}")
 
 
 async def _watch(

@@ -172,7 +172,7 @@ _RECEIVERS = (
     _Column("late", _wrong("late_releases_total")),
     _DROPS,
     _LOST,
-    _Column("NAKs", _total("naks_sent_total"), spare=1),
+    _Column("NACKs", _total("nacks_sent_total"), spare=1),
     _Column("repaired", _total("repairs_received_total"), spare=1),
     _FORGED,
     _Column("clock", _clock, spare=2),

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
-from isocast.cli.render import counted
+from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.runtime.market import Market

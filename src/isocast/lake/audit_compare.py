@@ -10,6 +10,7 @@ from isocast.lake.audit_judge import Journal
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_zoom import ZoomResult, ZoomTask
 from isocast.terms.ids import describe, is_site
+from isocast.terms.quantities import counted
 
 __all__ = ["Comparison", "judge_contents", "judge_delays", "judge_ends", "judge_records", "tell_unjudged"]
 
@@ -122,7 +123,8 @@ def _deviating(held: Mapping[int, Sequence[BlockDigest]]) -> list[int]:
 
 
 def _stranger(first: Finding, count: int) -> Finding:
-    text = f"nothing of this journal agrees with the others ({count:,} messages differ): is it another market's?"
+    different = f"{counted(count, 'message')} different"
+    text = f"nothing of this journal agrees with the others ({different}): is it another market's?"
     return Finding(
         FindingKind.STRANGER, first.stripe, first.receiver, text, first.file, first.offset, first.sequence, count=1
     )
@@ -236,7 +238,7 @@ def tell_unjudged(journals: Sequence[Journal], report: AuditReport) -> None:
     text = f"blocks of stripe {stripe} were heard by a line: their instant is that of the arrival, by another clock"
     report.leave("nothing early", "S12", followers, text)
     aside = sum(len(journal.folder.aside) for journal in journals)
-    report.leave("every byte", "", aside, f"{aside:,} files beside journals of stripe {stripe} were not read")
+    report.leave("every byte", "", aside, f"{counted(aside, 'file')} beside journals of stripe {stripe} not read")
 
 
 def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:

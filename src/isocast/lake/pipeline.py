@@ -27,6 +27,7 @@ from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vw
 from isocast.lake.pipeline_silver import advance_quotes, advance_tape, news_of
 from isocast.lake.tables import Lake, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
+from isocast.terms.quantities import counted
 
 __all__ = ["BATCH_ROWS", "Origin", "Report", "advance", "run", "stream"]
 
@@ -125,12 +126,12 @@ def _follow(spark: SparkSession, lake: Lake, tell: Tell) -> None:
 
 def _tell_compacted(moved: Mapping[str, int], tell: Tell) -> None:
     for name, rows in moved.items():
-        tell(f"{name}: {rows:,} rows of small files put together")
+        tell(f"{name}: {counted(rows, 'row')} of small files put together")
 
 
 def _tell_rows(table: Table, rows: int, tell: Tell) -> None:
     if rows:
-        tell(f"{table.name}: {rows:,} rows")
+        tell(f"{table.name}: {counted(rows, 'row')}")
 
 
 def _finished(lake: Lake, report: Report, began: float) -> Report:

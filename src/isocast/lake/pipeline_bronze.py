@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from isocast.lake.pipeline_silver import date_of
 from isocast.lake.tables import DataFile, Lake
+from isocast.terms.quantities import counted
 
 __all__ = ["BronzeSink", "Report", "StoppedError", "Tell"]
 
@@ -105,7 +106,7 @@ class BronzeSink:
         table.commit(batch.withColumn("date", date_of(F.col("due_ns"))), said)
         self._report.events += came
         self._report.batches += 1
-        self._tell(f"{table.name}: {came:,} events, {table.snapshot().rows:,} in all")
+        self._tell(f"{table.name}: {counted(came, 'event')}, {table.snapshot().rows:,} in all")
         self._after()
 
 

@@ -231,7 +231,7 @@ def _losses(report: FairnessReport) -> Table:
             f"{row['seconds']:,}",
             f"{row['tokens']:,}",
             f"{row['token_loss']:.2%}",
-            f"{row['naks_sent']:,}",
+            f"{row['nacks_sent']:,}",
             f"{row['repairs_received']:,}",
             f"{row['repairs_per_data']:.2%}",
             f"{row['repairs_sent']:,}",

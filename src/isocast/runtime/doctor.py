@@ -14,6 +14,7 @@ from pathlib import Path
 from isocast.runtime.doctor_probes import Probes
 from isocast.runtime.market import PORT_BLOCK, ClockSource, Durability, Market, NetworkMode, NodePlan, NodeRole
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
+from isocast.terms.quantities import counted
 
 __all__ = ["Finding", "Listening", "Outcome", "Wants", "examine", "wants_of"]
 
@@ -276,7 +277,7 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
         change = "check the addresses if a node should run here; `ip -brief address` lists this machine's"
         yield Finding("ports", Outcome.WARN, "no node of the market has an address of this machine", change)
     elif found:
-        yield Finding("ports", Outcome.OK, f"of {len(wants.nodes)} nodes {found}")
+        yield Finding("ports", Outcome.OK, f"of {counted(len(wants.nodes), 'node')} {found}")
 
 
 # Disks and secrets --------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ def _keys(directory: Path, probes: Probes) -> Finding:
     if strange:
         change = "run as the user who owns them, or give them to this one"
         return Finding("keys", Outcome.WARN, f"another user owns {', '.join(strange)}", change)
-    return Finding("keys", Outcome.OK, f"{len(files)} files in {directory} that only their owner reads")
+    return Finding("keys", Outcome.OK, f"{counted(len(files), 'file')} in {directory} that only their owner reads")
 
 
 # The lab ------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ MEASUREMENT_VERSION = 1
 """Raised whenever the meaning of a field changes; readers know one version."""
 COUNTERS: Mapping[str, Callable[[NodeCounters], int]] = {
     "data_received": lambda counters: counters.received_of(Kind.DATA),
-    "naks_sent": lambda counters: counters.sent_of(Kind.NACK),
-    "naks_received": lambda counters: counters.received_of(Kind.NACK),
+    "nacks_sent": lambda counters: counters.sent_of(Kind.NACK),
+    "nacks_received": lambda counters: counters.received_of(Kind.NACK),
     "repairs_sent": lambda counters: counters.sent_of(Kind.REPAIR),
     "repairs_received": lambda counters: counters.received_of(Kind.REPAIR),
     "kernel_drops": lambda counters: sum(counters.kernel_drops),

@@ -19,6 +19,7 @@ from isocast.runtime.market import NodeRole
 from isocast.runtime.metric_table import Identity, Reading
 from isocast.runtime.metrics import Metrics, totals_of
 from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
 from isocast.wire.frame import Kind
 
 __all__ = [
@@ -205,8 +206,8 @@ def reasons_not_ready(
 
 def wrong_key_reason(forged: int, key: str) -> str:
     """Packets come, and none of them is believed."""
-    packets = "a packet" if forged == 1 else f"{forged:,} packets"
-    return f"{packets} arrived with a tag that {key} did not make: is it the present key file of this market?"
+    came = f"{counted(forged, 'packet')} arrived with a tag that {key} did not make"
+    return f"{came}: is it the present key file of this market?"
 
 
 def _reasons(role: NodeRole, gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:

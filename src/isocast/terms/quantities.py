@@ -1,4 +1,4 @@
-"""Times and sizes as people write them in a file: ``"5ms"``, ``"1.5 s"``, ``"64MiB"``."""
+"""Times and sizes as people write them in a file (``"5ms"``, ``"1.5 s"``, ``"64MiB"``), and numbers of things."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 
-__all__ = ["duration_text", "parse_duration", "parse_size", "size_text"]
+__all__ = ["counted", "duration_text", "parse_duration", "parse_size", "size_text"]
 
 _DURATIONS = {
     "ns": 1,
@@ -65,3 +65,8 @@ def size_text(size: int) -> str:
 def _amount(value: int, unit: int) -> str:
     whole, rest = divmod(value, unit)
     return f"{whole}.{rest * 1000 // unit:03}".rstrip("0").rstrip(".")
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """So many of something; `several` where an s does not do."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"

@@ -93,11 +93,11 @@ def test_a_node_that_does_not_answer_says_nothing_and_is_remembered(
 
 def test_counts_of_a_process_that_died_are_kept(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(market, monkeypatch)
-    seen.look(status_of(market, "tokyo", pid=1, totals={"naks_sent_total": 5.0}))
-    seen.look(status_of(market, "tokyo", pid=1, totals={"naks_sent_total": 7.0}))
-    seen.look(status_of(market, "tokyo", pid=2, at_ns=NOW + 1, totals={"naks_sent_total": 2.0}))
-    assert seen.watch.ledger.total("naks_sent_total") == 9
-    assert seen.watch.ledger.total("naks_sent_total", ["london"]) == 0
+    seen.look(status_of(market, "tokyo", pid=1, totals={"nacks_sent_total": 5.0}))
+    seen.look(status_of(market, "tokyo", pid=1, totals={"nacks_sent_total": 7.0}))
+    seen.look(status_of(market, "tokyo", pid=2, at_ns=NOW + 1, totals={"nacks_sent_total": 2.0}))
+    assert seen.watch.ledger.total("nacks_sent_total") == 9
+    assert seen.watch.ledger.total("nacks_sent_total", ["london"]) == 0
 
 
 def test_suspicions_are_told_in_few_words_and_once_for_all(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ def sum_up(
         lost=ledger.total("injected_losses_total"),
         lost_at_receivers=ledger.total("injected_losses_total", receivers),
         kernel_drops=ledger.total("kernel_drops_total"),
-        nacks=ledger.total("naks_sent_total", receivers),
+        nacks=ledger.total("nacks_sent_total", receivers),
         repairs=ledger.total("repairs_received_total", receivers),
         rings=rings,
         suspicions=ledger.total("suspicions_total", receivers),
