@@ -64,11 +64,11 @@ def needed(name: str, fault: dict[str, Any]) -> bool:
         return wrong(fault)
     match name:
         case "old-receipts":
-            return fault["kind"] == "late"
+            return str(fault["kind"]) == "late"
         case "reveal-unchecked" | "lie-by-reformation":
-            return fault["kind"] == "lie"
+            return str(fault["kind"]) == "lie"
         case "start-ignores-the-cut":
-            return fault["kind"] == "clock-step"
+            return str(fault["kind"]) == "clock-step"
         case "outbox-lost-unnoticed":
             return fault.get("disk") == "lost" and "source" in str(fault["sites"])
         case _:
