@@ -179,3 +179,14 @@ def test_the_gates_share_of_the_delay_is_part_of_it() -> None:
     assert delays == {
         Gate.TIMED: 110 * MS, Gate.MAJORITY: 132 * MS, Gate.NEXT: 220 * MS, Gate.TOTAL: 330 * MS,
     }  # fmt: skip
+
+
+def test_a_step_that_comes_late_does_not_hold_up_the_next_of_an_earlier_rings_token() -> None:
+    """Its instants lie behind the new start, so all sites share them: only backlog goes from step to step."""
+    [entry] = entries(6)
+    start = Schedule(following(Chain().grow(1), start=T(1) + DELAY), PERIOD)
+    site = Site(entry, rate=2)
+    due = T(1) + DELAY
+    assert site.poll(due + MS // 4, start) == [(1, 2, due)]
+    assert site.poll(due + MS, start) == [(3, 2, due + MS)]
+    assert site.poll(due + 2 * MS, start) == [(5, 2, due + 2 * MS)]

@@ -36,6 +36,13 @@ class Coverage:
 
     # Facts --------------------------------------------------------------------------------------
 
+    def given_up_before(self, fact: GroupHeaded) -> list[NodeId]:
+        """Whom a head had given up, with everybody below, when it begins again with the group in the same epoch."""
+        if not fact.anew or self._heads.get((fact.epoch, fact.group)) != fact.site:
+            return []
+        stalled = [node for node in self._groups.get(fact.group, ()) if (fact.site, node) in self._stalled]
+        return [one for node in stalled for one in (node, *self.below(node, fact.epoch))]
+
     def on_headed(self, fact: GroupHeaded) -> None:
         """A head begins, or goes on, with a group."""
         self._heads[fact.epoch, fact.group] = fact.site

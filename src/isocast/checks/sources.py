@@ -50,6 +50,9 @@ class Sources:
 
     def on_acknowledged(self, fact: Acknowledged) -> None:
         """What a source takes for acknowledged is in the log of its epoch."""
+        if self._may_diverge:
+            # What was stable in a log that lost is gone for good.
+            return
         known = self._newest.get(fact.epoch)
         following = None if known is None else self._logs.next_number(known[1], fact.source)
         if following is not None and fact.below > following:

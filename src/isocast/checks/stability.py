@@ -40,6 +40,10 @@ class Stability:
         self._view = view
         self._report = report
         self._coverage = Coverage(parents)
+        self._claimed = 0
+        """What a token has called stable."""
+        self._written_off: dict[NodeId, int] = {}
+        """Up to where nobody waited for a secondary receiver, though somebody waits for it now."""
 
     def on_stalled(self, fact: Stalled) -> None:
         """A head waits for a member no longer."""
@@ -50,7 +54,11 @@ class Stability:
         self._coverage.on_returned(fact)
 
     def on_headed(self, fact: GroupHeaded) -> None:
-        """A group has a head in this epoch."""
+        """A group has a head in this epoch.
+
+        One that restarts within it counts everybody anew, and what a token had called stable before stays so.
+        """
+        self._written_off.update(dict.fromkeys(self._coverage.given_up_before(fact), self._claimed))
         self._coverage.on_headed(fact)
 
     def on_handed_back(self, fact: HandedBack) -> None:
@@ -100,6 +108,7 @@ class Stability:
             # What is stable since an earlier epoch was judged there.
             everybody = [*epoch.members, *self._coverage.of(epoch)]
             self._check("S8", fact.at, f"{what} says that all hold {fact.stable}", everybody, fact.stable, sender)
+            self._claimed = max(self._claimed, fact.stable)
 
     def on_passed(self, fact: SecondaryTokenPassed) -> None:
         """Nobody passes what it does not hold, or what somebody below it lacks."""
@@ -137,6 +146,8 @@ class Stability:
             site = known.get(node) or self._view.site(node)
             if site.accepted == epoch and site.held >= token_number < site.hollow:
                 # The common case of `shares`, spelled out: a hundred members ask it of one another at every token.
+                continue
+            if token_number <= self._written_off.get(node, 0):
                 continue
             if not site.forgot and not site.shares(other, token_number):
                 return site

@@ -106,8 +106,11 @@ class Releaser:
 
     def _is_late(self, entry: LogEntry, schedule: Schedule, now: int) -> bool:
         """Backlog of an earlier ring, or a site that was down or stopped when its instant came."""
-        backlog = self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns
-        return backlog or now > self.due(entry, self.offset, schedule) + self._process_ns
+        return self._is_backlog(entry, schedule) or now > self.due(entry, self.offset, schedule) + self._process_ns
+
+    def _is_backlog(self, entry: LogEntry, schedule: Schedule) -> bool:
+        """Whether a token's own instant of release lies before the start of the present ring."""
+        return self.due(entry, 0, schedule) > entry.token.instant + self._delay_ns
 
     def _release(self, entry: LogEntry, schedule: Schedule, epoch: Epoch, now: int, effects: list[Effect]) -> bool:
         """Release what is due of one token; whether all of it is out."""
@@ -125,7 +128,7 @@ class Releaser:
             self.offset += step
             self.next_sequence = first + step
             # What is owed, from an earlier ring or by a site that is late, goes out step after step from now on.
-            owed = now > due + self._process_ns or entry.token.token_number < schedule.first_token
+            owed = now > due + self._process_ns or self._is_backlog(entry, schedule)
             self._not_before = now + MILLISECOND if owed and self._rate else 0
         self.released, self.offset = entry.token.token_number, 0
         self.passed = entry.token.instant

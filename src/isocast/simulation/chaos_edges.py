@@ -87,7 +87,8 @@ def _sizes(random: Random, world: dict[str, object]) -> dict[str, object]:
     elif drawn < _PARTS + _FLOODS:
         burst = random.choice([700, 1500])
         changed |= {"window": 4096, "burst": burst, "messages_per_token": burst, "messages": 3 * burst}
-        changed["batch_max"] = random.choice([500, 2000])
+        # A release rate below the peak would let the batches of one token run into those of the next.
+        changed |= {"batch_max": random.choice([500, 2000]), "release_rate": random.choice([0, 50])}
     return changed
 
 
