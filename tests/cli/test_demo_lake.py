@@ -105,7 +105,7 @@ def test_what_the_audit_finds_and_what_tables_lack_is_wrong(market: Market) -> N
     bad = {**AUDIT, "verdict": "findings", "counts": {"early": 1}, "findings": ["early: stripe 0, sequence 7: 2 ms"]}
     lake = ended(market, job([], [{**DONE, "events": EVENTS - 1, "audit": bad}]))
     assert lake.faults == [
-        "59 events are in the tables, 60 were released",
+        "59 events in the tables, 60 released",
         "audit: early: stripe 0, sequence 7: 2 ms",
     ]
     assert "audit       findings (1 early)" in text_of(lake)

@@ -128,7 +128,7 @@ def test_a_command_runs_at_its_site_and_gives_its_exit_code(
     assert main(["lab", "run", world, "--run", str(tmp_path / "run"), "--site", "london", "--", *command]) == 7
     got = capfd.readouterr()
     assert "10.77.2.1" in got.out
-    assert "lab: 2 sites, 1 nodes" in got.err
+    assert "lab: 2 sites, 1 node;" in got.err
     assert "frames forwarded" in got.err
 
 

@@ -62,7 +62,7 @@ class Floor:
         key = f"{self.name}/{self.asked}".encode()
         events = np.zeros(1 + self.asked % 3, EVENT_DTYPE)
         events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XTST", self.name.encode()[:8]
-        events["id"] = self.asked * 10 + np.arange(len(events))
+        events["id"] = events["time"] = self.asked * 10 + np.arange(len(events))
         (label,) = await publisher.publish(events, key)
         self.accepted.append((key, label, events.tobytes()))
 

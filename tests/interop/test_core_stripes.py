@@ -46,6 +46,7 @@ def batch(code: bytes, number: int) -> EventArray:
     events["symbol"] = np.resize(np.roll(np.array(SYMBOLS, "S8"), number), EACH)
     events["id"] = np.arange(EACH) + number * EACH + 1
     events["price"] = 10_000 + events["id"]
+    events["time"] = events["id"]
     if number == 0:
         events["kind"][0], events["symbol"][0], events["id"][0] = EventKind.MARK, b"", ord("O")
     return events

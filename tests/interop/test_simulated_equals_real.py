@@ -170,7 +170,7 @@ class RealRun:
         per_message = publisher.events_per_message
         events = np.zeros(per_message * count, EVENT_DTYPE)
         events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XTST", b"ISO"
-        events["id"] = place * 1_000 + np.arange(len(events))
+        events["id"] = events["time"] = 1 + place * 1_000 + np.arange(len(events))
         labels = await publisher.publish(events)
         at = time_ns()
         await self._until(lambda: all(self._has(receiver, labels) for receiver in self._receivers()))

@@ -86,7 +86,7 @@ class Torrent(Floor):
         key = f"{self.name}/{self.asked}".encode()
         events = np.zeros(self.MESSAGES * EVENTS_PER_PAYLOAD, EVENT_DTYPE)
         events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XTST", b"ISO"
-        events["id"] = self.asked * len(events) + np.arange(len(events))
+        events["id"] = events["time"] = self.asked * len(events) + np.arange(len(events))
         labels = await publisher.publish(events, key)
         payloads = np.split(events, len(labels))
         self.accepted += [(key, label, part.tobytes()) for label, part in zip(labels, payloads, strict=True)]

@@ -291,7 +291,14 @@ def _note_left_out(target: Path, log: FeedLog) -> None:
 
 
 def _show(feed: FeedFile, summary: FeedSummary) -> None:
-    from isocast.cli.feed_text import event_rows, facts_of, floor_rows, kind_rows, message_rows, session_rows
+    from isocast.cli.feed_text import (
+        event_rows,
+        facts_of,
+        floor_rows,
+        kind_rows,
+        message_rows,
+        session_rows,
+    )
 
     show_table(f"{feed.path}", ("", "value"), facts_of(feed, summary))
     show_table("Messages", ("type", "", "count"), message_rows(feed))
@@ -312,11 +319,11 @@ def _show(feed: FeedFile, summary: FeedSummary) -> None:
 
 
 def _show_troubles(feed: FeedFile) -> None:
-    from isocast.cli.feed_text import fault_rows
+    from isocast.cli.feed_text import FAULT_HEADERS, fault_rows
 
     if feed.log.skipped:
         show_table(f"Skipped in {feed.path}", ("messages", "reason"), _counted(feed.log.skipped))
     if feed.log.faults:
-        show_table(f"WRONG in {feed.path}", ("fault", "count", "first at byte", "row", "what"), fault_rows(feed))
+        show_table(f"WRONG in {feed.path}", FAULT_HEADERS, fault_rows(feed))
     for text in feed.log.notes:
         line(f"Note: {text}.")

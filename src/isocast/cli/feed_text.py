@@ -19,6 +19,7 @@ from isocast.terms.market import EventKind
 from isocast.wire.events import EventArray
 
 __all__ = [
+    "FAULT_HEADERS",
     "FeedSummary",
     "convert_as_json",
     "event_rows",
@@ -31,6 +32,8 @@ __all__ = [
     "summary_as_json",
 ]
 
+FAULT_HEADERS = ("fault", "count", "first at byte", "row", "what")
+"""Of `fault_rows`."""
 _GAPS_SHOWN = 100
 
 

@@ -314,7 +314,7 @@ def _as_json(report: ReplayReport, files: list[FeedFile], seconds: float) -> dic
 
 
 def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
-    from isocast.cli.feed_text import fault_rows
+    from isocast.cli.feed_text import FAULT_HEADERS, fault_rows
 
     rows = [
         (
@@ -330,7 +330,7 @@ def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
     show_table("Floors", ("source", "events", "messages", "had before", "codes", "digest"), rows)
     for file in files:
         if file.log.faults:
-            show_table(f"WRONG in {file.path}", ("fault", "count", "first at byte", "what"), fault_rows(file))
+            show_table(f"WRONG in {file.path}", FAULT_HEADERS, fault_rows(file))
     if report.messages and report.known_messages == report.messages:
         line(f"Nothing new: the sources had all {figure(report.messages)} messages already.")
         return

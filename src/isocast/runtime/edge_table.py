@@ -7,7 +7,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isocast.feeds.days import check_zone
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
 
@@ -70,6 +69,8 @@ def read_edge(values: Values, here: Path) -> EdgeTable | None:
     for name in ("groups", "repairs"):
         if not IPv4Address(values.text(name)).is_multicast:
             values.fault(name, f"{values.text(name)} is no multicast group: from 224.0.1.0 to 239.255.255.255")
+    from isocast.feeds.days import check_zone  # noqa: PLC0415 - numpy comes with it, which most nodes do without
+
     zone = values.text("zone")
     try:
         check_zone(zone)

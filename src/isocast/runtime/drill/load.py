@@ -97,6 +97,7 @@ def _events(source: str, count: int) -> EventArray:
     events = np.zeros(_EVENTS, EVENT_DTYPE)
     events["kind"], events["floor"], events["symbol"] = EventKind.TRADE, b"XDRL", source.encode()[:8]
     events["id"] = 1 + count * _EVENTS + np.arange(_EVENTS)
+    events["time"] = time_ns()
     return events
 
 
