@@ -200,7 +200,8 @@ def swarm(
     """Run random worlds with faults, one for each seed, each under the checkers.
 
     In each world faults come first, and every safety property must hold; then they stop, but for wrong clocks and dead
-    nodes that stay in some worlds, and everything must be delivered. A seed that fails is shrunk to a short transcript, and the command that runs it again is named.
+    nodes that stay in some worlds, and everything must be delivered. A seed that fails is shrunk to a short transcript,
+    and the command that runs it again is named.
 
     Parameters
     ----------
