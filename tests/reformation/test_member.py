@@ -433,7 +433,7 @@ def test_where_there_is_no_majority_without_the_liar_the_market_goes_on_with_the
     site.receiver.distrust(3, site.now)
     site.now = site.receiver.distrusted[3]
     site.hear(invite())
-    site.hear(ring)
+    site.hear(ring._replace(start=site.now + MS))
     site.offer(chain.entries[2].token)
     assert (site.receiver.held, site.receiver.accepted) == (3, NEXT_EPOCH)
 

@@ -163,7 +163,7 @@ def test_a_privileged_user_goes_past_the_buffer_limit() -> None:
 
 def test_a_node_that_runs_already_may_have_its_ports() -> None:
     finding = found("ports", port_trouble="Address already in use", running_node="london")
-    assert (finding.outcome, finding.found) == (OK, "of 1 nodes 1 running already")
+    assert (finding.outcome, finding.found) == (OK, "of 1 node 1 running already")
 
 
 def test_a_program_that_listens_may_have_its_customers_place() -> None:
@@ -174,7 +174,7 @@ def test_a_program_that_listens_may_have_its_customers_place() -> None:
         return "Address already in use" if kind == "udp" else ""
 
     finding = found("ports", wants, port_trouble=only_udp, running_node=None)
-    assert (finding.outcome, finding.found) == (OK, "of 1 nodes 1 taken by a program that listens")
+    assert (finding.outcome, finding.found) == (OK, "of 1 node 1 taken by a program that listens")
     taken = {"port_trouble": "Address already in use", "running_node": None}
     assert found("ports", wants, **taken).outcome is FAIL
 

@@ -118,6 +118,7 @@ def test_every_gauge_that_is_a_number_is_in_some_metric() -> None:
         "line_followed",
         "line_plan",
         "waiting",
+        "edge_waits",
     }
     for field in fields(NodeGauges):
         if field.name in shown_elsewhere:
