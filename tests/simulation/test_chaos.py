@@ -112,7 +112,8 @@ def lasting(world: dict[str, Any]) -> list[dict[str, Any]]:
     if {fault["kind"] for fault in world["faults"]} & set(CHANGES):
         return []
     kinds = ("crash", "clock-step", "clock-drift")
-    return [fault for fault in world["faults"] if "until" not in fault and fault["kind"] in kinds]
+    ends = ("until", "duration")
+    return [fault for fault in world["faults"] if fault["kind"] in kinds and not any(end in fault for end in ends)]
 
 
 def test_every_fault_ends_so_that_all_must_come_right() -> None:

@@ -76,8 +76,9 @@ def chaos(seed: int) -> dict[str, object]:
     world = with_layers(seed, world, begin, end, period)
     world = with_retention(seed, world, begin, end, period)
     world = with_changes(seed, world, begin, end, period)
-    world = with_clocks(seed, world, begin, end, period)
-    return with_edges(seed, world, (begin, end), period)
+    world = with_edges(seed, world, (begin, end), period)
+    # Last: what stays for ever must leave enough of whatever else happens.
+    return with_clocks(seed, world, begin, end, period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:
