@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
+from isocast.ring.entries import LogEntry
 from isocast.ring.storage import SiteState
 from isocast.simulation.host import Doom
 from isocast.simulation.liars import turn
@@ -81,10 +82,15 @@ class FaultPlan:
                     host.doom = None
 
         hosts = [world.hosts[self._present(node)] for node in fault.sites if self._present(node) in world.hosts]
-        doomed = [(host, Doom(fault.inside, strike)) for host in hosts]
+        doomed = [(host, Doom(fault.inside, strike, self._written)) for host in hosts]
         for host, doom in doomed:
             host.doom = doom
         world.agenda.put(world.agenda.now + self._doomed_ns, spare, None)
+
+    def _written(self, host: Host, entry: LogEntry) -> bool:
+        """Whether an entry is in a site's log on disk."""
+        disk = self.world.disks.get(host.node)
+        return isinstance(disk, SiteState) and disk.entries.get(entry.token.token_number) is entry
 
     def _present(self, node: NodeId) -> NodeId:
         """Under which id a node runs: a source that lost its outbox has another."""

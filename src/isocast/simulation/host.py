@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from isocast.ring.effects import Persist
+from isocast.ring.effects import EntryCompleted, Persist
+from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.simulation.agenda import Agenda
 from isocast.simulation.clock import Clock
@@ -39,10 +40,11 @@ class Machine(Protocol):
 class Doom:
     """A crash that falls inside a step: the first from now on that writes, after so many of its effects."""
 
-    def __init__(self, effects: int, strike: Callable[[Host], None]) -> None:
-        """`strike` brings the host down."""
+    def __init__(self, effects: int, strike: Callable[[Host], None], written: Callable[[Host, LogEntry], bool]) -> None:
+        """`strike` brings the host down; `written` says whether its disk has an entry of the log."""
         self.effects = effects
         self.strike = strike
+        self.written = written
 
 
 class Host:
@@ -111,6 +113,10 @@ class Host:
         for effect in effects if doom is None or not struck else effects[: doom.effects]:
             self._perform(self, effect)
         if doom is not None and struck:
+            for effect in effects[doom.effects :]:
+                if isinstance(effect, EntryCompleted) and doom.written(self, effect.entry):
+                    # The log grew, though nobody lived to say so.
+                    self._perform(self, effect)
             self.doom = None
             doom.strike(self)
 
