@@ -120,7 +120,7 @@ class Clerk(Echo):
 
 def test_a_doomed_host_goes_down_between_two_effects_of_the_first_step_that_writes() -> None:
     rack = Rack(Clerk(10))
-    rack.host.doom = Doom(1, lambda host: host.crash())
+    rack.host.doom = Doom(1, lambda host: host.crash(), lambda _, __: False)
     rack.deliver(15, "write this")
     rack.deliver(16, "and this")
     done = [effect for _, effect in rack.run(100)]
@@ -130,7 +130,7 @@ def test_a_doomed_host_goes_down_between_two_effects_of_the_first_step_that_writ
 
 def test_a_doom_that_lets_the_whole_step_pass_waits_for_a_longer_one() -> None:
     rack = Rack(Clerk())
-    rack.host.doom = Doom(3, lambda host: host.crash())
+    rack.host.doom = Doom(3, lambda host: host.crash(), lambda _, __: False)
     rack.deliver(15, "write this")
     assert len(rack.run(100)) == 3
     assert rack.host.machine is not None

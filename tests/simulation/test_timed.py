@@ -25,7 +25,7 @@ def test_an_exchange_takes_no_order_after_the_duration() -> None:
 def test_a_loss_that_keeps_a_ring_from_resting_is_no_violation() -> None:
     """The last messages meet a reformation; once nothing is lost any more, they come out."""
     keys = {"receivers": 5, "messages": 1_000, "loss": 0.4, "gate": "majority", "sources": 10}
-    run = TimedRun(scenario_from_mapping(keys), 1)
+    run = TimedRun(scenario_from_mapping(keys), 3)
     run.run()
     assert run.violations() == []
     assert run.world.network.model.loss == 0
