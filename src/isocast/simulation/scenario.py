@@ -28,6 +28,7 @@ from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
 __all__ = ["Fault", "Scenario", "load_scenario", "scenario_from_mapping"]
 
 _RING_MIN = 2
+_WITNESSED_MESSAGES = 1_000
 _TRADERS = 2
 _RATE_MIN = 1e-4
 """Three messages in eight hours: slower, a run is all silence."""
@@ -103,6 +104,14 @@ class Scenario:
     """majority or availability."""
     start_wait_ns: int = 0
     """Under availability; 0: two reformations."""
+
+    @property
+    def is_witnessed(self) -> bool:
+        """Whether checkers are told what nodes hear and believe: where something goes wrong, and in short runs.
+
+        It makes a run half as long again, and in a long one without faults nothing would come of it.
+        """
+        return bool(self.faults) or self.messages <= _WITNESSED_MESSAGES
 
     @property
     def may_diverge(self) -> bool:

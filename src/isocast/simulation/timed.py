@@ -93,7 +93,7 @@ class TimedRun:
             faultless=not scenario.faults,
             backlog_bounded=scenario.arrival_rate * to_seconds(timing.token_period_ns) < scenario.batch_max,
             parents=scenario.tree.parents,
-            hears=True,
+            hears=scenario.is_witnessed,
             batch_max=scenario.batch_max,
             shuffled=scenario.order_in_token == OrderRule.SHUFFLE,
             lies_alone=all(fault.kind == "lie" for fault in scenario.faults),

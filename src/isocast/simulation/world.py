@@ -191,7 +191,7 @@ class World:
         if self.scenario.wake_lateness_ns:
             host.wake_lateness_ns = self.scenario.wake_lateness_ns
             host.wake_random = stream(self.seed, node, "wake")
-        if not is_server(node):
+        if self.scenario.is_witnessed and not is_server(node):
             host.witness = Witness(self.agenda, self.settings, self.recorder.heard)
             host.witness.begins(host)
         self.hosts[node] = host
