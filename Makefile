@@ -3,13 +3,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 # Half of what tests do is waiting for processes and timers: one more than two cores.
-JOBS ?= 3
+JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
 # Modules that benchmarks import.
 BENCH_PARTS := bench/markets.py bench/lake_engines.py bench/lake_market.py bench/scratch.py
 
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadgroup
+# tests/conftest.py says which tests run in one process.
+PYTEST := $(BIN)/pytest -n $(JOBS)
 # A marker that nothing carries yet is no failure (pytest says 5); anything else is.
 NONE_IS_FINE := || { status=$$?; [ $$status -eq 5 ] && echo "No test carries this marker."; }
 
