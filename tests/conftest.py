@@ -28,7 +28,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signa
 # ---- which tests run in one process
 
 
-class TogetherScheduling(LoadScopeScheduling):
+class TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc] - untyped
     """Tests of one scope run in one process: what they share is made once, and nothing heavy runs beside itself.
 
     A file says `xdist_group("name")`; all that is in tests/lake shares one Java; a file with a fixture for the whole
@@ -57,4 +57,4 @@ def scope_of(file: str) -> str:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TogetherScheduling:
     """Instead of those that xdist has."""
-    return TogetherScheduling(config, log)  # type: ignore[arg-type]
+    return TogetherScheduling(config, log)
