@@ -28,7 +28,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signa
 # ---- which tests run in one process
 
 
-class TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc] - untyped
+class TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Tests of one scope run in one process: what they share is made once, and nothing heavy runs beside itself.
 
     A file says `xdist_group("name")`; all that is in tests/lake shares one Java; a file with a fixture for the whole
