@@ -119,6 +119,19 @@ def test_f1_a_fault_that_is_recorded_too_late_does_not_excuse() -> None:
     assert broken([*in_order(slow)]) == []
 
 
+def test_f1_a_paced_token_that_is_still_going_out_keeps_the_next_one_from_its_fault() -> None:
+    """Only when the last part of the token in front is out, a site asks for the next one."""
+    out = release_at(6) + 10 * MS
+    moved = [released(site, token) for site in SITES for token in (5, 6)]
+    facts = without(GOOD, lambda fact: fact in moved)
+    paced: list[Fact] = [released(site, 5, at=out)._replace(due=out) for site in SITES]
+    late: list[Fact] = [released(site, 6, at=out + (30 * MS if site == 3 else MS)) for site in SITES]
+    story = [*facts, *paced, *late]
+    assert "F1" in broken(in_order(story))
+    assert "F1" not in broken(in_order([*story, faulted(3, 6, out + 2 * MS)]))
+    assert "F1" in broken(in_order([*story, faulted(3, 6, out + 3 * MS)]))
+
+
 def test_f1_the_fault_of_one_token_excuses_those_that_it_blocks() -> None:
     """Releases keep their order, and an empty token is blocked without a trace."""
     later = release_at(6) + 20 * MS

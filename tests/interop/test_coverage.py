@@ -84,13 +84,14 @@ class Watched:
         def one_plan() -> bool:
             nonlocal found
             found = self.plans(*names)
-            versions = {plan.version for plan in found.values()}
-            return len(found) == len(names) and len(versions) == 1 and min(p.ballot for p in found.values()) > above
+            if len(found) < len(names) or len({plan.version for plan in found.values()}) > 1:
+                return False
+            # Where a machine is slow, another ring with the lost site may come first.
+            return all(plan.ballot > above and without not in plan.sources for plan in found.values())
 
         self.stage.until(one_plan, f"one plan above {above} is followed without {without or 'nobody'}")
         for name in LISTENERS:
             assert len(found[name].sources) >= 2, name
-            assert without not in found[name].sources
         return found[names[0]].ballot
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StructType
 from tests.lake.markets import Market, write_market
 from tests.lake.transforms.days import asked, plain
@@ -31,7 +33,7 @@ from isocast.lake.pipeline import Origin, run
 from isocast.lake.pipeline_close import compact
 from isocast.lake.schemas import SCHEMA_VERSION
 from isocast.lake.tables import Lake, LakeSettings, Table
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.market import EventKind
 
 BARS = """
@@ -185,6 +187,51 @@ def test_a_job_that_dies_between_tables_goes_on(
     run(spark, lake, Origin(market.path))
     assert not left.exists()
     assert not orphan.exists()
+    assert rows(lake) == rows(made)
+
+
+class NoWorker(DataSourceStreamReader):
+    """What a stream sees whose Python process did not start in time."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        raise RuntimeError("Python worker failed to connect back.")
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        raise NotImplementedError
+
+
+class NoWorkerSource(DataSource):
+    """Never starts."""
+
+    def schema(self) -> str:
+        return "kind int"
+
+    def streamReader(self, schema: StructType) -> NoWorker:  # noqa: N802, ARG002 - Spark's name
+        return NoWorker()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_worker_that_a_busy_machine_did_not_start_in_time_is_started_again(
+    spark: SparkSession, market: Market, made: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    spark.dataSource.register(NoWorkerSource)
+    sound, asked = Origin.frame, 0
+
+    def frame(self: Origin, *rest: Any) -> DataFrame:  # noqa: ANN401
+        nonlocal asked
+        asked += 1
+        if asked <= failures:
+            return spark.readStream.format("NoWorkerSource").load()
+        return sound(self, *rest)
+
+    monkeypatch.setattr(Origin, "frame", frame)
+    lake = Lake.create(tmp_path / "lake")
+    if failures == 3:
+        with pytest.raises(IsocastError, match="too busy"):
+            run(spark, lake, Origin(market.path))
+        return
+    run(spark, lake, Origin(market.path))
     assert rows(lake) == rows(made)
 
 

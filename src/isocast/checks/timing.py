@@ -52,11 +52,13 @@ class _Watch:
 class _Fairness:
     """What F1 knows of one site."""
 
-    __slots__ = ("faulted", "unblocked_at")
+    __slots__ = ("faulted", "last_release", "unblocked_at")
 
     def __init__(self) -> None:
         self.faulted = 0
         """The newest token with a fairness fault that was recorded in time."""
+        self.last_release = -NEVER
+        """When the site last released anything: a paced token may still be going out when the next one is due."""
         self.unblocked_at = -NEVER
         """When the site last released something after a fault."""
 
@@ -94,6 +96,7 @@ class Punctuality:
 
     def on_released(self, fact: Released) -> None:
         """Not too early, and at the same time as others. The view does not know of it yet."""
+        self._fairness.setdefault(fact.site, _Fairness()).last_release = fact.at
         if not fact.clock_kept:
             return
         due = fact.instant + self._delay_ns
@@ -169,6 +172,9 @@ class Punctuality:
             if site.released == fact.token_number:
                 # Paced: part of the token went out in time, and the rest is late from now on.
                 latest = fact.at
+            elif site.released == fact.token_number - 1:
+                # Paced: nobody asks for this token before the last part of the one in front of it is out.
+                latest = max(latest, fairness.last_release)
             if fact.at > latest + self._error_ns + self._margin_ns:
                 return
         fairness.faulted = max(fairness.faulted, fact.token_number)

@@ -37,6 +37,11 @@ BATCH_ROWS = 4_000_000
 STREAM_SMALL = 64
 """Small files that a partition may have while a stream goes on."""
 
+_NO_WORKER = "Python worker failed to connect back"
+"""Spark gives the process that reads a stream's source ten seconds to start: too few where a machine is very busy."""
+_WORKER_TRIES = 3
+"""A stream goes on from its checkpoint: trying again loses and doubles nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -162,33 +167,43 @@ def _go(
     """Run the stream to its end."""
     # Without it rows are sorted by their partition before they are written, and lose their order.
     spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
-    has_checkpoint = (lake.checkpoint / "metadata").is_file()
-    offsets = lake.released.snapshot().notes.get("offsets")
-    frame = origin.frame(spark, None if has_checkpoint else offsets, max_rows)
-    writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", str(lake.checkpoint))
-    query = writer.trigger(**trigger).start()
-    try:
-        while not query.awaitTermination(1):
-            if not go_on(query):
-                sink.close()
-                query.stop()
-                break
-        failed = query.exception()
-        if failed is not None:
-            raise failed
-    except StreamingQueryException as error:
-        if isinstance(sink.error, StoppedError):
+    for tries_left in reversed(range(_WORKER_TRIES)):
+        has_checkpoint = (lake.checkpoint / "metadata").is_file()
+        offsets = lake.released.snapshot().notes.get("offsets")
+        frame = origin.frame(spark, None if has_checkpoint else offsets, max_rows)
+        writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", str(lake.checkpoint))
+        query = writer.trigger(**trigger).start()
+        try:
+            while not query.awaitTermination(1):
+                if not go_on(query):
+                    sink.close()
+                    query.stop()
+                    break
+            failed = query.exception()
+            if failed is not None:
+                raise failed
+        except StreamingQueryException as error:
+            if isinstance(sink.error, StoppedError):
+                return
+            if sink.error is not None:
+                raise sink.error from None
+            if _NO_WORKER in str(error) and tries_left:
+                continue
+            raise _named(error) from None
+        else:
             return
-        if sink.error is not None:
-            raise sink.error from None
-        raise _named(error) from None
-    finally:
-        with suppress(Exception):
-            query.stop()
+        finally:
+            with suppress(Exception):
+                query.stop()
 
 
 def _named(error: StreamingQueryException) -> IsocastError:
     """Our own errors come back as text: the line that names file, key and rule."""
+    if _NO_WORKER in str(error):
+        return IsocastError(
+            f"Spark tried {_WORKER_TRIES} times to start the Python process that reads the source, ten seconds each:"
+            " this machine is too busy. Run it again later: it goes on where it stopped"
+        )
     lines = [line.strip() for line in str(error).splitlines()]
     for line in lines:
         place = line.find("isocast.terms.errors.")
