@@ -20,9 +20,9 @@ from time import process_time
 import numpy as np
 from scratch import folder
 
-from isocast.runtime.journal import Journal
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.journal_verify import verify
+from isocast.runtime.disk.journal import Journal
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events

@@ -74,7 +74,7 @@ from isocast.lake.tables import Lake
 from isocast.lake.transforms.bars import bars
 from isocast.lake.transforms.quotes import trades_with_quotes
 from isocast.lake.transforms.slices import Sliced, sliced_files
-from isocast.runtime.journal import Journal
+from isocast.runtime.disk.journal import Journal
 
 OTHERS = ("bars", "vwap", "asof")
 """Parts in which other engines, and other plans, are beside ours."""
@@ -274,7 +274,7 @@ class _Instants(dict[int, float]):
         return isinstance(sequence, int) and self[sequence] > 0
 
     def __missing__(self, sequence: int) -> float:
-        from isocast.runtime.journal_reader import read_blocks  # noqa: PLC0415 - asked for a few times
+        from isocast.runtime.disk.journal_reader import read_blocks  # noqa: PLC0415 - asked for a few times
 
         for block in read_blocks(self._journals / "tokyo" / "journal", sequence - 1, sequence - 1, check=False):
             return block.header.released_at / 1e9

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isocast.runtime.journal import Journal
+from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD, EventArray
 from isocast.wire.journal_blocks import ReleasedBlock

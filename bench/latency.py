@@ -16,8 +16,8 @@ import numpy as np
 from markets import quiet_market, run, serve_child
 from scratch import folder
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.market import Market, NodeRole
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.model import Market, NodeRole
 
 RATE = 200.0
 SHARES = (0.01, 0.5, 0.99)

@@ -15,16 +15,16 @@ from typing import IO
 import numpy as np
 from scratch import room_at
 
-from isocast.runtime.founding import found_market
-from isocast.runtime.kernel import signal_at_parents_end
-from isocast.runtime.key_files import init_keys
-from isocast.runtime.logs import configure_logs
-from isocast.runtime.market import Market, NodeRole
-from isocast.runtime.market_file import load_market
-from isocast.runtime.priority import become_punctual
-from isocast.runtime.process import NodeProcess
-from isocast.runtime.roles.source import SourceHost
-from isocast.runtime.supervisor import node_command
+from isocast.runtime.hosts.process import NodeProcess
+from isocast.runtime.hosts.source import SourceHost
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.founding import found_market
+from isocast.runtime.market.key_files import init_keys
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.net.kernel import signal_at_parents_end
+from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.operate.supervisor import node_command
+from isocast.runtime.watch.logs import configure_logs
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 

@@ -21,8 +21,8 @@ import numpy as np
 from markets import run, run_with, serve_child
 from scratch import folder
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.market import Market, NodeRole
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 from ring import Options, judge, market_text

@@ -25,9 +25,9 @@ import numpy as np
 from markets import run, serve_child
 from scratch import folder
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.market import Market, NodeRole
-from isocast.runtime.udp import multicast_inlet, multicast_outlet
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.net.udp import multicast_inlet, multicast_outlet
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 

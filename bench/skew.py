@@ -20,10 +20,10 @@ import numpy as np
 from markets import quiet_market, run, serve_child
 from scratch import folder
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.market import Market, NodeRole
-from isocast.runtime.priority import become_punctual
-from isocast.runtime.timer import Alarm
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.net.timer import Alarm
 from isocast.terms.instants import MILLISECOND
 
 RATE = 100.0

@@ -36,14 +36,14 @@ from scratch import folder
 from isocast.feeds.days import read_day
 from isocast.feeds.synthetic import SyntheticDay
 from isocast.feeds.synthetic_world import SyntheticPlan
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.logs import configure_logs
-from isocast.runtime.market import Market, NodeRole
-from isocast.runtime.market_file import load_market
-from isocast.runtime.market_routes import core_routes
-from isocast.runtime.priority import become_punctual
-from isocast.runtime.process import NodeProcess
-from isocast.runtime.roles.source import SourceHost
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.hosts.process import NodeProcess
+from isocast.runtime.hosts.source import SourceHost
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.market.routes import core_routes
+from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.watch.logs import configure_logs
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.history import make_history
 from isocast.striping.making import MakingSettings, make_plan

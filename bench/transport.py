@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import process_time_ns
 
-from isocast.runtime.impairment import Impairment
-from isocast.runtime.priority import become_punctual
-from isocast.runtime.udp import (
+from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.net.udp import (
     Endpoint,
     Inlet,
     Outlet,

@@ -114,4 +114,4 @@ def test_a_command_leaves_signals_and_their_deadlines_to_the_one_place_for_them(
     if path.stem == "demo_picture":  # A tool that draws a page, and no command.
         return
     found = re.findall(r"asyncio\.run\(|add_signal_handler|signal\.signal\(", path.read_text(encoding="utf-8"))
-    assert not found, "shutdown.run and shutdown.stopping (isocast/runtime/shutdown.py) end a command in time"
+    assert not found, "shutdown.run and shutdown.stopping (isocast/runtime/operate/shutdown.py) end a command in time"

@@ -14,10 +14,10 @@ from __future__ import annotations
 TYPE_CHECKING = False  # As `typing` has it, which takes some milliseconds to import.
 
 if TYPE_CHECKING:
-    from isocast.runtime.listener import Listener, listen
-    from isocast.runtime.publisher import Publisher as Source
-    from isocast.runtime.publisher import PublishRefusedError
-    from isocast.runtime.received import BatchKind, ReceivedBatch
+    from isocast.runtime.client.listener import Listener, listen
+    from isocast.runtime.client.publisher import Publisher as Source
+    from isocast.runtime.client.publisher import PublishRefusedError
+    from isocast.runtime.client.received import BatchKind, ReceivedBatch
     from isocast.terms.errors import IsocastError
     from isocast.wire.events import EVENT_DTYPE
 
@@ -37,13 +37,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "EVENT_DTYPE": ("isocast.wire.events", "EVENT_DTYPE"),
-    "BatchKind": ("isocast.runtime.received", "BatchKind"),
+    "BatchKind": ("isocast.runtime.client.received", "BatchKind"),
     "IsocastError": ("isocast.terms.errors", "IsocastError"),
-    "Listener": ("isocast.runtime.listener", "Listener"),
-    "PublishRefusedError": ("isocast.runtime.publisher", "PublishRefusedError"),
-    "ReceivedBatch": ("isocast.runtime.received", "ReceivedBatch"),
-    "Source": ("isocast.runtime.publisher", "Publisher"),
-    "listen": ("isocast.runtime.listener", "listen"),
+    "Listener": ("isocast.runtime.client.listener", "Listener"),
+    "PublishRefusedError": ("isocast.runtime.client.publisher", "PublishRefusedError"),
+    "ReceivedBatch": ("isocast.runtime.client.received", "ReceivedBatch"),
+    "Source": ("isocast.runtime.client.publisher", "Publisher"),
+    "listen": ("isocast.runtime.client.listener", "listen"),
 }
 
 

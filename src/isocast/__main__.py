@@ -20,7 +20,7 @@ def main() -> int:
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         if _signal.getsignal(number) != _signal.SIG_IGN:  # As under nohup.
             _signal.signal(number, _too_early)
-    from isocast.runtime import shutdown  # noqa: PLC0415 - the handlers come first
+    from isocast.runtime.operate import shutdown  # noqa: PLC0415 - the handlers come first
 
     shutdown.install()
     try:

@@ -10,9 +10,9 @@ import pytest
 
 from isocast.cli.config_page import PROFILE_HEADERS, config_page, profile_rows
 from isocast.cli.main import main
-from isocast.runtime.market_file import market_from_mapping
-from isocast.runtime.market_keys import SETTINGS
-from isocast.runtime.node_keys import NODE_TABLE
+from isocast.runtime.market.file import market_from_mapping
+from isocast.runtime.market.keys import SETTINGS
+from isocast.runtime.market.node_keys import NODE_TABLE
 from isocast.terms.profiles import PROFILES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"

@@ -1,8 +1,8 @@
 """`isocast config check` on `[coverage]`: the plan with every receiver on the ring, and what is wrong with it."""
 
 import pytest
-from tests.runtime.markets import market_of
-from tests.runtime.test_coverage_table import ON
+from tests.runtime.market.markets import market_of
+from tests.runtime.market.test_coverage_table import ON
 
 from isocast.cli.coverage_picture import coverage_as_json, coverage_text, show_coverage
 

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 import pytest
 
 from isocast.cli.main import main
-from isocast.runtime.market_file import load_market
+from isocast.runtime.market.file import load_market
 
 pytestmark = pytest.mark.xdist_group("demo")
 """Seventeen processes: one market at a time."""
@@ -149,7 +149,7 @@ import functools, importlib, os, signal, sys
 from isocast.__main__ import main
 from isocast.cli import demo_run, demo_summary
 from isocast.runtime import nursery, publisher, scratch, supervisor
-from isocast.runtime.showcase import evidence, show, staging
+from isocast.trials.demo import evidence, show, staging
 
 reading, broken = os.pipe()
 os.close(reading)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.runtime.showcase.canned import NOW, canned_market, write_journals
+from tests.trials.demo.canned import NOW, canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.cli import demo_lake
@@ -22,9 +22,9 @@ from isocast.cli.demo_lake_job import Orders
 from isocast.cli.demo_lake_text import lake_lines
 from isocast.cli.demo_summary import next_steps
 from isocast.cli.demo_view import frame
-from isocast.runtime.market import Market
-from isocast.runtime.showcase.show import Phase, Show, ShowSettings
+from isocast.runtime.market.model import Market
 from isocast.terms.instants import SECOND
+from isocast.trials.demo.show import Phase, Show, ShowSettings
 
 EVENTS = 60
 BAR = {"open": 1_428_600, "high": 1_428_700, "low": 1_428_100, "close": 1_428_100, "volume": 10_400, "trades": 18}

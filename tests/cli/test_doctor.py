@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from isocast.cli.main import main
-from isocast.runtime import doctor
-from isocast.runtime.doctor import Finding, Outcome, Wants
+from isocast.runtime.watch import doctor
+from isocast.runtime.watch.doctor import Finding, Outcome, Wants
 
 OK = Finding("clock", Outcome.OK, "synchronised within 50 µs")
 WARN = Finding("timers", Outcome.WARN, "late by 3 ms", "stop what else runs")

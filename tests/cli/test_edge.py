@@ -15,13 +15,13 @@ import pytest
 from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
 
 from isocast.cli.main import main
-from isocast.runtime.market_file import load_market
-from isocast.runtime.narrow.desk import DeskCounts
-from isocast.runtime.narrow.engine import StripeEngine, StripePacket
-from isocast.runtime.narrow.plan_change import PlanChange
-from isocast.runtime.narrow.repairer import RepairCounts
-from isocast.runtime.narrow.service import edge_settings
-from isocast.runtime.roles.edge_process import _NOTHING_YET
+from isocast.runtime.edge.narrow.desk import DeskCounts
+from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket
+from isocast.runtime.edge.narrow.plan_change import PlanChange
+from isocast.runtime.edge.narrow.repairer import RepairCounts
+from isocast.runtime.edge.narrow.service import edge_settings
+from isocast.runtime.hosts.edge_process import _NOTHING_YET
+from isocast.runtime.market.file import load_market
 from isocast.striping.plan import StripePlan
 from isocast.striping.plan_text import plan_text
 from isocast.striping.released import part_of_payloads

@@ -10,7 +10,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running
 
 from isocast.cli.gateway import sent_text
 from isocast.cli.main import main
-from isocast.runtime.edge_gateway import GatewayCounts
+from isocast.runtime.edge.gateway import GatewayCounts
 
 NODES = {
     **{name: SMALL[name] for name in ("a", "b", "c", "x")},
@@ -117,7 +117,7 @@ def test_a_websocket_gateway_of_a_quiet_market(world: World, capsys: pytest.Capt
 
 
 def test_without_the_package(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "isocast.runtime.web_gateway", raising=False)
+    monkeypatch.delitem(sys.modules, "isocast.runtime.edge.web_gateway", raising=False)
     monkeypatch.setitem(sys.modules, "websockets.asyncio.server", None)
     assert websocket(world, "--name", "edge") == 2
     assert "pip install isocast[websocket]" in capsys.readouterr().err

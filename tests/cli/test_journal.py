@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.journals import TINY, segments, write
+from tests.runtime.disk.journals import TINY, segments, write
 from tests.wire.journal_samples import block, blocks
 
 from isocast.cli.journal_text import instant_text
 from isocast.cli.main import main
-from isocast.runtime.retention import prune
+from isocast.runtime.disk.retention import prune
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isocast.cli.main import main
-from isocast.runtime.market_example import example_text
+from isocast.runtime.market.example import example_text
 
 NAMES = [
     "core.key",

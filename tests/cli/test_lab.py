@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from isocast.cli.main import main
-from isocast.runtime.lab.readiness import Check, check_machine, missing
-from isocast.runtime.market_example import example_text
+from isocast.runtime.market.example import example_text
+from isocast.trials.lab.readiness import Check, check_machine, missing
 
 PATIENCE_S = 60.0
 WORLD = """
@@ -58,7 +58,7 @@ def test_check_says_what_is_missing_and_what_to_change(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("isocast.runtime.lab.readiness.check_machine", lambda **_: checks(passed=passed))
+    monkeypatch.setattr("isocast.trials.lab.readiness.check_machine", lambda **_: checks(passed=passed))
     assert main(["lab", "check"]) == code
     out = capsys.readouterr().out
     assert ("A lab can run here." in out) == passed
@@ -150,7 +150,7 @@ def test_a_market_runs_with_a_process_for_each_node(
     def command(config: Path, name: str, *options: str) -> tuple[str, ...]:
         return (sys.executable, "-I", "-S", "-c", stand_in, str(config), name, *options)
 
-    monkeypatch.setattr("isocast.runtime.supervisor.node_command", command)
+    monkeypatch.setattr("isocast.runtime.operate.supervisor.node_command", command)
     run = tmp_path / "run"
     assert main(["lab", "up", "--config", str(file), "--loss", "0.01", "--run", str(run), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

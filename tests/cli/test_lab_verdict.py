@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from isocast.cli.lab_verdict import show_verdict
-from isocast.runtime.evidence import Difference, Evidence, Follower, LateRelease, Quantiles, ReleaseSkew
-from isocast.runtime.lab.lateness import Episode
-from isocast.runtime.lab.verdict import LateInLab, Verdict
+from isocast.trials.evidence import Difference, Evidence, Follower, LateRelease, Quantiles, ReleaseSkew
+from isocast.trials.lab.lateness import Episode
+from isocast.trials.lab.verdict import LateInLab, Verdict
 
 MS = 1_000_000
 GOOD = Evidence(

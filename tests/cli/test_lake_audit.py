@@ -10,7 +10,7 @@ from tests.lake.markets import Market, write_market
 from tests.lake.planted import flip_in_place
 
 from isocast.cli.main import main
-from isocast.runtime.journal_record import record_path
+from isocast.runtime.disk.journal_record import record_path
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 
 from isocast.cli.listen import _Printer, _rows
 from isocast.cli.main import main
-from isocast.runtime.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.received import BatchKind, ReceivedBatch
 from isocast.terms.ids import Epoch, server_id
 
 ROWS = """kind,floor,symbol,side,price,quantity,id,reference,flags

@@ -18,8 +18,8 @@ import structlog
 from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
-from isocast.runtime.founding import found_market, is_new
-from isocast.runtime.market_file import load_market
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.founding import found_market, is_new
 from isocast.terms.errors import NodeFailedError
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
@@ -134,7 +134,7 @@ def test_a_node_that_failed_while_it_ran_may_be_started_again(
     async def fails(*_: object) -> None:
         raise NodeFailedError("floor: outbox/segment-1.log: No space left on device")
 
-    monkeypatch.setattr("isocast.runtime.process.run_node", fails)
+    monkeypatch.setattr("isocast.runtime.hosts.process.run_node", fails)
     said = refused(capsys, 3, "--config", str(config), "--name", "floor")
     assert said == "floor: outbox/segment-1.log: No space left on device"
 
@@ -150,7 +150,7 @@ def test_the_node_of_that_name_runs_without_what_a_demo_injects(config: Path, mo
     async def runs(market: object, plan: object, _: object) -> None:
         ran.append((plan.name, market.impairment.enabled))  # type: ignore[attr-defined]
 
-    monkeypatch.setattr("isocast.runtime.process.run_node", runs)
+    monkeypatch.setattr("isocast.runtime.hosts.process.run_node", runs)
     assert main(["node", "--config", str(config), "--name", "a", "--new"]) == 0
     assert main(["node", "-c", str(config), "-n", "floor", "--without-impairment"]) == 0
     assert ran == [("a", True), ("floor", False)]
@@ -174,7 +174,7 @@ def test_how_much_it_logs(config: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         log.info("an event")
         log.warning("an alarm")
 
-    monkeypatch.setattr("isocast.runtime.process.run_node", runs)
+    monkeypatch.setattr("isocast.runtime.hosts.process.run_node", runs)
     for option, expected in (("--quiet", 1), ("--log-json", 2), ("--verbose", 3)):
         assert main(["node", "--config", str(config), "--name", "floor", option]) == 0
         lines = capsys.readouterr().err.splitlines()
@@ -211,8 +211,8 @@ def test_it_says_when_it_is_ready_and_ends_in_order_at_sigterm(config: Path, tmp
 def test_a_node_without_a_journal_does_not_import_what_only_journals_need() -> None:
     """Dozens start at once on one machine: what the role does not need costs them seconds."""
     script = (
-        "import sys, isocast.cli.main, isocast.cli.node, isocast.runtime.process, isocast.runtime.roles.source,"
-        " isocast.runtime.roles.reformation\n"
+        "import sys, isocast.cli.main, isocast.cli.node, isocast.runtime.hosts.process, isocast.runtime.hosts.source,"
+        " isocast.runtime.hosts.reformation\n"
         "print(sorted({'numpy', 'pyarrow', 'isocast.cli.sim', 'isocast.simulation'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.runtime.markets import market_of
+from tests.runtime.market.markets import market_of
 
 from isocast.cli.main import main
 from isocast.cli.timing_plan import TimingOptions, make_plan

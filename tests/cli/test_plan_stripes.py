@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.journals import write
+from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import blocks
 
 from isocast.cli.main import main

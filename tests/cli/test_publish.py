@@ -11,8 +11,8 @@ import pytest
 from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
 
 from isocast.cli.main import main
-from isocast.runtime.key_files import init_keys
-from isocast.runtime.market_file import load_market
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.key_files import init_keys
 
 CSV = "kind,floor,symbol,side,price,quantity,id\ntrade,XNYS,IBM,,143.2,100,{}\nquote,XNYS,IBM,buy,143.1,500,{}\n"
 

@@ -14,7 +14,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 from isocast.cli.main import main
 from isocast.cli.replay import progress_text
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.replay import FloorReport, ReplayReport
+from isocast.runtime.client.replay import FloorReport, ReplayReport
 from isocast.wire.events import EventArray, events_view
 
 START = 1_700_000_000_000_000_000

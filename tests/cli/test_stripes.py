@@ -10,9 +10,9 @@ import pytest
 from tests.runtime.worlds import SMALL, Nodes, World, market_file, run, running, trades, wait_until
 
 from isocast.cli.main import main
-from isocast.runtime.market_file import load_market
-from isocast.runtime.market_routes import core_routes
-from isocast.runtime.publisher import Lane, Publisher, PublishRefusedError
+from isocast.runtime.client.publisher import Lane, Publisher, PublishRefusedError
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.routes import core_routes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
 from isocast.ticker.digest import digest_of

@@ -19,10 +19,10 @@ from tests.runtime.worlds import SMALL, market_file, trades
 
 from isocast.cli.main import main
 from isocast.cli.up_report import ending, next_steps
-from isocast.runtime.founding import is_new, joins
-from isocast.runtime.market_file import load_market
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.supervisor import Child
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.founding import is_new, joins
+from isocast.runtime.operate.supervisor import Child
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
 NAMES = tuple(RING)
@@ -40,7 +40,7 @@ REFUSES = "print('isocast: market.toml: nodes.a: a rule', file=sys.stderr)\nsys.
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY
 DRIVER = """
 import json, sys
-from isocast.runtime import supervisor
+from isocast.runtime.operate import supervisor
 roles = json.loads(sys.argv[1])
 supervisor.node_command = lambda config, name, *options: (sys.executable, "-I", "-S", "-c", roles[name], *options)
 from isocast.cli import up

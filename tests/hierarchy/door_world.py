@@ -5,7 +5,7 @@
     a dead server   breaks its visits off and forgets every request; its archive stays
     a dead customer goes on after the last message that it delivered; its server does not notice
 
-This is `runtime/roles/fetching.py` and `retransmit_door.py` without sockets.
+This is `runtime/hosts/fetching.py` and `retransmit_door.py` without sockets.
 """
 
 from __future__ import annotations

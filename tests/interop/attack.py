@@ -16,7 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from isocast.runtime.market import Market, NodePlan, NodeRole
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.wire.limits import TAG_BYTES
 
 __all__ = ["Aim", "Assault", "Recording", "aims_at", "forgery"]

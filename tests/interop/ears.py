@@ -7,9 +7,9 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-from isocast.runtime.key_files import MarketKeys, load_keys
-from isocast.runtime.market import Market
-from isocast.runtime.udp import multicast_inlet
+from isocast.runtime.market.key_files import MarketKeys, load_keys
+from isocast.runtime.market.model import Market
+from isocast.runtime.net.udp import multicast_inlet
 
 __all__ = ["Ear", "keys_of_a_receiver"]
 

@@ -16,12 +16,12 @@ import numpy as np
 from tests.runtime.worlds import PATIENCE_S, SMALL, World, market_file
 
 from isocast.feeds.mold import MoldPacket, parse_packet
-from isocast.runtime.market import Market
-from isocast.runtime.narrow.archive import StripeArchive
-from isocast.runtime.narrow.ears import Heard
-from isocast.runtime.narrow.listener import StripeBatch, StripeListener
-from isocast.runtime.narrow.plan_change import PlanChange
-from isocast.runtime.narrow.rates import RateMeter
+from isocast.runtime.edge.narrow.archive import StripeArchive
+from isocast.runtime.edge.narrow.ears import Heard
+from isocast.runtime.edge.narrow.listener import StripeBatch, StripeListener
+from isocast.runtime.edge.narrow.plan_change import PlanChange
+from isocast.runtime.edge.narrow.rates import RateMeter
+from isocast.runtime.market.model import Market
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.plan_text import plan_text
 from isocast.terms.market import EventKind

@@ -8,10 +8,10 @@ from json import dumps
 from pathlib import Path
 from random import SystemRandom
 
-from isocast.runtime.founding import found_market
-from isocast.runtime.key_files import init_keys
-from isocast.runtime.market import Market
-from isocast.runtime.market_file import load_market
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.founding import found_market
+from isocast.runtime.market.key_files import init_keys
+from isocast.runtime.market.model import Market
 
 __all__ = ["CALM", "QUICK", "Place", "new_market", "own_place"]
 

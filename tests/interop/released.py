@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from isocast.runtime.journal_reader import JournalCursor, read_blocks
+from isocast.runtime.disk.journal_reader import JournalCursor, read_blocks
 from isocast.terms.ids import Epoch, Label
 from isocast.wire.journal_blocks import BlockView
 

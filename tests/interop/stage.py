@@ -15,12 +15,12 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from tests.interop.released import JournalWatch
 
-from isocast.runtime.market import Grade, Market, NodeRole
-from isocast.runtime.nursery import Nursery
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.status import NodeStatus
-from isocast.runtime.status_poll import Target, poll
-from isocast.runtime.supervisor import Supervisor, node_command
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.operate.nursery import Nursery
+from isocast.runtime.operate.supervisor import Supervisor, node_command
+from isocast.runtime.watch.status import NodeStatus
+from isocast.runtime.watch.status_poll import Target, poll
 from isocast.terms.ids import Label
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE
@@ -34,8 +34,8 @@ PATIENCE_S = 90.0
 _LOOK_S = 0.02
 _MODULES = (
     "isocast.cli.node",
-    "isocast.runtime.process",
-    *[f"isocast.runtime.roles.{role}" for role in ("receiver", "source", "reformation", "retransmit", "customer")],
+    "isocast.runtime.hosts.process",
+    *[f"isocast.runtime.hosts.{role}" for role in ("receiver", "source", "reformation", "retransmit", "customer")],
 )
 """Imported once for all processes of a stage."""
 _LOG_LINES = 30

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from tests.runtime.worlds import Nodes, World, eventually, market_file, run
 
-from isocast.runtime.listener import Listener
-from isocast.runtime.market_routes import core_routes
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.client.listener import Listener
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.market.routes import core_routes
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventKind
 from isocast.ticker.digest import TapeDigest, compare, digest_of

@@ -15,9 +15,9 @@ from tests.interop.stage import PATIENCE_S, Stage
 from tests.interop.verdict import check_journals
 
 from isocast.cli.main import main
-from isocast.runtime.journal_segments import Segment, segment_files
-from isocast.runtime.journal_verify import verify
-from isocast.runtime.supervisor import node_command
+from isocast.runtime.disk.journal_segments import Segment, segment_files
+from isocast.runtime.disk.journal_verify import verify
+from isocast.runtime.operate.supervisor import node_command
 
 NODES: dict[str, dict[str, object]] = {
     "london": {"role": "primary-receiver"},

@@ -18,10 +18,10 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run
 
 from isocast.feeds.mold import MoldPacket, parse_packet, request
 from isocast.feeds.release_stamps import read_release
-from isocast.runtime.edge_feed import EdgeFeed, SessionEnd
-from isocast.runtime.edge_gateway import ItchGateway
-from isocast.runtime.listener import Listener
-from isocast.runtime.udp import Endpoint
+from isocast.runtime.client.listener import Listener
+from isocast.runtime.edge.feed import EdgeFeed, SessionEnd
+from isocast.runtime.edge.gateway import ItchGateway
+from isocast.runtime.net.udp import Endpoint
 from isocast.terms.errors import TransportError
 from isocast.terms.market import EventKind, MarketStatus
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -223,7 +223,7 @@ def test_the_edge_feed_of_a_market(tmp_path: Path) -> None:
 
 def check_releases(packets: list[MoldPacket], world: World) -> None:
     """Each packet tells when its message was released: an instant at which the market released something."""
-    from isocast.runtime.journal_reader import read_blocks  # noqa: PLC0415
+    from isocast.runtime.disk.journal_reader import read_blocks  # noqa: PLC0415
 
     where = world.market.directory_of("a") / "journal"
     delay = world.market.timing.release_delay_ns

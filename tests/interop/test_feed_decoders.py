@@ -23,7 +23,7 @@ from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.synthetic import SyntheticDay
 from isocast.feeds.synthetic_world import SyntheticPlan
-from isocast.runtime.feed_out import open_sink
+from isocast.runtime.client.feed_out import open_sink
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EventArray
 

@@ -22,10 +22,10 @@ from tests.interop.places import CALM, QUICK, Place, new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
-from isocast.runtime import supervisor
-from isocast.runtime.market import NodeRole
-from isocast.runtime.metric_table import METRICS
-from isocast.runtime.status import NodeStatus
+from isocast.runtime.market.model import NodeRole
+from isocast.runtime.operate import supervisor
+from isocast.runtime.watch.metric_table import METRICS
+from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import SECOND
 from isocast.wire.codec import Kind, decode, encode

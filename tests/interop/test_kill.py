@@ -17,8 +17,8 @@ from tests.interop.places import new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
-from isocast.runtime import supervisor
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.operate import supervisor
 from isocast.terms.ids import Label
 from isocast.terms.instants import SECOND
 from isocast.wire.codec import Kind, decode, peek_kind

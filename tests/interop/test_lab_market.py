@@ -19,14 +19,14 @@ import pytest
 from tests.interop.places import new_market, own_place
 from tests.interop.released import JournalWatch, ReleasedMessage, whole_journal
 
-from isocast.runtime.lab.control import ask_lab
-from isocast.runtime.lab.floor import accepted_labels
-from isocast.runtime.lab.readiness import check_machine, missing
-from isocast.runtime.market import Market
-from isocast.runtime.market_rules import slowest_pair
+from isocast.runtime.market.model import Market
+from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
 from isocast.terms.instants import MILLISECOND
+from isocast.trials.lab.control import ask_lab
+from isocast.trials.lab.floor import accepted_labels
+from isocast.trials.lab.readiness import check_machine, missing
 
 LOSS = 0.01
 JITTER_MS = 2

@@ -12,8 +12,8 @@ from tests.interop.places import new_market, own_place
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
-from isocast.runtime import supervisor
-from isocast.runtime.status import NodeStatus
+from isocast.runtime.operate import supervisor
+from isocast.runtime.watch.status import NodeStatus
 
 NODES: dict[str, dict[str, object]] = {
     "london": {"role": "primary-receiver"},

@@ -13,8 +13,8 @@ from tests.interop.rolling import SHORT, until_rolled
 from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 
-from isocast.runtime.journal_verify import verify
-from isocast.runtime.supervisor import node_command
+from isocast.runtime.disk.journal_verify import verify
+from isocast.runtime.operate.supervisor import node_command
 
 NODES: dict[str, dict[str, object]] = {
     "london": {"role": "primary-receiver"},

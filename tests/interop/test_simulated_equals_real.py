@@ -22,11 +22,11 @@ from isocast.checks.facts import Fact
 from isocast.checks.facts import Released as ReleasedFact
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
-from isocast.runtime.market import Market, NodeRole
-from isocast.runtime.outbox_store import open_outbox_store
-from isocast.runtime.process import NodeProcess
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.store_marker import StoreIdentity
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.disk.outbox_store import open_outbox_store
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.hosts.process import NodeProcess
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.simulation.build import Build
 from isocast.simulation.recorder import Recorder
 from isocast.simulation.scenario import Scenario, scenario_from_mapping

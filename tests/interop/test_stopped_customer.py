@@ -21,9 +21,9 @@ from tests.interop.places import new_market, own_place
 from tests.interop.released import ReleasedMessage, whole_journal
 from tests.interop.stage import Floor, Stage
 
-from isocast.runtime.listener import Listener
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.status import NodeStatus
+from isocast.runtime.client.listener import Listener
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventKind
 from isocast.wire.codec import Kind, decode, peek_kind

@@ -16,9 +16,9 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run
 from isocast.feeds.synthetic import SyntheticDay
 from isocast.feeds.synthetic_world import SyntheticPlan
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.feed_files import FeedFile, FeedOptions
-from isocast.runtime.replay import Replay, ReplayReport
-from isocast.runtime.replay_messages import FloorFeed
+from isocast.runtime.client.feed_files import FeedFile, FeedOptions
+from isocast.runtime.client.replay import Replay, ReplayReport
+from isocast.runtime.client.replay_messages import FloorFeed
 from isocast.terms.market import Mic
 from isocast.wire.events import events_view
 

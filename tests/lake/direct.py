@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceRe
 from pyspark.sql.types import StructType
 
 from isocast.lake.journal_source import IsocastSource
-from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.wire.journal_blocks import IS_EVENTS
 
 __all__ = ["columns_of", "expected_rows", "read_stream", "read_table", "stream_of"]

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocast.runtime.journal import Journal, JournalSettings, Position
-from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.disk.journal import Journal, JournalSettings, Position
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.journal_segments import segment_files
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.disk.journal_segments import segment_files
 from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SegmentHeader, pack_segment_header, segment_name
 from isocast.wire.journal_blocks import Message, ReleasedBlock, encode_block

@@ -15,9 +15,9 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 
 from isocast.lake import source_archive
 from isocast.lake.journal_source import IsocastSource
-from isocast.runtime.door import Visit
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.net.door import Visit
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.wire.journal_blocks import view_block
 

@@ -18,9 +18,9 @@ from isocast.lake.audit import audit, run_here
 from isocast.lake.audit_journals import SegmentTask, find_journals, plan_tasks
 from isocast.lake.audit_terms import AuditReport, Finding, FindingKind, Verdict
 from isocast.lake.audit_walk import read_segment
-from isocast.runtime.journal_record import JournalRecord, record_path, write_record
-from isocast.runtime.journal_segments import segment_files
-from isocast.runtime.retention import prune
+from isocast.runtime.disk.journal_record import JournalRecord, record_path, write_record
+from isocast.runtime.disk.journal_segments import segment_files
+from isocast.runtime.disk.retention import prune
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.journal import BLOCK_HEADER_BYTES
 from isocast.wire.journal_blocks import Message, ReleasedBlock

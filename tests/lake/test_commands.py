@@ -13,7 +13,7 @@ from tests.lake.planted import flip_in_place
 from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
-from isocast.runtime.market_file import load_market
+from isocast.runtime.market.file import load_market
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,17 +13,17 @@ import pytest
 from tests.lake.direct import read_table
 from tests.lake.markets import write_market
 from tests.lake.measured import line, write_lines
-from tests.runtime.showcase.canned import canned_market, write_journals
+from tests.trials.demo.canned import canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.lake.timing_advice import advise
-from isocast.runtime.evidence import gather
-from isocast.runtime.showcase.evidence import read_evidence
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
+from isocast.trials.demo.evidence import read_evidence
+from isocast.trials.evidence import gather
 from isocast.wire.journal_blocks import ReleasedBlock
 
 if TYPE_CHECKING:

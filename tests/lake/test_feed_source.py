@@ -29,8 +29,8 @@ from isocast.lake.feed_source import IsocastFeedSource
 from isocast.lake.feed_stream import FeedPartition, FeedStreamReader
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source_columns import event_batch
-from isocast.runtime.feed_files import FeedFile, FeedOptions
-from isocast.runtime.feed_out import open_sink
+from isocast.runtime.client.feed_files import FeedFile, FeedOptions
+from isocast.runtime.client.feed_out import open_sink
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.wire.events import EVENT_DTYPE, EventArray
 

@@ -25,7 +25,7 @@ from isocast.lake.tables import Lake, LakeSettings
 from isocast.lake.transforms.bars import bar_parts, grown_bars, whole_bars
 from isocast.lake.transforms.calendars import read_calendar, read_interval
 from isocast.lake.transforms.spreads import LEFT_OUT, NOTED
-from isocast.runtime.journal import Journal
+from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import source_id
 from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import Message

@@ -17,14 +17,14 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
-from tests.runtime.journals import segments
+from tests.runtime.disk.journals import segments
 
 from isocast.lake import source_options
 from isocast.lake.journal_source import IsocastSource
 from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.lake.source_columns import event_batch
 from isocast.lake.source_options import struct_of
-from isocast.runtime.journal import Journal
+from isocast.runtime.disk.journal import Journal
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.events import EVENT_DTYPE

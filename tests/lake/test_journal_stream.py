@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.lake.direct import expected_rows, read_stream, read_table, stream_of
 from tests.lake.markets import Market, write_market
-from tests.runtime.journals import segments
+from tests.runtime.disk.journals import segments
 
 from isocast.lake.source_faults import message_of
-from isocast.runtime.journal_reader import JournalReader
+from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.errors import ConfigurationError, JournalError
 
 ALL = ReadAllAvailable()

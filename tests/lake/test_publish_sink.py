@@ -22,7 +22,7 @@ from isocast.lake.publish_sink import StreamPublisher
 from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source_columns import event_batch
 from isocast.lake.source_options import struct_of
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.client.publisher import Publisher
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Label
 from isocast.wire.events import EventArray

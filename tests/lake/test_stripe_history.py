@@ -13,7 +13,7 @@ from tests.striping.busy_days import events_of
 
 from isocast.cli.main import main
 from isocast.cli.stripe_history import load_history
-from isocast.runtime.journal import Journal
+from isocast.runtime.disk.journal import Journal
 from isocast.striping.history import History, make_history
 from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan_text import read_plan

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from isocast.cli.main import app
-from isocast.runtime.key_files import needed_by
-from isocast.runtime.market_file import market_from_mapping
-from isocast.runtime.priority import FIFO_PRIORITY
+from isocast.runtime.market.file import market_from_mapping
+from isocast.runtime.market.key_files import needed_by
+from isocast.runtime.net.priority import FIFO_PRIORITY
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "packaging" / "systemd"

@@ -9,7 +9,7 @@ from math import isqrt
 
 import pytest
 from tests.paper.worlds import world
-from tests.runtime.markets import market_of
+from tests.runtime.market.markets import market_of
 
 from isocast.checks.facts import Completed, StabilityClaimed, Stalled, Suspected
 from isocast.simulation.timed import TimedRun

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from isocast.runtime.key_files import load_keys
-from isocast.runtime.market import Market
-from isocast.runtime.udp import multicast_outlet
+from isocast.runtime.market.key_files import load_keys
+from isocast.runtime.market.model import Market
+from isocast.runtime.net.udp import multicast_outlet
 from isocast.terms.ids import Epoch
 from isocast.wire.codec import encode
 from isocast.wire.packets import Released

@@ -30,13 +30,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import structlog
 
-from isocast.runtime.founding import found_market
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.key_files import init_keys
-from isocast.runtime.market_file import load_market
-from isocast.runtime.process import NodeProcess
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.supervisor import node_command
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.hosts.process import NodeProcess
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.founding import found_market
+from isocast.runtime.market.key_files import init_keys
+from isocast.runtime.operate.supervisor import node_command
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.striping.edge_streams import insist_on_contiguous_numbers, insist_on_rate
 
-from isocast.runtime.feed_files import FeedFile
+from isocast.runtime.client.feed_files import FeedFile
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.history import make_history

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.listener import Listener
+from isocast.runtime.client.listener import Listener
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.terms.market import EventKind, MarketStatus
 from isocast.ticker.digest import compare, digest_of, state_digest
 from isocast.ticker.faults import TapeFault

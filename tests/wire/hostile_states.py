@@ -30,9 +30,8 @@ from isocast.ring.effects import (
     RingInstalled,
 )
 from isocast.ring.ledger import Checkpoint
-from isocast.runtime.checkpoint_bytes import checkpoint_bytes, read_checkpoint
-from isocast.runtime.narrow.engine import read_engine_state
-from isocast.runtime.records import (
+from isocast.runtime.disk.checkpoint_bytes import checkpoint_bytes, read_checkpoint
+from isocast.runtime.disk.records import (
     Kind,
     read_ballot,
     read_decided,
@@ -44,7 +43,7 @@ from isocast.runtime.records import (
     read_replaced,
     record_frames,
 )
-from isocast.runtime.snapshots import (
+from isocast.runtime.disk.snapshots import (
     OutboxSnapshot,
     SiteSnapshot,
     outbox_snapshot,
@@ -54,6 +53,7 @@ from isocast.runtime.snapshots import (
     server_snapshot,
     site_snapshot,
 )
+from isocast.runtime.edge.narrow.engine import read_engine_state
 from isocast.striping.edge import EdgeStriper
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
 from isocast.terms.errors import RemoteProtocolError

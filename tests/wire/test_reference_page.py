@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.wire.samples import SAMPLES
 
-from isocast.runtime import door as doorway
+from isocast.runtime.net import door as doorway
 from isocast.terms.market import EventFlag, EventKind, MarketStatus
 from isocast.wire import door, limits
 from isocast.wire.audience import AUDIENCE

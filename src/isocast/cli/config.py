@@ -12,7 +12,7 @@ from isocast.cli.render import line, note, show_json, show_table, showed_whole
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market
+    from isocast.runtime.market.model import Market
 
 __all__ = ["app"]
 
@@ -47,7 +47,7 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
         Print one JSON object instead of tables; faults are in it too.
     """
     from isocast.cli.market_picture import faults_as_json, market_as_json, show_market
-    from isocast.runtime.market_file import read_market
+    from isocast.runtime.market.file import read_market
 
     reading = read_market(file)
     faults, warnings = reading.faults, reading.warnings
@@ -60,7 +60,7 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
             note(f"isocast: {fault}")
         return _BAD_INPUT
     if reading.market.edge is not None:
-        from isocast.runtime.narrow.checking import edge_advice
+        from isocast.runtime.edge.narrow.checking import edge_advice
 
         warnings = (*warnings, *edge_advice(reading.market))
     if json:
@@ -72,12 +72,12 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
 
 def _plan_faults(market: Market) -> tuple[ConfigurationError, ...]:
     """What is wrong with the plans of core and edge: they are files of their own."""
-    from isocast.runtime.market_routes import core_routes
+    from isocast.runtime.market.routes import core_routes
 
     try:
         core_routes(market)
         if market.edge is not None:
-            from isocast.runtime.narrow.checking import check_edge
+            from isocast.runtime.edge.narrow.checking import check_edge
 
             check_edge(market)
     except ConfigurationError as fault:
@@ -115,7 +115,7 @@ def example(
     seed
         What the losses are a function of.
     """
-    from isocast.runtime.market_example import EXAMPLE_CITIES, example_text
+    from isocast.runtime.market.example import EXAMPLE_CITIES, example_text
 
     chosen = EXAMPLE_CITIES if cities is None else [name.strip() for name in cities.split(",")]
     text = example_text(chosen, loss=loss, seed=seed)
@@ -152,8 +152,8 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
         Print the reference page.
     """
     from isocast.cli.config_page import PROFILE_HEADERS, config_page, key_rows, keys_as_json, profile_rows
-    from isocast.runtime.market_keys import SETTINGS
-    from isocast.runtime.node_keys import NODE_TABLE
+    from isocast.runtime.market.keys import SETTINGS
+    from isocast.runtime.market.node_keys import NODE_TABLE
 
     if showed_whole(keys_as_json if json else None, config_page if markdown else None):
         return 0

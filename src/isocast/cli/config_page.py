@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from isocast.runtime.market_keys import SETTINGS, Key, Table
-from isocast.runtime.node_keys import NODE_TABLE
+from isocast.runtime.market.keys import SETTINGS, Key, Table
+from isocast.runtime.market.node_keys import NODE_TABLE
 from isocast.terms.profiles import PROFILES, Profile
 from isocast.terms.quantities import duration_text
 

@@ -9,7 +9,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import duration_text
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market
+    from isocast.runtime.market.model import Market
 
 __all__ = ["coverage_as_json", "coverage_text", "show_coverage"]
 
@@ -33,7 +33,7 @@ def coverage_as_json(market: Market) -> dict[str, Any]:
 def _stripe(market: Market, stripe: int) -> dict[str, Any]:
     from isocast.reformation.scopes.coverage import cover
     from isocast.reformation.scopes.planning import plan_scopes
-    from isocast.runtime.coverage_world import coverage_world
+    from isocast.runtime.market.coverage_world import coverage_world
 
     world = coverage_world(market, stripe, market.universe)
     try:

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from isocast.runtime import shutdown
-from isocast.runtime.market import Market
-from isocast.runtime.scratch import scratch_directory
-from isocast.runtime.showcase.show import Show
+from isocast.runtime.disk.scratch import scratch_directory
+from isocast.runtime.market.model import Market
+from isocast.runtime.operate import shutdown
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
+from isocast.trials.demo.show import Show
 
 __all__ = ["MISSING", "LakeBeside", "LakeStage", "behind_s", "interval_for", "lake_words"]
 

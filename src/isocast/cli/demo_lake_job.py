@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from isocast.lake.pipeline import Origin
     from isocast.lake.tables import Lake
-    from isocast.runtime.market import Market
+    from isocast.runtime.market.model import Market
 
 __all__ = ["NICENESS", "SESSION_NICENESS", "Orders", "lower_priority", "main"]
 
@@ -99,7 +99,7 @@ def _leave() -> None:
 
 def main(arguments: list[str]) -> int:
     """Follow, catch up, judge; 1 with a reason if it cannot."""
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
     from isocast.terms.errors import IsocastError
 
     orders = Orders(_leave)
@@ -147,7 +147,7 @@ def _work(spark: SparkSession, market: Market, root: Path, interval: str, orders
 
 def _warm_up(spark: SparkSession, market: Market) -> None:
     """Workers and writers that the first batch needs, before there is a market that needs the time."""
-    from isocast.runtime.scratch import scratch_directory
+    from isocast.runtime.disk.scratch import scratch_directory
 
     few = spark.range(1).mapInArrow(lambda batches: batches, "id bigint")
     with scratch_directory("warm") as place:
@@ -158,7 +158,7 @@ def _warm_up(spark: SparkSession, market: Market) -> None:
 
 def _all_journals(market: Market) -> bool:
     """Whether there is something to follow everywhere."""
-    from isocast.runtime.evidence import journal_of
+    from isocast.trials.evidence import journal_of
     from isocast.wire.journal import SEGMENT_SUFFIX
 
     return all(any(journal_of(market, plan.name).glob(f"*{SEGMENT_SUFFIX}")) for plan in market.receivers)

@@ -11,12 +11,12 @@ from isocast.cli.demo_lake import LakeBeside
 from isocast.cli.demo_run import COMMANDS
 from isocast.cli.demo_view import frame
 from isocast.cli.live_picture import picture
-from isocast.runtime.market import Market
-from isocast.runtime.scratch import scratch_directory
-from isocast.runtime.showcase.place import own_place
-from isocast.runtime.showcase.show import Show, ShowSettings
-from isocast.runtime.showcase.staging import set_stage
+from isocast.runtime.disk.scratch import scratch_directory
+from isocast.runtime.market.model import Market
 from isocast.terms.instants import SECOND
+from isocast.trials.demo.place import own_place
+from isocast.trials.demo.show import Show, ShowSettings
+from isocast.trials.demo.staging import set_stage
 
 __all__ = ["main"]
 

@@ -16,17 +16,18 @@ from isocast.cli.demo_lake_text import lake_lines
 from isocast.cli.demo_summary import next_steps, summary_lines
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
-from isocast.runtime import scratch, shutdown
-from isocast.runtime.market import Market
-from isocast.runtime.showcase.cast import actors
-from isocast.runtime.showcase.notes import Note, Tone
-from isocast.runtime.showcase.place import own_place
-from isocast.runtime.showcase.show import Phase, Show, ShowSettings
-from isocast.runtime.showcase.staging import set_stage
-from isocast.runtime.showcase.summary import Summary
+from isocast.runtime.disk import scratch
+from isocast.runtime.market.model import Market
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
+from isocast.trials.demo.cast import actors
+from isocast.trials.demo.notes import Note, Tone
+from isocast.trials.demo.place import own_place
+from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.staging import set_stage
+from isocast.trials.demo.summary import Summary
 
 __all__ = ["COMMANDS", "DemoOptions", "kept_directory", "run_demo"]
 

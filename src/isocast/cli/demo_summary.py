@@ -7,11 +7,11 @@ from pathlib import Path
 
 from isocast.cli.demo_lake import LakeBeside, LakeStage
 from isocast.cli.skew_text import skew_words
-from isocast.runtime.evidence import journal_of
-from isocast.runtime.market import Grade, Market, NodeRole
-from isocast.runtime.showcase.summary import CustomerLine, Summary
+from isocast.runtime.market.model import Grade, Market, NodeRole
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
+from isocast.trials.demo.summary import CustomerLine, Summary
+from isocast.trials.evidence import journal_of
 
 __all__ = ["next_steps", "summary_lines"]
 

@@ -13,14 +13,14 @@ from rich.text import Text
 from isocast.cli.demo_lake import LakeBeside, lake_words
 from isocast.cli.live_map import Line, Mark, height_for
 from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
-from isocast.runtime.market import NodePlan, NodeRole
-from isocast.runtime.showcase.cast import actors
-from isocast.runtime.showcase.releases import Chunk
-from isocast.runtime.showcase.show import Phase, Show
-from isocast.runtime.status import NodeStatus
-from isocast.runtime.supervisor import ChildState
+from isocast.runtime.market.model import NodePlan, NodeRole
+from isocast.runtime.operate.supervisor import ChildState
+from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
+from isocast.trials.demo.cast import actors
+from isocast.trials.demo.releases import Chunk
+from isocast.trials.demo.show import Phase, Show
 
 __all__ = ["frame", "phase", "state_of"]
 

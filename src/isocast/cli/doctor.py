@@ -46,11 +46,11 @@ def _doctor(
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.doctor import Outcome, Wants, examine, wants_of
+    from isocast.runtime.watch.doctor import Outcome, Wants, examine, wants_of
 
     wants = Wants()
     if config is not None:
-        from isocast.runtime.market_file import load_market
+        from isocast.runtime.market.file import load_market
 
         wants = wants_of(load_market(config))
     findings = list(examine(wants))

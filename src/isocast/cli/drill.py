@@ -63,7 +63,7 @@ def _drill(
     """
     from isocast.cli.drill_run import DrillOptions, list_drills, run_drills
     from isocast.ring.settings import StartPolicy
-    from isocast.runtime.drill.cast import DrillSettings
+    from isocast.trials.drill.cast import DrillSettings
 
     if list_:
         return list_drills(as_json=json)

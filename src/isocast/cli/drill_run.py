@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Self
 from isocast.cli.demo_run import COMMANDS, kept_directory
 from isocast.cli.drill_view import bound_lines, outcome_lines, show_outcomes
 from isocast.cli.render import line, note, show_json, show_table
-from isocast.runtime import shutdown
-from isocast.runtime.drill.cast import DrillSettings
-from isocast.runtime.drill.drills import DRILLS, Drill
-from isocast.runtime.drill.report import Outcome
-from isocast.runtime.drill.run import run_drill
-from isocast.runtime.showcase.place import Place, own_place
-from isocast.runtime.showcase.staging import new_nursery
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.suggestion import suggestion
+from isocast.trials.demo.place import Place, own_place
+from isocast.trials.demo.staging import new_nursery
+from isocast.trials.drill.cast import DrillSettings
+from isocast.trials.drill.drills import DRILLS, Drill
+from isocast.trials.drill.report import Outcome
+from isocast.trials.drill.run import run_drill
 
 if TYPE_CHECKING:
     from rich.status import Status

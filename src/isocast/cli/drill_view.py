@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import sqrt
 
 from isocast.cli.render import show_table
-from isocast.runtime.drill.cast import SITES, TIMINGS, DrillSettings
-from isocast.runtime.drill.drills import Drill
-from isocast.runtime.drill.report import Outcome, Picture
 from isocast.terms.instants import SECOND
+from isocast.trials.drill.cast import SITES, TIMINGS, DrillSettings
+from isocast.trials.drill.drills import Drill
+from isocast.trials.drill.report import Outcome, Picture
 
 __all__ = ["bound_lines", "outcome_lines", "picture_lines", "show_outcomes"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 
 from isocast.cli.render import figure, line, note, show_json, show_table
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 
 __all__ = ["app"]
 
@@ -58,7 +58,7 @@ def send(*, config: _Config, name: str) -> int:
     name
         The receiver whose journal it follows.
     """
-    from isocast.runtime.narrow.process import run_edge
+    from isocast.runtime.edge.narrow.process import run_edge
 
     return run_edge(config, name)
 
@@ -77,8 +77,8 @@ def status(*, config: _Config, json: _Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.narrow.plan_change import PlanChange, edges_of
+    from isocast.runtime.edge.narrow.plan_change import PlanChange, edges_of
+    from isocast.runtime.market.file import load_market
 
     market = load_market(config)
     change = PlanChange(market)
@@ -130,10 +130,10 @@ def plan(path: Path, /, *, config: _Config) -> int:
     config
         The market's file.
     """
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.narrow.plan_change import PlanChange
-    from isocast.runtime.narrow.plans import load_plan
-    from isocast.runtime.operator_door import OperatorError
+    from isocast.runtime.edge.narrow.plan_change import PlanChange
+    from isocast.runtime.edge.narrow.plans import load_plan
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.operate.operator_door import OperatorError
 
     market, wanted = load_market(config), load_plan(path)
     change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))

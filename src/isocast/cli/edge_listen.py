@@ -13,13 +13,13 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.narrow.choosing import Chosen
-    from isocast.runtime.narrow.listener import StripeBatch, StripeListener
+    from isocast.runtime.edge.narrow.choosing import Chosen
+    from isocast.runtime.edge.narrow.listener import StripeBatch, StripeListener
+    from isocast.runtime.market.model import Market, NodePlan
     from isocast.striping.plan import StripePlan
 
 __all__ = ["listen"]
@@ -94,9 +94,9 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     quiet
         Print no events, only the counts at the end.
     """
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.narrow.choosing import choose, describe
-    from isocast.runtime.narrow.listener import StripeListener
+    from isocast.runtime.edge.narrow.choosing import choose, describe
+    from isocast.runtime.edge.narrow.listener import StripeListener
+    from isocast.runtime.market.file import load_market
 
     market = load_market(config)
     seat = _seat(market, name)
@@ -128,7 +128,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
 
 
 def _seat(market: Market, name: str) -> NodePlan:
-    from isocast.runtime.market import NodeRole
+    from isocast.runtime.market.model import NodeRole
     from isocast.terms.suggestion import suggestion
 
     plan = market.by_name.get(name)
@@ -154,8 +154,8 @@ def _words(text: str | None) -> list[str]:
 
 
 def _plan(market: Market, path: Path | None) -> StripePlan:
-    from isocast.runtime.narrow.places import edge_of
-    from isocast.runtime.narrow.plans import PlanFolder, load_plan
+    from isocast.runtime.edge.narrow.places import edge_of
+    from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan
 
     if path is not None:
         return load_plan(path)
@@ -166,9 +166,9 @@ def _plan(market: Market, path: Path | None) -> StripePlan:
 
 def _follow(listener: StripeListener, market: Market, version: int, chosen_by: object) -> None:
     """A newer plan is in force: hear its stripes, if its file is here."""
-    from isocast.runtime.narrow.choosing import describe
-    from isocast.runtime.narrow.places import edge_of
-    from isocast.runtime.narrow.plans import PlanFolder
+    from isocast.runtime.edge.narrow.choosing import describe
+    from isocast.runtime.edge.narrow.places import edge_of
+    from isocast.runtime.edge.narrow.plans import PlanFolder
 
     found = [plan for plan in PlanFolder(edge_of(market)).all() if plan.version == version]
     if not found:

@@ -14,7 +14,7 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from isocast.cli.feed_text import FeedSummary
     from isocast.feeds.outcomes import FeedLog
-    from isocast.runtime.feed_files import FeedFile
+    from isocast.runtime.client.feed_files import FeedFile
 
 __all__ = ["app"]
 
@@ -92,7 +92,7 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     """
     from isocast.cli.feed_parts import feed_options, with_progress
     from isocast.cli.feed_text import FeedSummary, summary_as_json
-    from isocast.runtime.feed_files import FeedFile
+    from isocast.runtime.client.feed_files import FeedFile
 
     options = feed_options(floor, day, symbol, mapping, format, port, zone, strict=strict)
     feed = FeedFile(file, options)
@@ -164,7 +164,7 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     from isocast.cli.feed_parts import check_target, feed_options, with_progress, write_feed
     from isocast.cli.feed_text import convert_as_json
     from isocast.feeds.merge import merge_feeds
-    from isocast.runtime.feed_files import FeedFile
+    from isocast.runtime.client.feed_files import FeedFile
     from isocast.terms.errors import ConfigurationError
 
     if len(files) < 2:  # noqa: PLR2004 - one to read, one to write

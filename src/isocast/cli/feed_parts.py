@@ -9,8 +9,8 @@ from isocast.cli.render import Progress
 from isocast.feeds.days import check_zone, read_day
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
-from isocast.runtime.feed_out import open_sink, out_format
+from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
+from isocast.runtime.client.feed_out import open_sink, out_format
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.suggestion import suggestion

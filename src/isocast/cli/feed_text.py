@@ -14,7 +14,7 @@ from isocast.feeds.itch_layout import NAMES
 from isocast.feeds.mold_reader import MoldSession
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.feed_files import FeedFile
+from isocast.runtime.client.feed_files import FeedFile
 from isocast.terms.market import EventKind
 from isocast.wire.events import EventArray
 

@@ -13,13 +13,13 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note, show_json
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.edge_feed import EdgeFeed, Split
-    from isocast.runtime.edge_gateway import GatewayCounts, ItchGateway
-    from isocast.runtime.market import Market, NodePlan
+    from isocast.runtime.edge.feed import EdgeFeed, Split
+    from isocast.runtime.edge.gateway import GatewayCounts, ItchGateway
+    from isocast.runtime.market.model import Market, NodePlan
 
 __all__ = ["app", "sent_text"]
 
@@ -96,11 +96,11 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     json
         Print the final counts as one JSON object.
     """
-    from isocast.runtime.edge_feed import EdgeFeed
-    from isocast.runtime.edge_gateway import ItchGateway, groups_of
-    from isocast.runtime.listener import Listener
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.udp import Endpoint
+    from isocast.runtime.client.listener import Listener
+    from isocast.runtime.edge.feed import EdgeFeed
+    from isocast.runtime.edge.gateway import ItchGateway, groups_of
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.net.udp import Endpoint
 
     market = load_market(config)
     seat = _seat(market, name)
@@ -177,11 +177,11 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
         Print the final counts as one JSON object.
     """
     from isocast.cli.event_rows import fields_of
-    from isocast.runtime.listener import Listener
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.client.listener import Listener
+    from isocast.runtime.market.file import load_market
 
     try:
-        from isocast.runtime.web_gateway import WebGateway
+        from isocast.runtime.edge.web_gateway import WebGateway
     except ModuleNotFoundError:
         rule = "needs the package websockets: pip install isocast[websocket]"
         raise ConfigurationError("command line", "gateway websocket", rule) from None
@@ -214,7 +214,7 @@ def _welcome(name: str, place: tuple[str, int]) -> str:
 
 
 def _seat(market: Market, name: str) -> NodePlan:
-    from isocast.runtime.market import NodeRole
+    from isocast.runtime.market.model import NodeRole
     from isocast.terms.suggestion import suggestion
 
     plan = market.by_name.get(name)
@@ -281,7 +281,7 @@ def _check_apart(market: Market, groups: list[str]) -> None:
     """Who hears a group of the market's own would take this feed for it, and the other way round."""
     from ipaddress import IPv4Address
 
-    from isocast.runtime.market_rules import groups_in_use
+    from isocast.runtime.market.rules import groups_in_use
 
     taken = {str(IPv4Address(number)): what for _, what, number in groups_in_use(market)}
     clash = next((group for group in groups if group in taken), None)

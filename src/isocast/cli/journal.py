@@ -15,9 +15,9 @@ from cyclopts.validators import Number
 from isocast.cli.render import Progress, figure, line, show_json, show_table
 
 if TYPE_CHECKING:
-    from isocast.runtime.journal_record import JournalRecord
-    from isocast.runtime.journal_summary import SegmentSummary
-    from isocast.runtime.journal_verify import VerifyReport
+    from isocast.runtime.disk.journal_record import JournalRecord
+    from isocast.runtime.disk.journal_summary import SegmentSummary
+    from isocast.runtime.disk.journal_verify import VerifyReport
 
 __all__ = ["app"]
 
@@ -57,7 +57,7 @@ def inspect(directory: Path, /, *, json: _Flag = False) -> int:
         Print one JSON object instead of a table.
     """
     from isocast.cli.journal_text import segment_as_json, segment_row
-    from isocast.runtime.journal_summary import summarise
+    from isocast.runtime.disk.journal_summary import summarise
 
     _insist_on_segments(directory)
     segments = summarise(directory)
@@ -89,7 +89,7 @@ def inspect(directory: Path, /, *, json: _Flag = False) -> int:
 
 def _beginning(segments: list[SegmentSummary]) -> str:
     """Where a journal begins, if not with the first sequence, and whether that is where it should."""
-    from isocast.runtime.journal_record import missing_beginning, read_record
+    from isocast.runtime.disk.journal_record import missing_beginning, read_record
     from isocast.terms.errors import JournalError
 
     first = segments[0]
@@ -110,7 +110,7 @@ def _begins(record: JournalRecord, sequence: int) -> str:
 
 def _insist_on_segments(directory: Path) -> None:
     """A mistyped path is not a sound journal."""
-    from isocast.runtime.journal_segments import segment_files
+    from isocast.runtime.disk.journal_segments import segment_files
     from isocast.terms.errors import JournalError
 
     if not segment_files(directory):
@@ -151,7 +151,7 @@ def verify(directory: Path, /, *, json: _Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.journal_verify import verify as verify_journal
+    from isocast.runtime.disk.journal_verify import verify as verify_journal
 
     _insist_on_segments(directory)
     with _patiently(quiet=json) as progress:
@@ -180,7 +180,7 @@ def _patiently(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _report_as_json(report: VerifyReport) -> dict[str, object]:
-    from isocast.runtime.journal_verify import FaultKind
+    from isocast.runtime.disk.journal_verify import FaultKind
 
     return {
         "sound": report.is_sound,
@@ -255,7 +255,7 @@ def repair(directory: Path, /, *, json: _Flag = False) -> int:
     json
         Print one JSON object instead of sentences.
     """
-    from isocast.runtime.journal_damage import set_damage_aside
+    from isocast.runtime.disk.journal_damage import set_damage_aside
 
     _insist_on_segments(directory)
     done = set_damage_aside(directory)
@@ -311,7 +311,7 @@ def cat(
     from itertools import islice
 
     from isocast.cli.journal_text import rows_of, show_json_rows, show_rows
-    from isocast.runtime.journal_reader import read_blocks
+    from isocast.runtime.disk.journal_reader import read_blocks
 
     _insist_on_segments(directory)
     blocks = read_blocks(directory, from_, to)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from isocast.cli.render import figure, line
-from isocast.runtime.journal_summary import SegmentSummary
+from isocast.runtime.disk.journal_summary import SegmentSummary
 from isocast.terms.ids import Epoch, describe
 from isocast.terms.instants import SECOND
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side, from_ticks

@@ -13,8 +13,8 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.runtime.key_files import KeyFile
-    from isocast.runtime.market import Market, NodePlan
+    from isocast.runtime.market.key_files import KeyFile
+    from isocast.runtime.market.model import Market, NodePlan
 
 __all__ = ["app"]
 
@@ -49,8 +49,8 @@ def init(*, config: _Config, json: _Flag = False) -> int:
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.key_files import init_keys
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.key_files import init_keys
 
     market = load_market(config)
     files = init_keys(market)
@@ -86,8 +86,8 @@ def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> i
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.key_files import check_keys
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.key_files import check_keys
 
     market = load_market(config)
     files = check_keys(market, None if node is None else _plan(market, node))

@@ -18,10 +18,10 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from isocast.runtime.lab.nodes import LabNode
-    from isocast.runtime.lab.session import Session, SessionReport
-    from isocast.runtime.lab.verdict import Verdict
-    from isocast.runtime.lab.world import World
+    from isocast.trials.lab.nodes import LabNode
+    from isocast.trials.lab.session import Session, SessionReport
+    from isocast.trials.lab.verdict import Verdict
+    from isocast.trials.lab.world import World
 
 __all__ = ["app"]
 
@@ -59,7 +59,7 @@ def check(*, without_root: Flag = False, json: Flag = False) -> int:
     """
     from dataclasses import asdict
 
-    from isocast.runtime.lab.readiness import check_machine, missing
+    from isocast.trials.lab.readiness import check_machine, missing
 
     checks = check_machine(user_namespace=without_root or None)
     if json:
@@ -127,12 +127,12 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     json
         Print one JSON object at the end instead of tables.
     """
-    from isocast.runtime.founding import found_market
-    from isocast.runtime.lab.market_session import MarketSession
-    from isocast.runtime.lab.market_world import market_settings, market_world
-    from isocast.runtime.lab.run_directory import default_run_directory
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.supervisor import node_command
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.founding import found_market
+    from isocast.runtime.operate.supervisor import node_command
+    from isocast.trials.lab.market_session import MarketSession
+    from isocast.trials.lab.market_world import market_settings, market_world
+    from isocast.trials.lab.run_directory import default_run_directory
 
     market = load_market(config)
     jitter_ns = parse_option(jitter, "--jitter")
@@ -197,8 +197,8 @@ def run(
     json
         Print one JSON object at the end instead of tables.
     """
-    from isocast.runtime.lab.run_directory import default_run_directory
-    from isocast.runtime.lab.world_file import load_world
+    from isocast.trials.lab.run_directory import default_run_directory
+    from isocast.trials.lab.world_file import load_world
 
     described, nodes = load_world(world)
     where = described.sites[described.place_of(site) if site is not None else 0].name
@@ -225,7 +225,7 @@ def _session(
     ending: Callable[[Session], None] | None = None,
 ) -> SessionReport:
     """What `up` and `run` share."""
-    from isocast.runtime.lab.session import run_session
+    from isocast.trials.lab.session import run_session
 
     def began(session: Session) -> None:
         parts = f"{counted(len(world.sites), 'site')}, {counted(len(session.nodes), 'node')}"

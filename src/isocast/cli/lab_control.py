@@ -44,8 +44,8 @@ def parse_option(text: str | None, option: str) -> int | None:
 
 
 def _ask(run: Path | None, command: str, **parts: object) -> Any:  # noqa: ANN401  # JSON
-    from isocast.runtime.lab.control import ask_lab
-    from isocast.runtime.lab.run_directory import default_run_directory
+    from isocast.trials.lab.control import ask_lab
+    from isocast.trials.lab.run_directory import default_run_directory
 
     return ask_lab(run or default_run_directory(), command, **parts)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from isocast.checks.skew import Quantiles, ReleaseSkew
-    from isocast.runtime.lab.lateness import Episode
-    from isocast.runtime.lab.verdict import LateInLab, Verdict
+    from isocast.trials.lab.lateness import Episode
+    from isocast.trials.lab.verdict import LateInLab, Verdict
 
 __all__ = ["show_verdict"]
 
@@ -43,7 +43,7 @@ def _sentence(verdict: Verdict) -> str:
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
-    from isocast.runtime.lab.report import short_time
+    from isocast.trials.lab.report import short_time
 
     found = verdict.evidence
     lost = figure(verdict.lost) if verdict.promised else "–"
@@ -64,7 +64,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 
 def _times(quantiles: Quantiles | ReleaseSkew) -> str:
-    from isocast.runtime.lab.report import short_time
+    from isocast.trials.lab.report import short_time
 
     if not quantiles.count:
         return "–"
@@ -80,7 +80,7 @@ def _show_late(verdict: Verdict) -> None:
 
 
 def _late_row(late: LateInLab) -> tuple[str, ...]:
-    from isocast.runtime.lab.report import short_time
+    from isocast.trials.lab.report import short_time
 
     release = late.release
     due = datetime.fromtimestamp(release.due / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
@@ -94,7 +94,7 @@ def _late_row(late: LateInLab) -> tuple[str, ...]:
 
 
 def _episodes(episodes: Sequence[Episode]) -> str:
-    from isocast.runtime.lab.report import short_time
+    from isocast.trials.lab.report import short_time
 
     if not episodes:
         return "punctual"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isocast.cli.render import figure, line, show_table
 
 if TYPE_CHECKING:
-    from isocast.runtime.lab.session import SessionReport
+    from isocast.trials.lab.session import SessionReport
 
 __all__ = ["one_line", "show_lab", "show_links", "show_nodes"]
 
@@ -34,7 +34,7 @@ def show_nodes(nodes: Sequence[Mapping[str, Any]]) -> None:
 
 def show_links(links: Sequence[Mapping[str, Any]]) -> None:
     """A row for each direction."""
-    from isocast.runtime.lab.report import short_time
+    from isocast.trials.lab.report import short_time
 
     rows = [
         (
@@ -53,7 +53,7 @@ def show_links(links: Sequence[Mapping[str, Any]]) -> None:
 
 def show_lab(parts: Mapping[str, Any]) -> None:
     """The lab's own account, and a plain word when it was at fault."""
-    from isocast.runtime.lab.report import LabReport, report_rows, short_time
+    from isocast.trials.lab.report import LabReport, report_rows, short_time
 
     report = LabReport.from_json(parts)
     show_table("The lab itself", ("", "value"), report_rows(report))
@@ -71,6 +71,6 @@ def show_lab(parts: Mapping[str, Any]) -> None:
 
 def one_line(report: SessionReport) -> str:
     """What a command in the foreground leaves room for."""
-    from isocast.runtime.lab.report import report_rows
+    from isocast.trials.lab.report import report_rows
 
     return "; ".join(f"{name} {value}" for name, value in report_rows(report.lab)[1:6])

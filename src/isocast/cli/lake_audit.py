@@ -94,7 +94,7 @@ def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None
     from isocast.terms.errors import ConfigurationError
 
     if config is not None:
-        from isocast.runtime.market_file import load_market
+        from isocast.runtime.market.file import load_market
 
         market = load_market(config)
         started = [plan for plan in market.receivers if plan.start]

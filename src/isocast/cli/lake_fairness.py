@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from isocast.lake.fairness import FairnessReport, FairnessSettings
-    from isocast.runtime.market import Market
+    from isocast.runtime.market.model import Market
 
 __all__ = ["fairness"]
 
@@ -79,7 +79,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
 
     market = None
     if config is not None:
-        from isocast.runtime.market_file import load_market
+        from isocast.runtime.market.file import load_market
 
         market = load_market(config)
     insist_on_spark()

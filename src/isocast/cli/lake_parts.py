@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import line, note, show_json, show_table, working
-from isocast.runtime.scratch import scratch_directory
+from isocast.runtime.disk.scratch import scratch_directory
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:

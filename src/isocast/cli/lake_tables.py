@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 from isocast.cli.lake_options import LakeOptions, OriginOptions
 from isocast.cli.lake_parts import lake_session
 from isocast.cli.render import figure, line, note, show_json, show_table
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.places import local_path

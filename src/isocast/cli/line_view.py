@@ -9,9 +9,9 @@ from isocast.cli.render import figure, line, show_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from isocast.runtime.line_gauges import LineGauges
-    from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.status_poll import Answer
+    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.watch.line_gauges import LineGauges
+    from isocast.runtime.watch.status_poll import Answer
 
 __all__ = ["line_report", "line_watchers", "show_lines"]
 
@@ -20,7 +20,7 @@ def line_watchers(market: Market) -> tuple[NodePlan, ...]:
     """Whose status pages tell of lines; nobody's where the market plans none."""
     if not market.coverage.enabled:
         return ()
-    from isocast.runtime.coverage_table import line_listeners, line_receivers
+    from isocast.runtime.market.coverage_table import line_listeners, line_receivers
 
     return (*line_receivers(market), *[plan for plan in line_listeners(market) if plan.start])
 

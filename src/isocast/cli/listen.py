@@ -14,13 +14,13 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import line, note
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.stripe_choice import StripeChoice
-    from isocast.runtime.listener import Conflict, Listener
-    from isocast.runtime.received import ReceivedBatch
+    from isocast.runtime.client.listener import Conflict, Listener
+    from isocast.runtime.client.received import ReceivedBatch
 
 __all__ = ["listen", "tell_silence"]
 
@@ -120,8 +120,8 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
         Print one JSON object on each line instead of rows.
     """
     from isocast.cli.stripe_choice import read_choice, read_start
-    from isocast.runtime.listener import Listener
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.client.listener import Listener
+    from isocast.runtime.market.file import load_market
 
     wanted = read_choice(stripes, symbols)
     market = load_market(config)
@@ -163,7 +163,7 @@ class _Heard:
 
     def take(self, batch: ReceivedBatch, events: int, *, is_whole: bool) -> None:
         """A batch, or its first events."""
-        from isocast.runtime.received import BatchKind
+        from isocast.runtime.client.received import BatchKind
 
         self.events += events
         last = batch.last_sequence if is_whole or not events else int(batch.sequences[events - 1])

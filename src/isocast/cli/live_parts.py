@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isocast.cli.live_map import Line, Mark, draw_map, height_for
-from isocast.runtime.showcase.notes import Note, Tone
 from isocast.terms.instants import to_seconds
+from isocast.trials.demo.notes import Note, Tone
 
 __all__ = [
     "FAINT",

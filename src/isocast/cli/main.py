@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError
 
 from isocast import __version__
 from isocast.cli.render import note
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import (
     ConfigurationError,
     IsocastError,

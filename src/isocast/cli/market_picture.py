@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from isocast.cli.coverage_picture import coverage_as_json, coverage_text, show_coverage
 from isocast.cli.render import line, show_table
-from isocast.runtime.market import Market, NetworkMode, NodePlan
-from isocast.runtime.market_rules import slowest_pair
+from isocast.runtime.market.model import Market, NetworkMode, NodePlan
+from isocast.runtime.market.rules import slowest_pair
 from isocast.terms import formulas
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.formulas import Formula, number

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from isocast.cli.render import line
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market, NodePlan
+    from isocast.runtime.market.model import Market, NodePlan
 
 __all__ = ["node", "node_of", "processes_of"]
 
@@ -72,9 +72,9 @@ def _node(  # noqa: PLR0913  # how it begins, and how much it says
     verbose
         Log more.
     """
-    from isocast.runtime.founding import found_node, insist_on_past, join_node
-    from isocast.runtime.market import Impairment
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.founding import found_node, insist_on_past, join_node
+    from isocast.runtime.market.model import Impairment
 
     market = load_market(config)
     plan = node_of(market, name)
@@ -100,8 +100,8 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
     import gc
 
     gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
-    from isocast.runtime.logs import configure_logs
-    from isocast.runtime.process import run_node
+    from isocast.runtime.hosts.process import run_node
+    from isocast.runtime.watch.logs import configure_logs
 
     gc.enable()
     logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)

@@ -19,13 +19,13 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, line, note, show_json
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.event_rows import RowFormat
-    from isocast.runtime.publisher import Lane, Publisher
+    from isocast.runtime.client.publisher import Lane, Publisher
     from isocast.striping.routing import CoreRoutes
     from isocast.terms.ids import Label
     from isocast.wire.events import EventArray
@@ -99,8 +99,8 @@ def _command(
     json
         Print one JSON object instead of a sentence.
     """
-    from isocast.runtime.door import DoorError
-    from isocast.runtime.publisher import Publisher
+    from isocast.runtime.client.publisher import Publisher
+    from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
     door = Publisher(config, source, patience_s=patience)
@@ -213,7 +213,7 @@ class _Sent:
         return [self._message(lane, events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
 
     def _message(self, lane: _Cutting, events: EventArray) -> tuple[bytes, bytes]:
-        from isocast.runtime.publisher import stamped
+        from isocast.runtime.client.publisher import stamped
 
         # The present time is no part of the key: a repeat has another one.
         digest = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()

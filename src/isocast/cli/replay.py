@@ -13,15 +13,15 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import figure, line, note, show_json, show_table
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from isocast.runtime.feed_files import FeedFile, FeedOptions
-    from isocast.runtime.replay import ReplayReport
-    from isocast.runtime.replay_messages import FloorFeed
+    from isocast.runtime.client.feed_files import FeedFile, FeedOptions
+    from isocast.runtime.client.replay import ReplayReport
+    from isocast.runtime.client.replay_messages import FloorFeed
 
 __all__ = ["progress_text", "replay"]
 
@@ -111,9 +111,9 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
         Print one JSON object instead of tables.
     """
     from isocast.cli.feed_parts import feed_options
-    from isocast.runtime.door import DoorError
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.replay import Replay
+    from isocast.runtime.client.replay import Replay
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.net.door import DoorError
 
     pace = _speed(speed)
     options = feed_options(None, day, symbol, mapping, format, port, zone, strict=strict)
@@ -152,7 +152,7 @@ def _speed(text: str) -> float | None:
 
 def _floors(files: list[str], default: str | None, options: FeedOptions, run: str) -> list[FloorFeed]:
     """The files of each floor, in the order in which floors are named."""
-    from isocast.runtime.replay_messages import FloorFeed
+    from isocast.runtime.client.replay_messages import FloorFeed
 
     found: dict[str, list[FeedFile]] = {}
     for text in files:
@@ -178,7 +178,7 @@ def _named(text: str, default: str | None) -> tuple[Path, str, str]:
 def _open(path: Path, code: str, options: FeedOptions) -> FeedFile:
     from dataclasses import replace
 
-    from isocast.runtime.feed_files import FeedFile
+    from isocast.runtime.client.feed_files import FeedFile
     from isocast.terms.errors import LocalProtocolError
     from isocast.terms.market import Mic
 

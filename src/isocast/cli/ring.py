@@ -11,12 +11,12 @@ from cyclopts import App, Parameter
 
 from isocast.cli.node import processes_of
 from isocast.cli.render import line, note, show_json
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.ring_change import Change, RingView
+    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.operate.ring_change import Change, RingView
 
 __all__ = ["app"]
 
@@ -65,7 +65,7 @@ def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> in
         Print one JSON object instead of a table; of several stripes one with a list of them.
     """
     from isocast.cli.ring_view import ring_report, show_ring
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
 
     market = load_market(config)
     if stripe is not None and stripe not in market.stripes:
@@ -173,10 +173,10 @@ def restart(*names: str, config: Config) -> int:
     config
         The market's file.
     """
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.operator_door import OperatorError
-    from isocast.runtime.ring_change import Change
-    from isocast.runtime.rolling_restart import RollingRestart, restart_order
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.operate.operator_door import OperatorError
+    from isocast.runtime.operate.ring_change import Change
+    from isocast.runtime.operate.rolling_restart import RollingRestart, restart_order
 
     market = load_market(config)
     for name in names:
@@ -224,8 +224,8 @@ def force(
     yes
         The others are gone for good, and I know what this means.
     """
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.ring_change import Change
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.operate.ring_change import Change
 
     market = load_market(config)
     if stripe is None and len(market.stripes) > 1:
@@ -250,8 +250,8 @@ def _on_receiver(
     config: Path, name: str, stripe: int | None, work: Callable[[Change, NodePlan], Coroutine[Any, Any, str]]
 ) -> int:
     """In each of its stripes, one after the other, until one does not do it."""
-    from isocast.runtime.market_file import load_market
-    from isocast.runtime.ring_change import Change
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.operate.ring_change import Change
 
     market = load_market(config)
     for plan in _receivers(market, name, stripe):
@@ -262,7 +262,7 @@ def _on_receiver(
 
 def _carry_out(work: Coroutine[Any, Any, str]) -> int:
     """Say what came of it: exit code 1, and one line, where the market does not do it."""
-    from isocast.runtime.operator_door import OperatorError
+    from isocast.runtime.operate.operator_door import OperatorError
 
     try:
         line(shutdown.run(work))
@@ -277,7 +277,7 @@ def _waiting(what: str) -> None:
 
 
 def _receivers(market: Market, name: str, stripe: int | None) -> tuple[NodePlan, ...]:
-    from isocast.runtime.market import NodeRole
+    from isocast.runtime.market.model import NodeRole
 
     plans = processes_of(market, name, stripe)
     if plans[0].role is not NodeRole.PRIMARY_RECEIVER:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from isocast.cli.line_view import line_report, line_watchers, show_lines
 from isocast.cli.render import figure, line, show_table
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.status import NodeStatus
-    from isocast.runtime.status_poll import Answer
+    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.watch.status import NodeStatus
+    from isocast.runtime.watch.status_poll import Answer
 
 __all__ = ["ring_report", "show_ring"]
 
 
 def ring_report(market: Market) -> dict[str, Any]:
     """Everything, for programs: asked of the status pages of those who are on rings and those who make them."""
-    from isocast.runtime.market import NodeRole
-    from isocast.runtime.status_poll import Target, poll
+    from isocast.runtime.market.model import NodeRole
+    from isocast.runtime.watch.status_poll import Target, poll
 
     plans = [*market.by_role(NodeRole.PRIMARY_RECEIVER), *market.by_role(NodeRole.REFORMATION_SERVER)]
     asked = [plan for plan in dict.fromkeys((*plans, *line_watchers(market))) if plan.http_port]

@@ -15,13 +15,13 @@ from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Re
 from isocast.cli.sim_releases import Releases
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.schedule import Schedule
-from isocast.runtime.showcase.notes import Note, Tone
 from isocast.simulation.network import Burst
 from isocast.simulation.scenario import Scenario
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
 from isocast.terms.topology import City
+from isocast.trials.demo.notes import Note, Tone
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
 __all__ = ["Key", "Scene", "Site"]

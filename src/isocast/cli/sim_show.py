@@ -14,11 +14,11 @@ from isocast.cli.render import line
 from isocast.cli.sim_scene import Scene
 from isocast.cli.sim_summary import next_steps, summary
 from isocast.cli.sim_watch import watch
-from isocast.runtime.showcase.notes import Note, Tone
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND, to_seconds
+from isocast.trials.demo.notes import Note, Tone
 
 __all__ = ["beats", "show_scenario", "ten_cities"]
 

@@ -9,8 +9,8 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import Symbol
 
 if TYPE_CHECKING:
-    from isocast.runtime.listener import Start
-    from isocast.runtime.received import ReceivedBatch
+    from isocast.runtime.client.listener import Start
+    from isocast.runtime.client.received import ReceivedBatch
 
 __all__ = ["StripeChoice", "read_choice", "read_start"]
 

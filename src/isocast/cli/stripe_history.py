@@ -11,8 +11,8 @@ from typing import IO
 from isocast.cli.feed_parts import feed_options
 from isocast.cli.render import Progress, note
 from isocast.feeds.days import NEW_YORK
-from isocast.runtime.feed_files import FeedFile
-from isocast.runtime.journal_reader import read_blocks
+from isocast.runtime.client.feed_files import FeedFile
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.striping.history import History, HistoryMaker
 from isocast.striping.history_rows import COUNT_COLUMNS, SIZE_COLUMNS, add_count_rows, is_count_header, read_sectors
 from isocast.terms.errors import ConfigurationError

@@ -15,7 +15,7 @@ from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.tape_sources import Wanted
-    from isocast.runtime.listener import Start
+    from isocast.runtime.client.listener import Start
     from isocast.ticker.digest import TapeDigest
     from isocast.ticker.tape import Tape
 

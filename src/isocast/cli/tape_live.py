@@ -17,9 +17,9 @@ from isocast.cli.tape_sources import Wanted, tell_gap
 from isocast.cli.tape_stripes import take_batch
 from isocast.cli.tape_view import live_frame, view_as_json
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime import shutdown
-from isocast.runtime.listener import Listener, Start
-from isocast.runtime.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.listener import Listener, Start
+from isocast.runtime.client.received import BatchKind, ReceivedBatch
+from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import symbol_views

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from isocast.cli.render import note
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.journal_segments import segment_files
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.disk.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import read_instant
 from isocast.terms.market import Mic, Symbol
@@ -179,7 +179,7 @@ def read_feeds(
     from isocast.cli.feed_parts import with_progress
     from isocast.feeds.days import read_day
     from isocast.feeds.merge import merge_feeds
-    from isocast.runtime.feed_files import FeedFile, FeedOptions
+    from isocast.runtime.client.feed_files import FeedFile, FeedOptions
 
     options = FeedOptions(day=None if day is None else read_day(day))
     feeds = [FeedFile(path, options) for path in paths]

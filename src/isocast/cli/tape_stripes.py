@@ -11,9 +11,9 @@ import numpy as np
 from isocast.cli.render import note
 from isocast.cli.tape_sources import Moment, Sequences, Wanted, messages_of
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.journal_reader import read_blocks
-from isocast.runtime.journal_segments import segment_files
-from isocast.runtime.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.received import BatchKind, ReceivedBatch
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.disk.journal_segments import segment_files
 from isocast.striping.routing import heard_once
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.ticker.tape import Tape

@@ -11,11 +11,11 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.render import show_json
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.status_poll import Answer, Target
+    from isocast.runtime.watch.status_poll import Answer, Target
 
 __all__ = ["top"]
 
@@ -77,14 +77,14 @@ def _top(
 
 
 def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
-    from isocast.runtime.status_poll import Target
+    from isocast.runtime.watch.status_poll import Target
 
     if (config is None) == (not urls):
         raise ConfigurationError("command line", "--config", "give either a market's file or --url HOST:PORT")
     if config is None:
         return "", [_target(text) for text in urls]
-    from isocast.runtime.market import NodeRole
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.model import NodeRole
 
     market = load_market(config)
     targets = [
@@ -106,7 +106,7 @@ def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
 
 def _target(text: str) -> Target:
     """HOST:PORT, with or without http:// before it."""
-    from isocast.runtime.status_poll import Target
+    from isocast.runtime.watch.status_poll import Target
 
     host, _, port = text.removeprefix("http://").rstrip("/").rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
@@ -120,7 +120,7 @@ def _look(targets: list[Target]) -> list[Answer]:
 
 async def _answers(targets: list[Target]) -> list[Answer]:
     """Of everybody who should be there, or is."""
-    from isocast.runtime.status_poll import poll
+    from isocast.runtime.watch.status_poll import poll
 
     return [answer for answer in await poll(targets) if answer.status is not None or not answer.target.may_be_away]
 

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from isocast.runtime.status import NodeStatus, Spread
-from isocast.runtime.status_poll import Answer
+from isocast.runtime.watch.status import NodeStatus, Spread
+from isocast.runtime.watch.status_poll import Answer
 from isocast.terms.instants import SECOND
 
 __all__ = ["frame", "release_skew"]

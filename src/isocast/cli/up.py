@@ -11,14 +11,14 @@ from cyclopts.validators import Number
 
 from isocast.cli.node import processes_of
 from isocast.cli.up_report import UpReport
-from isocast.runtime import shutdown
+from isocast.runtime.operate import shutdown
 
 if TYPE_CHECKING:
     from asyncio import Event
 
-    from isocast.runtime.market import Market, NodePlan
-    from isocast.runtime.nursery import Nursery
-    from isocast.runtime.supervisor import Launch, Supervisor
+    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.operate.nursery import Nursery
+    from isocast.runtime.operate.supervisor import Launch, Supervisor
 
 __all__ = ["up"]
 
@@ -39,10 +39,10 @@ _NURSERY_FROM = 4
 """So many processes start sooner as forks of one that has imported everything."""
 _MODULES = (
     "isocast.cli.node",
-    "isocast.runtime.process",
-    "isocast.runtime.market_file",
+    "isocast.runtime.hosts.process",
+    "isocast.runtime.market.file",
     *(
-        f"isocast.runtime.roles.{role}"
+        f"isocast.runtime.hosts.{role}"
         for role in ("receiver", "source", "reformation", "retransmit", "customer", "secondary_source")
     ),
 )
@@ -88,7 +88,7 @@ def _up(
     json
         Print a line of JSON for each thing that happens, instead of sentences.
     """
-    from isocast.runtime.market_file import load_market
+    from isocast.runtime.market.file import load_market
 
     market = load_market(config)
     started = [plan for plan in market.nodes if plan.start]
@@ -111,12 +111,12 @@ def _prepare(
     market: Market, plans: list[NodePlan], report: UpReport, *, whole: bool, new: bool, joining: list[str]
 ) -> None:
     """What would stop every node is said once, before any is started."""
-    from isocast.runtime.founding import found_market, found_node, insist_on_past, join_node
-    from isocast.runtime.key_files import load_keys
+    from isocast.runtime.market.founding import found_market, found_node, insist_on_past, join_node
+    from isocast.runtime.market.key_files import load_keys
 
     _insist_on_nobody(market, plans)
     if market.edge is not None:
-        from isocast.runtime.narrow.checking import check_edge
+        from isocast.runtime.edge.narrow.checking import check_edge
 
         check_edge(market)
     for plan in plans:
@@ -160,9 +160,9 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
     import asyncio
     from contextlib import suppress
 
-    from isocast.runtime.notify import notify
-    from isocast.runtime.nursery import Nursery
-    from isocast.runtime.supervisor import Supervisor, node_command
+    from isocast.runtime.operate.nursery import Nursery
+    from isocast.runtime.operate.supervisor import Supervisor, node_command
+    from isocast.runtime.watch.notify import notify
 
     nursery = Nursery(_MODULES)
     supervisor = Supervisor(report.told, log_directory=logs, launch=_launch_by(nursery))
@@ -202,7 +202,7 @@ async def _run(config: Path, plans: list[NodePlan], seconds: float, logs: Path |
 
 
 def _launch_by(nursery: Nursery) -> Launch:
-    from isocast.runtime.supervisor import Life, launch_anew
+    from isocast.runtime.operate.supervisor import Life, launch_anew
     from isocast.terms.errors import TransportError
 
     async def launch(command: Sequence[str], environment: Mapping[str, str], output: Path | None) -> Life:
@@ -218,7 +218,7 @@ async def _watch(supervisor: Supervisor, report: UpReport, changed: Event) -> No
     """Say when all are ready, and now and then for whom one waits."""
     import asyncio
 
-    from isocast.runtime.notify import notify
+    from isocast.runtime.watch.notify import notify
 
     while not report.is_ready:
         changed.clear()

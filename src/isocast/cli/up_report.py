@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, TextIO
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
-    from isocast.runtime.market import Market
-    from isocast.runtime.supervisor import Child
+    from isocast.runtime.market.model import Market
+    from isocast.runtime.operate.supervisor import Child
 
 __all__ = ["UpReport", "ending", "next_steps"]
 

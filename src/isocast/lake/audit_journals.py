@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isocast.lake.source_catalog import market_of
-from isocast.runtime.journal_record import JournalRecord, read_record
-from isocast.runtime.journal_segments import Segment, SegmentFile
+from isocast.runtime.disk.journal_record import JournalRecord, read_record
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe
 from isocast.terms.places import local_path

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 from isocast.lake.audit_journals import HeldJournal
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_walk import SegmentRecord
-from isocast.runtime.journal_record import JournalRecord, missing_beginning, record_path
-from isocast.runtime.journal_verify import FaultKind, order_faults, source_fault
+from isocast.runtime.disk.journal_record import JournalRecord, missing_beginning, record_path
+from isocast.runtime.disk.journal_verify import FaultKind, order_faults, source_fault
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
 
 __all__ = ["Journal", "judge"]

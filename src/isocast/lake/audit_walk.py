@@ -16,9 +16,9 @@ import numpy as np
 
 from isocast.lake.audit_digests import BlockDigest, StretchDigest
 from isocast.lake.audit_journals import SegmentTask
-from isocast.runtime.journal_record import JournalRecord
-from isocast.runtime.journal_segments import Segment, segment_files
-from isocast.runtime.journal_verify import Fault, FaultKind, VerifyReport, verify
+from isocast.runtime.disk.journal_record import JournalRecord
+from isocast.runtime.disk.journal_segments import Segment, segment_files
+from isocast.runtime.disk.journal_verify import Fault, FaultKind, VerifyReport, verify
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isocast.lake.audit_terms import Finding, FindingKind
-from isocast.runtime.journal_segments import Segment, segment_files
+from isocast.runtime.disk.journal_segments import Segment, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, describe
 from isocast.wire.event_checks import are_events

@@ -26,7 +26,7 @@ from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source_columns import event_batch, symbol_words
 from isocast.lake.source_faults import Fault, write_faults
 from isocast.lake.source_options import arrow_schema, columns_of, insist_on_known, number_of, paths_of, struct_of
-from isocast.runtime.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
+from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
 from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.places import local_path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from isocast.runtime.measurements import FOLDER, MEASUREMENT_VERSION
+from isocast.runtime.watch.measurements import FOLDER, MEASUREMENT_VERSION
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["LINE_DDL", "Lines", "measurement_files", "read_measurements"]

@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 from isocast.lake.publish_sink_log import Published, PublishLog, ordered
 from isocast.lake.schemas import EVENT_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source_options import insist_on_known
-from isocast.runtime.arrow import from_arrow
-from isocast.runtime.market_file import load_market
-from isocast.runtime.publisher import Publisher
+from isocast.runtime.client.arrow import from_arrow
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.market.file import load_market
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.places import local_path, scheme_of
 from isocast.terms.suggestion import suggestion

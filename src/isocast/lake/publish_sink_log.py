@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocast.runtime.publisher import Publisher
-from isocast.runtime.replay_messages import cut_messages
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.client.replay_messages import cut_messages
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES

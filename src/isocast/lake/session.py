@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from isocast.lake.session_java import java_home
 from isocast.lake.session_jvm import ARROW, jvm_options
 from isocast.lake.worker_daemon import worker_python
-from isocast.runtime.scratch import new_directory
+from isocast.runtime.disk.scratch import new_directory
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["QUICK_START", "cores_of", "settings_for", "spark_session"]

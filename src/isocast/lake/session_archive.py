@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from isocast.lake.session_java import version_of
 from isocast.lake.session_scripts import cache_directory
-from isocast.runtime.scratch import scratch_directory
+from isocast.runtime.disk.scratch import scratch_directory
 from isocast.terms.errors import NodeFailedError
 
 __all__ = ["archive_file", "archive_options", "learn", "made_options", "store"]

@@ -18,12 +18,12 @@ from isocast.lake.source_faults import Fault, Faults
 from isocast.lake.source_options import END, Offsets, Options
 from isocast.lake.source_read import Part
 from isocast.lake.source_walk import CHUNK_BYTES, HEADER_DTYPE, Chunk
-from isocast.runtime.door import DoorError, DoorRefusedError, Visit, visit
-from isocast.runtime.door_keys import edge_door_key, edge_visitor
-from isocast.runtime.journal_segments import SegmentFile
-from isocast.runtime.key_files import load_keys
-from isocast.runtime.market import Market, NodePlan, NodeRole
-from isocast.runtime.market_file import load_market
+from isocast.runtime.disk.journal_segments import SegmentFile
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.key_files import load_keys
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
+from isocast.runtime.net.door_keys import edge_door_key, edge_visitor
 from isocast.terms.errors import ConfigurationError, IsocastError, JournalError, RemoteProtocolError
 from isocast.terms.suggestion import suggestion
 from isocast.wire.door import Block, End, RangeWanted, Refused

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.lake.source_faults import Fault, Faults
-from isocast.runtime.journal_segments import SegmentFile, segment_files
+from isocast.runtime.disk.journal_segments import SegmentFile, segment_files
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import NodeId, describe, is_site
 from isocast.terms.places import local_path

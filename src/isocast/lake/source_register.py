@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import isocast
 from isocast.lake.feed_source import IsocastFeedSource
 from isocast.lake.journal_source import IsocastSource
-from isocast.runtime.scratch import new_directory
+from isocast.runtime.disk.scratch import new_directory
 
 __all__ = ["register_isocast"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from isocast.lake.source_catalog import JournalFolder, Lane
 from isocast.lake.source_faults import Fault, Faults
 from isocast.lake.source_walk import Chunk, Marks, walk_segment
-from isocast.runtime.journal_segments import SegmentFile
+from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import SEGMENT_HEADER_BYTES
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.lake.source_faults import Fault, Faults
-from isocast.runtime.journal_segments import Segment, SegmentFile
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.wire.journal import (
     ALIGNMENT,

@@ -25,7 +25,7 @@ from isocast.lake.transforms.quotes import quotes_across_floors, trades_with_quo
 from isocast.lake.transforms.spreads import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.tape import consolidated_tape, reported_trades
 from isocast.lake.transforms.vwap import rolling_trade_vwap, rolling_vwap, vwap
-from isocast.runtime.feed_files import FeedFile
+from isocast.runtime.client.feed_files import FeedFile
 from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind

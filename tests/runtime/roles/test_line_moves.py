@@ -10,16 +10,16 @@ from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from tests.runtime.roles.contexts import Surroundings, new_market, run
+from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import Nodes
 
 from isocast.hierarchy.edge import LinesPlanned
 from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState
-from isocast.runtime.channels import Channels, NodeKeys
-from isocast.runtime.line_store import LineStore
-from isocast.runtime.market import Market
-from isocast.runtime.roles.line_following import LineFollowing
-from isocast.runtime.roles.line_speaking import LineSpeaking
+from isocast.runtime.disk.line_store import LineStore
+from isocast.runtime.hosts.line_following import LineFollowing
+from isocast.runtime.hosts.line_speaking import LineSpeaking
+from isocast.runtime.market.model import Market
+from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City

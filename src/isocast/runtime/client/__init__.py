@@ -1,0 +1,1 @@
+"""Ways in and out for programs: publisher, listener, received batches, replay, files of feeds."""

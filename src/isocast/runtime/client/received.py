@@ -1,0 +1,208 @@
+"""What a program that listens gets: batches of events with their sequences and instants, and the inbox they wait in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
+from isocast.hierarchy.latest import last_of_each_key
+from isocast.runtime.client.arrow import to_arrow
+from isocast.runtime.hosts.customer import Delivery
+from isocast.wire.event_checks import are_events
+from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.packets import Released
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchKind", "Inbox", "ReceivedBatch"]
+
+_CONFLATE_EVENTS = 8_192
+"""Unread events of grade latest before they are conflated: 400 kB."""
+
+
+class BatchKind(StrEnum):
+    """What a batch is."""
+
+    MESSAGES = "messages"
+    """Whole messages in sequence, each of them once."""
+    LATEST = "latest"
+    """The newest event of each key that changed since the batch before."""
+    SNAPSHOT = "snapshot"
+    """The newest event of every key, as of `last_sequence`; the batches after it continue from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBatch:
+    """Events that arrived together. Arrays are views where that is possible, and read-only."""
+
+    kind: BatchKind
+    first_sequence: int
+    """Of the messages; in a batch of another kind the same as the last."""
+    last_sequence: int
+    """The newest message that the batch takes account of."""
+    events: EventArray
+    """An array of EVENT_DTYPE: `batch.events["price"]` is a column."""
+    sequences: npt.NDArray[np.uint64]
+    """For each event the sequence of its message; of a snapshot `last_sequence` for all."""
+    instants: npt.NDArray[np.int64]
+    """For each event T_t, the instant of the token that ordered it, in nanoseconds since 1970; 0 where not known."""
+    release_delay_ns: int
+    """Δ_A: every receiver of the market released a message at its instant plus this, or a little later if paced."""
+    received_at: int
+    """By this machine's clock."""
+    unreadable: int = 0
+    """Messages that are no market events: they have their place in the sequence and no events here."""
+    stripe: int = 0
+    """Of the core: sequences are its own."""
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.events)
+
+    @property
+    def instant(self) -> int:
+        """The instant of the newest token in it; 0 where not known."""
+        return int(self.instants[-1]) if len(self.instants) else 0
+
+    @property
+    def releases(self) -> npt.NDArray[np.int64]:
+        """For each event the scheduled instant of its release; 0 where not known."""
+        return np.where(self.instants > 0, self.instants + self.release_delay_ns, 0)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """The events as an Arrow record batch, with the columns `sequence` and `instant` beside their own."""
+        return to_arrow(self.events, sequence=self.sequences, instant=self.instants.view("datetime64[ns]"))
+
+
+def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> ReceivedBatch:
+    """Consecutive messages of one stripe as a batch."""
+    readable, payload = packets, b"".join([packet.payload for packet in packets])
+    if any(len(packet.payload) % EVENT_BYTES for packet in packets) or not are_events(payload):
+        readable = [packet for packet in packets if are_events(packet.payload)]
+        payload = b"".join([packet.payload for packet in readable])
+    counts = [len(packet.payload) // EVENT_BYTES for packet in readable]
+    return ReceivedBatch(
+        BatchKind.MESSAGES,
+        packets[0].sequence,
+        packets[-1].sequence,
+        _events(payload),
+        np.repeat(np.array([packet.sequence for packet in readable], np.uint64), counts),
+        np.repeat(np.array([packet.instant for packet in readable], np.int64), counts),
+        release_delay_ns,
+        now,
+        len(packets) - len([packet for packet in readable if packet.payload]),
+        packets[0].stripe,
+    )
+
+
+def _state(kind: BatchKind, state: DeliverLatest, release_delay_ns: int, now: int, stripe: int) -> ReceivedBatch:
+    """The newest of some keys as a batch."""
+    events = _events(state.payload)
+    sequences = np.array(state.sequences or [state.newest] * len(events), np.uint64)
+    instants = np.array(state.instants or [0] * len(events), np.int64)
+    return ReceivedBatch(
+        kind, state.newest, state.newest, events, sequences, instants, release_delay_ns, now, stripe=stripe
+    )
+
+
+def _events(payload: bytes) -> EventArray:
+    return np.frombuffer(payload, EVENT_DTYPE)
+
+
+class Inbox:
+    """What has arrived and was not read yet. Bounded: messages are refused when it is full, prices conflated."""
+
+    def __init__(self, room: int, release_delay_ns: int, stripe: int = 0, news: asyncio.Event | None = None) -> None:
+        """`room` is for so many messages; what comes to an empty inbox is taken whatever its size."""
+        self.stripe = stripe
+        self.passed: TokensPassed | None = None
+        """Once everything before was read: how far the stripe is."""
+        self.news = news or asyncio.Event()
+        """Set while there is something to read, or something to tell whoever waits."""
+        self._room = room
+        self._release_delay_ns = release_delay_ns
+        self._waiting: deque[tuple[Deliver | DeliverSnapshot, int]] = deque()
+        self._messages = 0
+        self._latest: list[DeliverLatest] = []
+        self._latest_events = 0
+        self._latest_at = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is something to read."""
+        return bool(self._waiting or self._latest)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is half empty again: only then is it worth fetching."""
+        return 2 * self._messages <= self._room
+
+    def take(self, delivery: Delivery, now: int) -> bool:
+        """Keep it; False when there is no room."""
+        match delivery:
+            case Deliver(packets):
+                if self._messages and self._messages + len(packets) > self._room:
+                    return False
+                self._waiting.append((delivery, now))
+                self._messages += len(packets)
+            case DeliverSnapshot():
+                self._waiting.append((delivery, now))
+            case TokensPassed():
+                self.passed = delivery
+            case DeliverLatest(_, payload):
+                self._latest.append(delivery)
+                self._latest_events += len(payload) // EVENT_BYTES
+                self._latest_at = now
+                if self._latest_events > _CONFLATE_EVENTS:
+                    self._conflate()
+        self.news.set()
+        return True
+
+    def pop(self) -> ReceivedBatch:
+        """The oldest that was not read; of prices everything at once."""
+        if self._latest:
+            self._conflate()
+            newest, self._latest_events = self._latest.pop(), 0
+            return _state(BatchKind.LATEST, newest, self._release_delay_ns, self._latest_at, self.stripe)
+        delivery, now = self._popped()
+        if isinstance(delivery, Deliver):
+            return batch_of(delivery.packets, self._release_delay_ns, now)
+        state = DeliverLatest(delivery.snapshot.next_sequence - 1, delivery.snapshot.payload)
+        return _state(BatchKind.SNAPSHOT, state, self._release_delay_ns, now, self.stripe)
+
+    def pop_messages(self) -> tuple[Sequence[Released], int] | None:
+        """The oldest messages that were not read, and when they came; None if something else comes first."""
+        if not self._waiting or not isinstance(self._waiting[0][0], Deliver):
+            return None
+        delivery, now = self._popped()
+        assert isinstance(delivery, Deliver)  # noqa: S101 - as was just seen
+        return delivery.packets, now
+
+    def _popped(self) -> tuple[Deliver | DeliverSnapshot, int]:
+        delivery, now = self._waiting.popleft()
+        if isinstance(delivery, Deliver):
+            self._messages -= len(delivery.packets)
+        return delivery, now
+
+    def _conflate(self) -> None:
+        """Of what was not read yet, the newest of each key."""
+        if len(self._latest) < 2:  # noqa: PLR2004 - one delivery has each key once
+            return
+        states = [_state(BatchKind.LATEST, one, 0, 0, self.stripe) for one in self._latest]
+        payload = b"".join([one.payload for one in self._latest])
+        kept = last_of_each_key(payload)
+        sequences = np.concatenate([one.sequences for one in states])[kept]
+        instants = np.concatenate([one.instants for one in states])[kept]
+        newest = self._latest[-1].newest
+        events = _events(payload)[kept].tobytes()
+        self._latest = [DeliverLatest(newest, events, tuple(sequences.tolist()), tuple(instants.tolist()))]
+        self._latest_events = len(kept)

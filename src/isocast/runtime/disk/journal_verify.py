@@ -1,0 +1,351 @@
+"""Read a whole journal and find everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from isocast.runtime.disk.journal_record import JournalRecord, missing_beginning, read_record
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
+from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.terms.ids import NodeId, describe, is_site
+from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SEGMENT_HEADER_BYTES, BlockHeader
+from isocast.wire.journal_blocks import BlockView
+from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.packets import DIGEST_BYTES
+
+__all__ = ["Fault", "FaultKind", "VerifyReport", "Visit", "delay_fault", "order_faults", "source_fault", "verify"]
+
+_FAULTS_KEPT = 1_000
+"""Of each report; all are counted."""
+_LABEL_BYTES = 32
+"""The first three columns of a directory: source, number and digest."""
+_PROGRESS_BYTES = 4 << 20
+
+Visit: TypeAlias = Callable[[int, BlockView], None]
+"""Told the offset and the view of every sound block, in order."""
+
+
+class FaultKind(StrEnum):
+    """What can be wrong with a journal."""
+
+    DAMAGE = "damage"
+    """A checksum is wrong, a block is no block, or a segment ends within one."""
+    GAP = "gap"
+    """Sequences are missing."""
+    OVERLAP = "overlap"
+    """Sequences occur twice."""
+    ORDER = "order"
+    """Tokens, epochs or instants go back, or a token contradicts itself."""
+    EARLY = "early"
+    """Released before its instant."""
+    SOURCE = "source"
+    """A message of a source is missing, repeated or out of its source's order."""
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    kind: FaultKind
+    file: str
+    offset: int
+    text: str
+    sequence: int | None = None
+    """The first message that it concerns, where that is known."""
+    field: str = ""
+    """Of the block, if it is about one."""
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.kind}: {self.file}: byte {self.offset}: {self.text}"
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a journal holds and what is wrong with it."""
+
+    segments: int = 0
+    blocks: int = 0
+    messages: int = 0
+    events: int = 0
+    bytes: int = 0
+    first_sequence: int | None = None
+    next_sequence: int | None = None
+    fetched_messages: int = 0
+    """Of all messages: those that the site did not release, but fetched from another's archive."""
+    unfinished_bytes: int = 0
+    """At the end of the newest segment: a writer is at work there, or was killed. No fault."""
+    labels_digest: str = ""
+    """Over source, number and digest of every message in order: equal where two sites released the same."""
+    events_digest: str = ""
+    """Over the records of all events in order."""
+    counts: Counter[FaultKind] = field(default_factory=Counter)
+    """How many faults of each kind."""
+    faults: list[Fault] = field(default_factory=list)
+    """The first thousand."""
+    record: JournalRecord | None = None
+    """What the journal says of itself: where it begins and why, and what Δ_A was."""
+    unjudged_delays: int = 0
+    """Blocks of a site's own of which nobody says what Δ_A was: they are held to their own instant alone."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.counts
+
+
+def verify(
+    where: Path,
+    progress: Callable[[int, int], None] | None = None,
+    visit: Visit | None = None,
+    *,
+    start: int = SEGMENT_HEADER_BYTES,
+    stop: int | None = None,
+    record: JournalRecord | None = None,
+) -> VerifyReport:
+    """Check every byte of a directory or a segment; `progress` is told bytes done and bytes in all.
+
+    Of one segment, `start` and `stop` choose the blocks that begin at or behind the one, and before the other. The
+    journal's own record says where it begins and what Δ_A was, unless another `record` is given.
+    """
+    found = _Verifier(segment_files(where), progress, visit, start, stop)
+    found.take_record(where if where.is_dir() else where.parent, record)
+    if where.is_dir():
+        found.judge_beginning()
+    return found.run()
+
+
+def delay_fault(header: BlockHeader, delay_ns: int) -> str | None:
+    """Whether a block was due before T_t+Δ_A, and by how much (S12)."""
+    short = delay_ns - (header.due - header.instant)
+    if short <= 0:
+        return None
+    return f"due {delay_ns - short:,} ns after T_t, {short:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
+
+
+def order_faults(before: BlockHeader, header: BlockHeader) -> Iterator[str]:
+    """What is wrong between two blocks that follow each other: T increases (S11), one token has one instant (S5)."""
+    foreign = header.fetched or before.fetched
+    if header.token_number < before.token_number:
+        yield f"token {header.token_number} follows {before.token_number}"
+    elif header.token_number == before.token_number:
+        same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
+        if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
+            yield f"token {header.token_number} contradicts itself"
+    elif header.instant <= before.instant:
+        yield f"the instant of token {header.token_number} is not after the one before"
+    if header.epoch < before.epoch:
+        yield f"epoch {header.epoch} follows {before.epoch}"
+    if header.released_at < before.released_at and not foreign:
+        yield f"the clock went back by {before.released_at - header.released_at} ns"
+
+
+def source_fault(source: NodeId, number: int, before: int) -> str:
+    """How a source's numbers fail to follow one another (S2, S3)."""
+    what = "it is repeated" if number <= before else "what lies between is missing"
+    return f"message {number} of {describe(source)} follows {before}: {what}"
+
+
+class _Verifier:
+    """One walk over all blocks."""
+
+    def __init__(
+        self,
+        files: list[SegmentFile],
+        progress: Callable[[int, int], None] | None,
+        visit: Visit | None,
+        start: int,
+        stop: int | None,
+    ) -> None:
+        self.report = VerifyReport()
+        self._files = files
+        self._start = start
+        self._stop = stop
+        self._progress = progress
+        self._visit = visit
+        self._before: BlockHeader | None = None
+        self._next: int | None = None
+        """The sequence of the next block."""
+        self._is_site = True
+        self._expected: dict[NodeId, int] = {}
+        """The next number of each source."""
+        self._labels = blake2b(digest_size=DIGEST_BYTES)
+        self._events = blake2b(digest_size=DIGEST_BYTES)
+        self._path = ""
+        self._offset = 0
+
+    def take_record(self, directory: Path, given: JournalRecord | None) -> None:
+        """What the journal says of itself, or what somebody else says of it."""
+        self.report.record = given
+        if given is None and self._files:
+            first = self._files[0]
+            try:
+                self.report.record = read_record(directory, first.stripe, first.site)
+            except JournalError as damage:
+                self._path = damage.file
+                self._fault(FaultKind.DAMAGE, damage.rule)
+
+    def judge_beginning(self) -> None:
+        """A journal begins with sequence 1, or where its record says: else its first segments are gone (S2)."""
+        record, is_damaged = self.report.record, bool(self.report.counts)
+        fault = missing_beginning(record, self._files[0].first_sequence) if self._files else None
+        if fault is not None and not is_damaged:
+            self._path = str(self._files[0].path)
+            sequence = (record or JournalRecord()).first_sequence
+            self._fault(FaultKind.GAP, fault, SEGMENT_HEADER_BYTES, sequence)
+
+    def run(self) -> VerifyReport:
+        report = self.report
+        sizes = [file.path.stat().st_size for file in self._files]
+        total, done = sum(sizes), 0
+        for file, size in zip(self._files, sizes, strict=True):
+            report.segments += 1
+            report.bytes += size
+            self._path = str(file.path)
+            try:
+                with Segment(file) as segment:
+                    if self._start == SEGMENT_HEADER_BYTES and self._next is None:
+                        # The first block is the one that the file's name and header say, or it is gone.
+                        self._next = file.first_sequence
+                    self._is_site = is_site(file.site)
+                    self._read(segment, done, total)
+            except JournalError as damage:
+                self._fault(FaultKind.DAMAGE, damage.rule, damage.offset or 0)
+            done += size
+        if self._progress is not None:
+            self._progress(total, total)
+        report.labels_digest = self._labels.hexdigest()
+        report.events_digest = self._events.hexdigest()
+        return report
+
+    def _read(self, segment: Segment, done: int, total: int) -> None:
+        """All blocks of a segment, those behind damage too."""
+        start: int | None = self._start
+        told = 0
+        while start is not None:
+            try:
+                for offset, block in segment.blocks(start):
+                    if self._stop is not None and offset >= self._stop:
+                        return
+                    self._offset = offset
+                    self._block(block)
+                    if self._progress is not None and offset - told >= _PROGRESS_BYTES:
+                        told = offset
+                        self._progress(done + offset, total)
+                start = None
+            except JournalError as damage:
+                place = damage.offset or 0
+                if self._stop is not None and place >= self._stop:
+                    return
+                self._fault(FaultKind.DAMAGE, damage.rule, place)
+                start = segment.next_header(place)
+                if start is None:
+                    return
+        unfinished = segment.size() - segment.reached
+        if unfinished and segment.file == self._files[-1]:
+            self.report.unfinished_bytes = unfinished
+        elif unfinished:
+            self._fault(
+                FaultKind.DAMAGE, "the segment ends within a block, although a later one exists", segment.reached
+            )
+
+    def _block(self, block: BlockView) -> None:
+        header = block.header
+        self.report.blocks += 1
+        try:
+            block.check()
+        except RemoteProtocolError as reason:
+            self._fault(FaultKind.DAMAGE, str(reason), sequence=header.first_sequence)
+            return
+        self._place(header)
+        self._instants(header)
+        self._sources(block)
+        self._before = header
+        report = self.report
+        report.messages += header.messages
+        report.fetched_messages += header.messages * header.fetched
+        report.events += header.events
+        report.next_sequence = self._next = header.next_sequence
+        table = np.frombuffer(block.raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
+        self._labels.update(table.reshape(-1, DIRECTORY_BYTES)[:, :_LABEL_BYTES].tobytes())
+        events_at = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
+        self._events.update(block.raw[events_at : events_at + header.events * EVENT_BYTES])
+        if self._visit is not None:
+            self._visit(self._offset, block)
+
+    def _place(self, header: BlockHeader) -> None:
+        """Sequences are contiguous (S2)."""
+        expected = self._next
+        found = header.first_sequence
+        is_first = self.report.first_sequence is None
+        if is_first:
+            self.report.first_sequence = found
+        if expected is None:
+            pass
+        elif found > expected:
+            self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing", sequence=expected)
+        elif found < expected:
+            self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}", sequence=found)
+        if found != expected or is_first:
+            self._expected.clear()
+            self._labels.update(found.to_bytes(8, "little"))
+
+    def _instants(self, header: BlockHeader) -> None:
+        """Nothing is early (S12), and blocks follow one another in order."""
+        if header.lateness_ns < 0:
+            text = f"released {-header.lateness_ns} ns before its instant"
+            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence)
+        if self._is_site and not header.fetched:
+            self._delay(header)
+        if self._before is not None:
+            for text in order_faults(self._before, header):
+                self._fault(FaultKind.ORDER, text, sequence=header.first_sequence)
+
+    def _delay(self, header: BlockHeader) -> None:
+        """Nor is anything due before T_t+Δ_A: a journal may lie about its instant too."""
+        record = self.report.record
+        delay_ns = None if record is None else record.delay_at(header.first_sequence)
+        if delay_ns is None:
+            self.report.unjudged_delays += 1
+        elif (text := delay_fault(header, delay_ns)) is not None:
+            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence, field="due")
+
+    def _sources(self, block: BlockView) -> None:
+        """Each source's numbers follow one another (S2, S3); a retransmit server's blocks do not name the sources."""
+        rows = block.directory
+        if block.header.fetched and not rows["source"].all():
+            self._expected.clear()
+            return
+        order = np.argsort(rows["source"], kind="stable")
+        sources, numbers = rows["source"][order], rows["number"][order]
+        begins = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
+        follows = np.concatenate(([True], numbers[1:] == numbers[:-1] + np.uint64(1)))
+        follows[begins] = True
+        for at in np.flatnonzero(~follows).tolist():
+            sequence = block.header.first_sequence + int(order[at])
+            self._number_fault(int(sources[at]), int(numbers[at]), int(numbers[at - 1]), sequence)
+        ends = [*begins[1:].tolist(), len(order)]
+        for begin, end in zip(begins.tolist(), ends, strict=True):
+            source, number = int(sources[begin]), int(numbers[begin])
+            expected = self._expected.get(source)
+            if expected is not None and number != expected:
+                self._number_fault(source, number, expected - 1, block.header.first_sequence + int(order[begin]))
+            self._expected[source] = int(numbers[end - 1]) + 1
+
+    def _number_fault(self, source: NodeId, number: int, before: int, sequence: int) -> None:
+        self._fault(FaultKind.SOURCE, source_fault(source, number, before), sequence=sequence)
+
+    def _fault(
+        self, kind: FaultKind, text: str, offset: int | None = None, sequence: int | None = None, field: str = ""
+    ) -> None:
+        self.report.counts[kind] += 1
+        if len(self.report.faults) < _FAULTS_KEPT:
+            place = self._offset if offset is None else offset
+            self.report.faults.append(Fault(kind, self._path, place, text, sequence, field))

@@ -1,0 +1,380 @@
+"""The clear edge feed as a function of the sequence: ITCH 5.0 messages with numbers of their own for each edge stripe.
+
+Every gateway that saw a session from its first message on gives the same bytes the same number: nothing here looks at a
+clock, and each message of the sequence is written by itself, however messages came together. A session is one edge
+stripe on one day, by the instants at which messages are released. A gateway that does not know how a session began, or
+misses a message of it, has nothing right to say: it waits for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from shutil import rmtree
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.feeds.days import DayClock, check_zone, day_at, midnight_ns
+from isocast.feeds.itch_trades import TRADE_BYTES, plain_trades
+from isocast.feeds.itch_writer import ItchWriter
+from isocast.feeds.mold import MoldRequest, message_places, packetise
+from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.release_stamps import stamp_release
+from isocast.runtime.edge.archive import CoreMessage, DayArchive, SessionArchive
+from isocast.runtime.edge.checkpoint import EdgeCheckpoint, SessionState, read_checkpoint, write_checkpoint
+from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.market import EventKind
+from isocast.wire.events import EventArray
+
+__all__ = ["ROOM", "EdgeBlock", "EdgeFeed", "SessionEnd", "Split", "session_name"]
+
+Split: TypeAlias = Callable[[npt.NDArray[np.bytes_]], npt.NDArray[np.uint32]]
+"""From symbols to the edge stripe of each."""
+
+ROOM = 1_400
+"""Bytes of a packet: below every Ethernet's."""
+CHECKPOINT = "core.checkpoint"
+"""In the folder of a day."""
+CHECKPOINT_EVERY = 4_096
+"""Messages of the sequence between two checkpoints: what a restart writes again takes about a second."""
+_ROWS_A_MESSAGE = 32
+"""Rows of a checkpoint that cost about as much as writing one message again."""
+_STEP = 256
+"""Messages between two steps of a restart."""
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_STRIPE_DIGITS = 4
+NO_QUOTES = "ITCH has no quotes"
+
+
+def session_name(day: date, stripe: int) -> str:
+    """Ten letters: the day, and the stripe to the base of 36."""
+    text, left = "", stripe
+    while left or not text:
+        left, digit = divmod(left, len(_DIGITS))
+        text = _DIGITS[digit] + text
+    if len(text) > _STRIPE_DIGITS:
+        rule = f"is above {len(_DIGITS) ** _STRIPE_DIGITS - 1:,}: the name of its session has no room for it"
+        raise ConfigurationError("stripe plan", f"stripe {stripe}", rule)
+    return f"{day:%y%m%d}{text:0>{_STRIPE_DIGITS}}"
+
+
+class EdgeBlock(NamedTuple):
+    """Messages that are sent together, released at one instant."""
+
+    stripe: int
+    session: str
+    first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    framed: bytes
+    release: int
+
+    def packets(self) -> list[bytes]:
+        """In MoldUDP64."""
+        return list(packetise(self.session, self.first, self.framed, room=ROOM))
+
+
+class SessionEnd(NamedTuple):
+    """Nothing more comes in a session."""
+
+    stripe: int
+    session: str
+    next_number: int
+
+
+class _Session:
+    """One edge stripe on one day."""
+
+    def __init__(self, archive: SessionArchive, day: DayClock) -> None:
+        self.archive = archive
+        self.log = FeedLog(archive.session)
+        self._writer = ItchWriter(day, self.log, name_floors=True, keep_hour=True)
+
+        self.place = 0, 1
+        """(bytes of its file, next number) from which on it is written again after a restart."""
+
+    def state(self) -> SessionState:
+        """For a checkpoint."""
+        archive = self.archive
+        return SessionState(archive.size, archive.next_number, self.log.skipped, self._writer.state())
+
+    def fits(self, state: SessionState) -> bool:
+        """Whether a checkpoint's state is one of this archive."""
+        return self.archive.begins(state.next_number, state.at)
+
+    def restore(self, state: SessionState) -> None:
+        """Go on from a checkpoint."""
+        self.place = state.at, state.next_number
+        self.log.skipped.update(state.skipped)
+        self._writer.restore(state.writer)
+
+    def write(self, events: EventArray, first: int, release: int) -> tuple[bytes, int]:
+        """The messages of these events, and how many they are."""
+        framed = plain_trades(self._writer, events)
+        if framed is not None:
+            return stamp_release(framed, first, release, size=TRADE_BYTES), len(events)
+        framed = self._writer.write(events)
+        return stamp_release(framed, first, release), len(message_places(framed)) - 1
+
+
+class EdgeFeed:
+    """All sessions of one gateway. Messages of the sequence go in, blocks to send come out."""
+
+    def __init__(
+        self,
+        directory: Path,
+        stripes: Sequence[int] = (0,),
+        split: Split | None = None,
+        *,
+        zone: str = "UTC",
+        keep_days: int = 7,
+    ) -> None:
+        """`split` says the stripe of each symbol; without it everything is of the first one."""
+        check_zone(zone)
+        self.stripes = tuple(stripes)
+        self._split = split
+        self._root = directory
+        self._zone = zone
+        self._keep = timedelta(days=keep_days)
+        self._open: list[DayArchive] = []
+        self._day: DayArchive | None = None
+        self._sessions: dict[int, _Session] = {}
+        self._by_name: dict[bytes, SessionArchive] = {}
+        self._bounds = (0, 0)
+        self._waits_on: date | None = None
+        self.next_sequence = 0
+        """Of the sequence; 0 before the first."""
+        self.missed = 0
+        """Messages of sessions whose beginning is not known."""
+        self.quotes = 0
+        """Left out since it was started."""
+        self.notes: list[str] = []
+        """What was odd about a restart, a line each."""
+        self._checkpoint_every = CHECKPOINT_EVERY
+        self._since_checkpoint = 0
+        for stripe in self.stripes:
+            session_name(date.min.replace(year=2000), stripe)
+
+    # ---- what can be asked
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a session goes on without us."""
+        return self._waits_on is not None
+
+    @property
+    def running(self) -> list[tuple[int, str, int]]:
+        """(stripe, session, next number) of what is being sent."""
+        return [(stripe, one.archive.session, one.archive.next_number) for stripe, one in self._sessions.items()]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Events that ITCH has no message for, by reason, in the sessions of today."""
+        total: dict[str, int] = {NO_QUOTES: self.quotes} if self.quotes else {}
+        for session in self._sessions.values():
+            for reason, count in session.log.skipped.items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+    def answer(self, request: MoldRequest) -> bytes:
+        """A packet with what was asked for, as much as one packet has; nothing if we do not have it."""
+        archive = self._by_name.get(request.session)
+        framed = b"" if archive is None else archive.block_with(request.sequence, request.count)
+        return next(packetise(request.session, request.sequence, framed, room=ROOM)) if framed else b""
+
+    # ---- the sequence
+
+    def restore(self) -> None:
+        """Go on where the last run ended."""
+        for _ in self.restoring():
+            pass
+
+    def restoring(self) -> Iterator[tuple[int, int]]:
+        """The same in steps, with (done, total) after each.
+
+        What was sent of the last day since its checkpoint is written again, and must be the same.
+        """
+        days = sorted(date.fromisoformat(folder.name) for folder in self._folders())
+        if not days:
+            return
+        for day in days[:-1]:
+            self._serve(DayArchive(self._root, day))
+        self._enter(days[-1])
+        if self._day is None or not self._day.next_sequence:
+            return
+        done = self._load_checkpoint(self._day)
+        total = self._day.count - done
+        places = {stripe: session.place for stripe, session in self._sessions.items()}
+        for count, message in enumerate(self._day.messages(done), 1):
+            for stripe, events in self._parts(message.events):
+                session, (at, first) = self._sessions[stripe], places[stripe]
+                framed, made = session.write(events, first, message.release)
+                if session.archive.at(at, len(framed)) != framed:
+                    rule = f"differs from what message {message.sequence} of the sequence gives: was the plan changed?"
+                    raise FeedError(str(self._day.directory / f"{session.archive.session}.itch"), rule, at)
+                places[stripe] = at + len(framed), first + made
+            if count % _STEP == 0 or count == total:
+                yield count, total
+        self.next_sequence = self._day.next_sequence
+        self._since_checkpoint = total
+
+    def _load_checkpoint(self, day: DayArchive) -> int:
+        """Take the day's checkpoint over; how many messages of the day are in it."""
+        path = day.directory / CHECKPOINT
+        try:
+            found = read_checkpoint(path)
+        except FeedError as reason:
+            self.notes.append(f"{reason}: the whole day was written again instead")
+            return 0
+        if found is None:
+            return 0
+        fits = set(found.sessions) == set(self.stripes) and day.follows(found.messages, found.next_sequence)
+        if not fits or not all(self._sessions[stripe].fits(state) for stripe, state in found.sessions.items()):
+            self.notes.append(f"{path} does not belong to this archive: the whole day was written again instead")
+            return 0
+        for stripe, state in found.sessions.items():
+            self._insist_on_plan(path, stripe, state.writer["symbols"])
+            self._sessions[stripe].restore(state)
+        return found.messages
+
+    def _insist_on_plan(self, path: Path, stripe: int, symbols: npt.NDArray[np.bytes_]) -> None:
+        """Every symbol of a session is still one of its stripe."""
+        named = symbols[symbols != b""]
+        if self._split is None or not len(named):
+            return
+        strange = named[self._split(named) != stripe]
+        if len(strange):
+            symbol = strange[0].decode("ascii", "replace")
+            raise FeedError(str(path), f"{symbol} was in stripe {stripe} and is not any more: was the plan changed?")
+
+    def _keep_checkpoint(self, day: DayArchive) -> None:
+        """Now and then, less often the more there is to write."""
+        self._since_checkpoint += 1
+        if self._since_checkpoint < self._checkpoint_every:
+            return
+        states = {stripe: session.state() for stripe, session in self._sessions.items()}
+        write_checkpoint(day.directory / CHECKPOINT, EdgeCheckpoint(day.count, day.next_sequence, states))
+        rows = sum(len(array) for state in states.values() for array in state.writer.values())
+        self._checkpoint_every = max(CHECKPOINT_EVERY, rows // _ROWS_A_MESSAGE)
+        self._since_checkpoint = 0
+
+    def pass_over(self, sequence: int) -> None:
+        """A message without events has its place in the sequence and none in a session."""
+        if sequence == max(self.next_sequence, 1):
+            self.next_sequence = sequence + 1
+
+    def take(self, sequence: int, release: int, events: EventArray) -> Iterator[EdgeBlock | SessionEnd]:
+        """The next message; what it makes us send. It is on disk before it is given out."""
+        if sequence < self.next_sequence:
+            return
+        day = self._day_of(release)
+        if sequence != max(self.next_sequence, 1):
+            self._leave()
+            self._waits_on = day
+        self.next_sequence = sequence + 1
+        if self._waits_on == day:
+            self.missed += 1
+            return
+        self._waits_on = None
+        events = self._sayable(events)
+        if not len(events):
+            return
+        if self._day is None or self._day.day != day:
+            yield from self._ends()
+            self._enter(day)
+        yield from self._blocks(CoreMessage(sequence, release, events))
+
+    def _sayable(self, events: EventArray) -> EventArray:
+        """Without quotes, which are most of what there is: no need to keep or to write them."""
+        quotes = events["kind"] == EventKind.QUOTE
+        self.quotes += int(np.count_nonzero(quotes))
+        return events[~quotes] if quotes.any() else events
+
+    def _blocks(self, message: CoreMessage) -> list[EdgeBlock]:
+        blocks = []
+        for stripe, events in self._parts(message.events):
+            session = self._sessions[stripe]
+            archive = session.archive
+            framed, count = session.write(events, archive.next_number, message.release)
+            if count:
+                first = archive.append(message.sequence, message.release, framed, count)
+                blocks.append(EdgeBlock(stripe, archive.session, first, count, framed, message.release))
+        if self._day is not None:
+            self._day.append(message)
+            self._keep_checkpoint(self._day)
+        return blocks
+
+    def _parts(self, events: EventArray) -> Iterator[tuple[int, EventArray]]:
+        """The events of each stripe; what is of a whole floor is of every stripe."""
+        if self._split is None:
+            yield self.stripes[0], events
+            return
+        whole = events["symbol"] == b""
+        numbers = self._split(events["symbol"])
+        for stripe in self.stripes:
+            own = (numbers == stripe) | whole
+            if own.any():
+                yield stripe, events[own]
+
+    # ---- days
+
+    def _day_of(self, release: int) -> date:
+        first, last = self._bounds
+        if self._day is not None and first <= release < last:
+            return self._day.day
+        return day_at(release, self._zone)
+
+    def _enter(self, day: date) -> None:
+        self._since_checkpoint = 0
+        self._bounds = midnight_ns(day, self._zone), midnight_ns(day + timedelta(days=1), self._zone)
+        self._forget_before(day - self._keep)
+        self._day = archive = DayArchive(self._root, day)
+        self._serve(archive)
+        clock = DayClock.at(day, self._zone)
+        self._sessions = {stripe: _Session(archive.sessions[stripe], clock) for stripe in self.stripes}
+
+    def _serve(self, archive: DayArchive) -> None:
+        for stripe in self.stripes:
+            name = session_name(archive.day, stripe)
+            self._by_name[name.encode("ascii")] = archive.open_session(stripe, name)
+        self._open.append(archive)
+
+    def _ends(self) -> list[SessionEnd]:
+        """The sessions of the day before are complete."""
+        ends = [SessionEnd(*running) for running in self.running]
+        self._leave()
+        return ends
+
+    def _leave(self) -> None:
+        self._sessions, self._day = {}, None
+
+    def _folders(self) -> list[Path]:
+        if not self._root.exists():
+            return []
+        return [folder for folder in self._root.iterdir() if folder.is_dir() and _is_day(folder.name)]
+
+    def _forget_before(self, day: date) -> None:
+        for archive in [archive for archive in self._open if archive.day < day]:
+            self._open.remove(archive)
+            for session in archive.sessions.values():
+                self._by_name.pop(session.session.encode("ascii"), None)
+            archive.close()
+        for folder in self._folders():
+            if date.fromisoformat(folder.name) < day:
+                rmtree(folder)
+
+    def close(self) -> None:
+        """Give the files back."""
+        for archive in self._open:
+            archive.close()
+        self._open.clear()
+
+
+def _is_day(name: str) -> bool:
+    try:
+        date.fromisoformat(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,337 @@
+"""A customer of narrow stripes: as many as its line can take, heard from one receiver or several, put in order.
+
+    async with StripeListener(market, "modem", rate=56_000) as listener:
+        async for batch in listener:
+            print(batch.stripe, batch.events["price"])
+
+Every line carries the whole of its stripes, so two lines take twice the rate. Who wants everything hears the group of
+repairs as well, and that counts too: what is chosen fits the line in any token period.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import partial
+from time import time_ns
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from isocast.feeds.days import DayClock, day_at
+from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.mold import MoldPacket, parse_packet
+from isocast.feeds.outcomes import FeedLog
+from isocast.feeds.stripe_writer import plan_version_of
+from isocast.runtime.edge.narrow.choosing import Chosen
+from isocast.runtime.edge.narrow.ears import Heard, StripeEars
+from isocast.runtime.edge.narrow.instants import StripeInstants
+from isocast.runtime.edge.narrow.places import (
+    IP_UDP,
+    edge_of,
+    groups_of,
+    numbers_max,
+    repair_groups_of,
+    request_endpoint,
+)
+from isocast.runtime.edge.narrow.rates import RateMeter
+from isocast.runtime.edge.narrow.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
+from isocast.runtime.edge.narrow.silence import HeardStripe, SilenceWatch
+from isocast.runtime.market.key_files import load_repair_key
+from isocast.runtime.market.model import Market, NodePlan
+from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
+from isocast.striping.cut import Cut
+from isocast.terms.errors import RemoteProtocolError
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.terms.market import Mic
+from isocast.wire.events import EventArray
+
+__all__ = ["ListenerCounts", "StripeBatch", "StripeListener"]
+
+_WAIT_NS = 50 * MILLISECOND
+"""Skew of two lines, and packets that overtake each other."""
+_SILENT_NS = 5 * SECOND
+"""Of a stripe that should beat every second."""
+_BATCHES_MAX = 65_536
+_NOBODY = Mic("XXXX")
+"""The floor of a stock that was not introduced yet."""
+
+
+class StripeBatch(NamedTuple):
+    """Messages of one stripe that are in order."""
+
+    stripe: int
+    session: str
+    first: int
+    last: int
+    events: EventArray
+    """Of stocks that are known; introductions are DIRECTORY events."""
+
+
+@dataclass(slots=True)
+class ListenerCounts:
+    """What happened so far, all stripes together."""
+
+    packets: int = 0
+    ip_bytes: int = 0
+    strange: int = 0
+    """Datagrams that are none of ours."""
+    forged: int = 0
+    """Repairs under another key."""
+    unread: int = 0
+    """Batches that the program did not read in time, the oldest first."""
+    by_stripe: dict[int, SequencerCounts] = field(default_factory=dict)
+
+    @property
+    def total(self) -> SequencerCounts:
+        """Of all stripes."""
+        total = SequencerCounts()
+        for counts in self.by_stripe.values():
+            for name in SequencerCounts.__slots__:
+                setattr(total, name, getattr(total, name) + getattr(counts, name))
+        return total
+
+
+class StripeListener:
+    """Hears stripes until it is closed."""
+
+    def __init__(
+        self,
+        market: Market,
+        seat: NodePlan,
+        chosen: Chosen,
+        *,
+        told: Callable[[str], None] = lambda _: None,
+        now: Callable[[], int] = time_ns,
+    ) -> None:
+        """`chosen` says which stripes, of which lines, and whether everything is wanted."""
+        self.counts = ListenerCounts()
+        self.chosen = chosen
+        self._market, self._seat, self._edge = market, seat, edge_of(market)
+        self._told, self._now = told, now
+        self._meter = RateMeter(market.timing.token_period_ns)
+        retry_ns = max(4 * self._edge.repair_window_ns, 2 * market.timing.token_period_ns, 200 * MILLISECOND)
+        self._rules = GapRules(chosen.complete, _WAIT_NS, retry_ns, from_first=chosen.from_first)
+        self._secret = load_repair_key(market) if chosen.complete else None
+        self._opener = None if self._secret is None else RepairOpener(self._secret)
+        self._instants = StripeInstants()
+        self._sequencers: dict[int, StripeSequencer] = {}
+        self._decoders: dict[int, tuple[bytes, ItchDecoder]] = {}
+        self._ears = StripeEars(seat.address, self._edge.port)
+        self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._out.bind((seat.address, 0))
+        self._out.settimeout(0)
+        self._batches: asyncio.Queue[StripeBatch] = asyncio.Queue(_BATCHES_MAX)
+        self._polling: asyncio.Task[None] | None = None
+        self._watched: list[int] = []
+        self._server = 0
+        self._senders: dict[str, str] = {}
+        """Whose an address is."""
+        self._silence = SilenceWatch(max(_SILENT_NS, 4 * market.timing.token_period_ns))
+        self.plan_version = 0
+        """The newest plan that stocks were introduced under."""
+        self.plan_changed: Callable[[int], None] = lambda _: None
+        """Told when that is newer than the one that the stripes were chosen by."""
+        self._drop: Callable[[Heard], bool] = lambda _: False
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.follow(self.chosen)
+        except BaseException:
+            self.close()
+            raise
+        self._polling = asyncio.create_task(self._poll())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._polling
+        self.close()
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        loop = asyncio.get_running_loop()
+        for handle in self._watched:
+            loop.remove_reader(handle)
+        self._watched.clear()
+        self._ears.close()
+        self._out.close()
+
+    def follow(self, chosen: Chosen) -> None:
+        """Hear these stripes, and no others."""
+        self.chosen = chosen
+        whole = self._market.whole or self._market
+        origins = {node.origin for node in (*chosen.lines, *chosen.servers)}
+        self._senders = {node.address: node.origin for node in whole.nodes if node.origin in origins}
+        self._silence.expect(
+            [HeardStripe(line.origin, stripe.number) for line in chosen.lines for stripe in chosen.stripes], self._now()
+        )
+        groups: list[str] = []
+        for line in chosen.lines:
+            groups += groups_of(self._market, line, chosen.stripes)
+        for server in chosen.servers:
+            groups += repair_groups_of(self._market, server, chosen.stripes)
+        for stripe in chosen.stripes:
+            if stripe.number not in self._sequencers:
+                made = self._sequencers[stripe.number] = StripeSequencer(stripe.number, self._rules)
+                self.counts.by_stripe[stripe.number] = made.counts
+        loop = asyncio.get_running_loop()
+        for one in self._ears.hear(groups):
+            loop.add_reader(one, partial(self._read, one))
+            self._watched.append(one.fileno())
+
+    def __aiter__(self) -> AsyncIterator[StripeBatch]:
+        return self
+
+    async def __anext__(self) -> StripeBatch:
+        return await self._batches.get()
+
+    @property
+    def peak(self) -> int:
+        """The most IP bytes that came in any token period, as the kernel got them."""
+        return self._meter.peak
+
+    def cut(self, instant: int) -> Cut | None:
+        """For each stripe the last number that was released up to an instant, the same at all customers; 0 for none.
+
+        Numbers are of the sessions of the instant's day, and its whole millisecond counts. None while a stripe has not
+        passed it: by a later message, or by a beat `BEAT_NS` later. LocalProtocolError for an instant from before this
+        customer came, and for one at which messages were released that it lost.
+        """
+        day = f"{day_at(instant, self._edge.zone):%y%m%d}".encode()
+        return self._instants.at(instant, day, [stripe.number for stripe in self.chosen.stripes])
+
+    # ---- what comes
+
+    def _read(self, one: socket.socket) -> None:
+        for heard in self._ears.read(one):
+            self.hear(heard)
+
+    def hear(self, heard: Heard) -> None:
+        """A datagram of one of the groups."""
+        if self._drop(heard):
+            return
+        if heard.sender not in self._senders:
+            self.counts.strange += 1
+            return
+        size = IP_UDP + len(heard.raw)
+        self._meter.note(heard.at, size)
+        self.counts.packets += 1
+        self.counts.ip_bytes += size
+        try:
+            repair = heard.raw.startswith(b"ICRP")
+            raw = self._opened(heard.raw) if repair else heard.raw
+            packet = parse_packet(raw)
+            sequencer = self._sequencer_of(packet)
+        except RemoteProtocolError:
+            self.counts.strange += 1
+            return
+        if not repair:
+            self._silence.heard(self._senders[heard.sender], sequencer.stripe, heard.at)
+            self._instants.heard(sequencer.stripe, packet, heard.at)
+        sequencer.receive(packet, heard.at, repair=repair)
+        self._hand_over(sequencer)
+        beats = not repair and not packet.messages and not packet.is_end
+        if beats and sequencer.is_whole and packet.session == sequencer.session:
+            self._instants.beat(sequencer.stripe, packet.session, sequencer.next_number, heard.at)
+
+    def _sequencer_of(self, packet: MoldPacket) -> StripeSequencer:
+        """RemoteProtocolError for a session or a number that no receiver of ours can be at: anybody can write them."""
+        try:
+            day, stripe = _day_of(packet.session), int(packet.session[6:], 36)
+            sequencer = self._sequencers[stripe]
+        except (ValueError, KeyError):
+            raise RemoteProtocolError("a session of nobody's") from None
+        rate = next((one.rate for one in self.chosen.stripes if one.number == stripe), 0)
+        if abs(day - day_at(self._now(), self._edge.zone)) > timedelta(days=1):
+            raise RemoteProtocolError(f"a session of {day}")
+        if rate and packet.sequence > numbers_max(rate):
+            raise RemoteProtocolError(f"number {packet.sequence}: more than its stripe carries in a day")
+        return sequencer
+
+    def _opened(self, raw: bytes) -> bytes:
+        if self._opener is None:
+            raise RemoteProtocolError("a repair, and no key of repairs")
+        try:
+            return self._opener.open(raw)[2]
+        except RemoteProtocolError:
+            self.counts.forged += 1
+            raise
+
+    async def _poll(self) -> None:
+        while True:
+            now, deadline = self._now(), NEVER
+            for sequencer in self._sequencers.values():
+                lost = sequencer.counts.lost
+                for ask in sequencer.poll(now):
+                    self._ask(sequencer.stripe, RepairRequest(self._seat.node, ask.session, ask.first, ask.count))
+                if sequencer.counts.lost > lost:
+                    count = sequencer.counts.lost - lost
+                    self._told(f"stripe {sequencer.stripe}: {count} messages before {sequencer.next_number} are lost")
+                self._hand_over(sequencer)
+                deadline = min(deadline, sequencer.next_deadline())
+            for text in self._silence.poll(now):
+                self._told(text)
+            await asyncio.sleep(max(min(deadline - self._now(), _WAIT_NS), MILLISECOND) / SECOND)
+
+    def _ask(self, stripe: int, wanted: RepairRequest) -> None:
+        if self._secret is None or not self.chosen.servers:
+            return
+        core = next((one.core for one in self.chosen.stripes if one.number == stripe), None)
+        server = self.chosen.servers[self._server % len(self.chosen.servers)]
+        self._server += 1
+        with suppress(OSError):
+            where = request_endpoint(self._market, server, core)
+            self._out.sendto(write_repair_request(self._secret, wanted), where)
+
+    # ---- what goes out
+
+    def _hand_over(self, sequencer: StripeSequencer) -> None:
+        ready = sequencer.take()
+        self._instants.take(sequencer.stripe, ready)
+        while ready:
+            session = ready[0].session
+            same = [message for message in ready if message.session == session]
+            version = max(plan_version_of(message.framed) for message in same)
+            if version > max(self.plan_version, self.chosen.plan_version):
+                self.plan_version = version
+                self.plan_changed(version)
+            ready = ready[len(same) :]
+            batch = self._batch(sequencer.stripe, session, same)
+            if self._batches.full():
+                self._batches.get_nowait()  # A program that does not read gets what is newest.
+                self.counts.unread += 1
+                if self.counts.unread == 1:
+                    self._told(f"more than {_BATCHES_MAX:,} batches wait to be read: the oldest are dropped")
+            self._batches.put_nowait(batch)
+
+    def _batch(self, stripe: int, session: bytes, messages: Sequence[Message]) -> StripeBatch:
+        known, decoder = self._decoders.get(stripe, (b"", None))
+        if decoder is None or known != session:
+            clock = DayClock.at(_day_of(session), self._edge.zone)
+            decoder = ItchDecoder(_NOBODY, clock, FeedLog(session.decode("ascii")))
+            self._decoders[stripe] = session, decoder
+        events = _decoded(decoder, [message.framed for message in messages])
+        return StripeBatch(stripe, session.decode("ascii"), messages[0].number, messages[-1].number, events)
+
+
+def _decoded(decoder: ItchDecoder, framed: Iterable[bytes]) -> EventArray:
+    pieces = list(framed)
+    places = np.cumsum([0, *[len(piece) for piece in pieces[:-1]]], dtype=np.int64)
+    raw = np.frombuffer(b"".join(pieces), np.uint8)
+    return decoder.decode(raw, places, places)
+
+
+def _day_of(session: bytes) -> date:
+    return date(2000 + int(session[:2]), int(session[2:4]), int(session[4:6]))

@@ -1,0 +1,353 @@
+"""The edge of one receiver: follows its journal, stripes it, and sends each narrow stripe to its group.
+
+It is a process of its own, so that the ring has nothing to do with it: the journal is all that it needs, and its own
+snapshot with the journal behind it is all that it needs after a restart. A packet is archived before it is sent, and
+one that was archived before a restart is not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from isocast.feeds.days import day_at
+from isocast.runtime.edge.feed import SessionEnd, session_name
+from isocast.runtime.edge.narrow.archive import StripeArchive
+from isocast.runtime.edge.narrow.desk import RequestDesk
+from isocast.runtime.edge.narrow.engine import StripeEngine, read_engine_state
+from isocast.runtime.edge.narrow.follower import HistoryGapError, JournalFollower, TokenPassed
+from isocast.runtime.edge.narrow.places import check_cores, edge_of, request_endpoint
+from isocast.runtime.edge.narrow.plans import PlanFolder
+from isocast.runtime.edge.narrow.sender import PacedSender
+from isocast.runtime.edge.narrow.takeover import newest_state
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.striping.edge import EdgeSettings
+from isocast.striping.plan import StripePlan, read_plan_entry
+from isocast.striping.rates import budget_bytes
+from isocast.striping.released import ReleasedPart
+from isocast.striping.sizes import FEED_SIZES
+from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, TransportError
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.wire.packets import ControlKind
+
+__all__ = ["EdgeService", "edge_settings"]
+
+Alarm = Callable[[str, str, str], None]
+"""(code, what happened, what to do)."""
+
+STATE = "state"
+_KEEP_NS = 5 * SECOND
+"""Between two snapshots."""
+_LOOK_NS = 100 * MILLISECOND
+"""How long the journal is left alone when nobody says that something came."""
+_PARTS_AT_ONCE = 64
+"""Between two looks at the clock, when there is much to catch up with."""
+
+
+def edge_settings(market: Market) -> EdgeSettings:
+    """What all receivers of a market agree on beside the plan."""
+    edge, timing = edge_of(market), market.timing
+    return EdgeSettings(
+        timing.token_period_ns,
+        timing.release_delay_ns,
+        market.release_rate,
+        edge.patience,
+        sizes=FEED_SIZES,
+        introduce_ns=edge.introduce_ns,
+        zone=edge.zone,
+    )
+
+
+class EdgeService:
+    """Runs in this event loop until it is cancelled."""
+
+    def __init__(self, market: Market, plan: NodePlan, now: Callable[[], int], alarm: Alarm) -> None:
+        """Opens what is on disk and the sockets; ConfigurationError for a plan that is not for this market."""
+        self._market, self._plan, self._edge = market, plan, edge_of(market)
+        self._now, self._alarm = now, alarm
+        self._home = market.directory_of(plan.name)
+        self._directory = self._home / "edge"
+        self._settings = edge_settings(market)
+        self._folder = PlanFolder(self._edge)
+        self._backlog: deque[ReleasedPart] = deque()
+        self._blocked = ""
+        self._blocked_at = 0
+        self._looked_at = 0
+        self._changed = False
+        self._lacks_history = False
+        self._woken = asyncio.Event()
+        self._passed: TokenPassed | None = None
+        self.engine = self._engine()
+        with ExitStack() as opened:
+            self.archive = StripeArchive(self._directory, self._edge.keep_days)
+            opened.callback(self.archive.close)
+            self._socket = opened.enter_context(_outlet(plan.address, market.network.ttl))
+            servers = [node.address for node in market.by_role(NodeRole.RETRANSMIT_SERVER)]
+            self.desk = RequestDesk(
+                request_endpoint(market, plan),
+                self.archive,
+                strangers=self._edge.requests,
+                known=servers,
+                rate=self._edge.request_rate,
+            )
+            opened.callback(self.desk.close)
+            self.sender = PacedSender(self._settings.token_period_ns, self._send, now, made_to=0)
+            self._follow(self.engine.striper.plan)
+            self._follower = JournalFollower(self._home, self.engine.next_sequence, self.engine.striper.token_number)
+            opened.callback(self._leave_journal)
+            self._closing = opened.pop_all()
+
+    def close(self) -> None:
+        """Keep where it stands, and give everything back."""
+        self._keep()
+        self._closing.close()
+
+    def _leave_journal(self) -> None:
+        self._follower.close()
+
+    # ---- from the disk
+
+    def _engine(self) -> StripeEngine:
+        first = self._folder.first()
+        check_cores(self._market, first)
+        engine = StripeEngine(first, self._plan.stripe, self._settings, self._edge.delay_ns)
+        path = self._directory / STATE
+        if path.exists():
+            self._restore(engine, path.read_bytes(), str(path))
+        else:
+            # Somebody else may know more than our journal does: how the market's first day began, for one.
+            self._lacks_history = True
+        return engine
+
+    def _restore(self, engine: StripeEngine, raw: bytes, where: str) -> None:
+        try:
+            state = read_engine_state(raw)
+            plan = self._folder.find(state.plan_digest)
+            if plan is None:
+                rule = f"{self._edge.plans} has no file of stripe plan {state.plan_version} ({state.plan_digest.hex()})"
+                raise ConfigurationError(str(self._edge.plans), "plans", rule)
+            engine.striper.learn(plan)
+            for known in self._folder.all():
+                if known.version > plan.version and known.of_core(self._plan.stripe):
+                    engine.striper.learn(known)
+            engine.restore(state)
+        except RemoteProtocolError as reason:
+            self._alarm("edge-state", f"{where}: {reason}", "its narrow stripes are made anew from the journal")
+        except LocalProtocolError as reason:
+            rule = "put the settings back, or begin anew: stop every receiver, and remove their directories `edge`"
+            raise ConfigurationError(where, "edge", f"{reason}; {rule}") from None
+
+    def _keep(self) -> None:
+        """All of the snapshot or nothing."""
+        if not self._changed:
+            return
+        draft = self._directory / f"{STATE}.new"
+        draft.write_bytes(self.engine.snapshot())
+        os.replace(draft, self._directory / STATE)  # noqa: PTH105
+        self._changed = False
+
+    # ---- the sequence
+
+    def wake(self, passed: TokenPassed | None = None) -> None:
+        """The receiver released something, or an empty token."""
+        if passed is not None:
+            self._passed = passed
+        self._woken.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.desk, self.desk.read)
+        try:
+            while True:
+                if self._lacks_history:
+                    await self._take_over()
+                busy = self.advance()
+                self.sender.poll()
+                if self._now() >= self._looked_at + _KEEP_NS:
+                    self._looked_at = self._now()
+                    self._keep()
+                    self._follow(self.engine.striper.plan)
+                await self._rest(0 if busy else min(self.sender.next_deadline(), self._now() + _LOOK_NS))
+        finally:
+            loop.remove_reader(self.desk)
+
+    async def _rest(self, until: int) -> None:
+        span = max(until - self._now(), 0) / SECOND if until < NEVER else None
+        if not span:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(span):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def advance(self) -> bool:
+        """Take what the journal has; whether there may be more at once."""
+        if self._blocked and self._now() < self._blocked_at + SECOND:
+            return False
+        try:
+            if not self._backlog:
+                self._backlog.extend(self._parts())
+        except HistoryGapError as gap:
+            self._block("edge-gap", str(gap), "it takes the state of another receiver's narrow stripes over")
+            self._lacks_history = True
+            return False
+        for _ in range(_PARTS_AT_ONCE):
+            if not self._backlog:
+                return False
+            if not self._step(self._backlog[0]):
+                return False
+            self._backlog.popleft()
+        return True
+
+    async def _take_over(self) -> None:
+        """Go on where another receiver's edge is; the next attempt is a second later."""
+        self._lacks_history = False
+        found = await newest_state(self._market, self._plan, self.engine.next_sequence)
+        if found is None:
+            return
+        name, state = found
+        engine = StripeEngine(self._folder.first(), self._plan.stripe, self._settings, self._edge.delay_ns)
+        try:
+            for known in self._folder.all():
+                if known.of_core(self._plan.stripe):
+                    engine.striper.learn(known)
+            engine.restore(state)
+        except (ConfigurationError, LocalProtocolError, RemoteProtocolError) as reason:
+            self._alarm("edge-state", f"the state of {name}: {reason}", "isocast edge status shows who is well")
+            return
+        self.engine = engine
+        self._follower.close()
+        self._follower = JournalFollower(self._home, engine.next_sequence, engine.striper.token_number)
+        self._backlog.clear()
+        self._follow(engine.striper.plan)
+        self._alarm("edge-taken-over", f"goes on with sequence {engine.next_sequence}, where {name} is", "nothing")
+        self._blocked, self._changed = "", True
+
+    def _parts(self) -> Iterable[ReleasedPart]:
+        passed, self._passed = self._passed, None
+        return self._follower.read() if passed is None else self._follower.passed(passed)
+
+    def _step(self, part: ReleasedPart) -> bool:
+        if not self._know_plans(part):
+            return False
+        before = self.engine.striper.plan
+        for made in self.engine.step(part):
+            if isinstance(made, SessionEnd):
+                today = session_name(day_at(self._now(), self._edge.zone), made.stripe)
+                self.sender.end(made, today.encode("ascii"))
+            elif not self.archive.has(made.session, made.number):
+                self.archive.append(made.session, made.number, made.count, made.due, made.raw)
+                self.sender.take(made)
+        if part.ends_token:
+            own = self._settings
+            self.sender.made(part.instant + own.release_delay_ns + own.token_period_ns + self._edge.delay_ns)
+        self._changed = True
+        self._blocked = ""
+        if self.engine.striper.plan is not before:
+            self._follow(self.engine.striper.plan)
+            self._keep()
+        return True
+
+    def _know_plans(self, part: ReleasedPart) -> bool:
+        """Whether the plans that a token announces are here; without one the stripes are silent, and never wrong."""
+        for entry in part.control:
+            if entry.kind is not ControlKind.STRIPE_PLAN or entry.subject <= self.engine.striper.plan.version:
+                continue
+            try:
+                digest = read_plan_entry(entry).digest
+            except RemoteProtocolError:
+                continue
+            plan = self._folder.find(digest)
+            if plan is None:
+                text = f"stripe plan {entry.subject} with digest {digest.hex()} is in force, and no file here has it"
+                self._block("edge-plan", text, f"copy it to {self._edge.plans}; the narrow stripes go on then")
+                return False
+            try:
+                self._check_groups(plan)
+                self.engine.striper.learn(plan)
+            except (ConfigurationError, LocalProtocolError) as reason:
+                self._block("edge-plan", str(reason), "announce another plan, with a higher version")
+                return False
+        return True
+
+    def _block(self, code: str, text: str, remedy: str) -> None:
+        self._blocked, self._blocked_at = text, self._now()
+        self._alarm(code, text, remedy)
+
+    # ---- the network
+
+    def _follow(self, plan: StripePlan) -> None:
+        known = self.archive.newest()
+        day = day_at(self._now(), self._edge.zone)
+        rows = []
+        self._check_groups(plan)
+        for stripe in plan.of_core(self._plan.stripe):
+            today = session_name(day, stripe.number).encode("ascii")
+            session, number = known.get(stripe.number, (today, 1))
+            budget = budget_bytes(stripe.rate, self._settings.token_period_ns)
+            rows.append((stripe.number, budget, session, number))
+        self.sender.follow(rows)
+
+    def _check_groups(self, plan: StripePlan) -> None:
+        for stripe in plan.of_core(self._plan.stripe):
+            self._edge.group(self._plan.number, stripe.number)
+
+    def _send(self, stripe: int, raw: bytes) -> bool:
+        where = self._edge.group(self._plan.number, stripe), self._edge.port
+        try:
+            self._socket.sendto(raw, where)
+        except OSError as reason:
+            self._alarm("edge-send", f"cannot send to {where[0]}: {reason.strerror}", "look at the network")
+            return False
+        return True
+
+    def status(self) -> dict[str, Any]:
+        """For whoever asks."""
+        striper, counts, desk = self.engine.striper, self.sender.counts, self.desk.counts
+        conflated = {str(n): sum(by.values()) for n, by in striper.conflated.items() if sum(by.values())}
+        return {
+            "plan": striper.plan.version,
+            "digest": striper.plan.digest.hex(),
+            "plans": [plan.digest.hex() for plan in self._folder.all()],
+            "stripes": len(striper.plan.of_core(self._plan.stripe)),
+            "next_sequence": striper.next_sequence,
+            "token": striper.token_number,
+            "packets": counts.packets,
+            "messages": counts.messages,
+            "ip_bytes": counts.ip_bytes,
+            "heartbeats": counts.heartbeats,
+            "not_sent": counts.not_sent,
+            "not_sent_messages": counts.not_sent_messages,
+            "late_ns": counts.late_ns // max(counts.packets, 1),
+            "latest_ns": counts.latest_ns,
+            "waiting": self.sender.waiting,
+            "not_carried": striper.not_carried,
+            "conflated": conflated,
+            "requests": desk.requests,
+            "answered": desk.answered,
+            "refused": desk.refused,
+            "blocked": self._blocked,
+        }
+
+
+def _outlet(address: str, ttl: int) -> socket.socket:
+    """One socket for all groups: where a datagram goes is said with it."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.bind((address, 0))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+    except OSError as reason:
+        made.close()
+        raise TransportError(f"cannot send from {address}: {reason.strerror}") from None
+    return made

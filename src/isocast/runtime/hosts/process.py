@@ -1,0 +1,242 @@
+"""One node as a process: from its market file to a clean end.
+
+    the file → clock, keys, counters → the role with its disk and sockets → status pages → work → SIGTERM
+
+Errors of the configuration come up before anything is opened. What a role cannot go on with (a full disk, a damaged
+store, a mistake of ours) ends the process with a reason; whoever supervises it decides what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from time import monotonic_ns
+
+from isocast.runtime.hosts.context import Context, RoleHost
+from isocast.runtime.market.key_files import load_keys
+from isocast.runtime.market.model import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.net.clock import SystemClock
+from isocast.runtime.net.faults import fault_operations
+from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.operate import shutdown
+from isocast.runtime.operate.operator_door import OperatorDoor
+from isocast.runtime.operate.supervisor import end_with_supervisor
+from isocast.runtime.watch.counters import NodeCounters, NodeGauges
+from isocast.runtime.watch.http import StatusServer, monitor_pages
+from isocast.runtime.watch.logs import get_log
+from isocast.runtime.watch.measurements import Measurements, TokenEar
+from isocast.runtime.watch.metric_table import Identity
+from isocast.runtime.watch.notify import is_watched, notify
+from isocast.runtime.watch.status import Monitor
+from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
+from isocast.terms.instants import SECOND
+
+__all__ = ["RESTART", "NodeProcess", "run_node"]
+
+RESTART = 75
+"""The exit code of a node that an operator asked to start anew: whoever supervises it does so."""
+_TICK_S = 1.0
+_STOP_S = 60.0
+"""From a signal to a forced end: whoever supervises a node is less patient."""
+_LAST_WORD_S = 0.05
+"""For the answer to an operator who asks a node to end."""
+_EAGER_TICK_S = 0.05
+"""Until the node is ready, so that nobody waits a second to hear of it."""
+
+
+class NodeProcess:
+    """A node that lives in this event loop; `isocast node` has one, tests may have several."""
+
+    def __init__(self, market: Market, plan: NodePlan) -> None:
+        """Nothing is opened yet."""
+        self.market = market = market.of_stripe(plan.stripe)
+        self.plan = plan
+        self.counters = NodeCounters()
+        self.host: RoleHost | None = None
+        self.measurements: Measurements | None = None
+        self.failure: BaseException | None = None
+        self.restarting = False
+        """Whether an operator wants it to end and begin anew."""
+        self.stopping = asyncio.Event()
+        self.each_second: Callable[[], None] = lambda: None
+        self._log = get_log(node=plan.name, role=plan.role.value)
+        self._opened = AsyncExitStack()
+        identity = Identity(
+            name=plan.name,
+            role=plan.role,
+            node_id=plan.node,
+            stripe=plan.stripes[0],
+            city=plan.place.name if plan.place else "",
+        )
+        patience_ns = 2 * len(market.universe) * market.timing.token_period_ns
+        self.monitor = Monitor(identity, self.counters, self._gauges, patience_ns=max(patience_ns, SECOND))
+
+    async def start(self) -> None:
+        """Open everything and begin, or raise and leave nothing open."""
+        async with AsyncExitStack() as opened:
+            market, plan = self.market, self.plan
+            clock = SystemClock(
+                plan.clock_error_ns or market.clock.bound_ns or None,
+                watch_kernel=market.clock.source is ClockSource.KERNEL,
+                file=market.file,
+            )
+            loop = asyncio.get_running_loop()
+            context = Context(market, plan, clock, load_keys(market, plan), self.counters, loop, self.alarm, self._log)
+            self.host = build_role(context)
+            opened.push_async_callback(self.host.stop)
+            self.host.driver.failed = self._failed
+            await self.host.start()
+            context.operations.update(status=self._tell_status, restart=self._restart)
+            context.operations.update(fault_operations(market, self.host.driver))
+            door = OperatorDoor(context.directory, context.operations)
+            await door.open()
+            opened.push_async_callback(door.close)
+            if plan.http_port:
+                server = StatusServer(monitor_pages(self.monitor), self.counters)
+                await server.start(plan.address, plan.http_port)
+                opened.push_async_callback(server.stop)
+            self._measure(opened, context)
+            ticking = asyncio.create_task(self._tick(clock), name=f"tick {plan.name}")
+            opened.push_async_callback(_cancelled, ticking)
+            self._opened = opened.pop_all()
+        self._log.info("started", address=self.plan.address, port=self.plan.port)
+
+    def _measure(self, opened: AsyncExitStack, context: Context) -> None:
+        """Write down what the network does, unless the market wants none of it."""
+        keep_bytes = self.market.measurements.keep_bytes
+        if keep_bytes and self.host is not None and context.directory.is_dir():
+            ear = TokenEar() if self.plan.role.is_receiver else None
+            self.host.driver.heard = None if ear is None else ear.hear
+            self.measurements = Measurements(context.directory, self.monitor.identity, self.counters, keep_bytes, ear)
+            opened.callback(self.measurements.close)
+
+    async def stop(self) -> None:
+        """End in order; what goes wrong on the way is a failure too, but never hides the first."""
+        try:
+            await self._opened.aclose()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends and says why
+            self._failed(error)
+        self._log.info("stopped")
+
+    async def _tell_status(self, _: Mapping[str, object]) -> Mapping[str, object]:
+        return {"status": self.monitor.status().as_json()}
+
+    async def _restart(self, _: Mapping[str, object]) -> None:
+        """End in order, once the answer is on its way; what was promised is on disk."""
+        self._log.info("an operator asks for a new start")
+        self.restarting = True
+        asyncio.get_running_loop().call_later(_LAST_WORD_S, self.stopping.set)
+
+    def alarm(self, code: str, text: str, remedy: str) -> None:
+        """Something went wrong that a person should know of; logged the first time, counted always."""
+        if self.monitor.alarm(code, text, remedy):
+            self._log.warning(code, what=text, remedy=remedy)
+
+    def _failed(self, error: BaseException) -> None:
+        """The role cannot go on."""
+        if self.failure is None:
+            self.failure = error
+            # A traceback helps with mistakes of ours only; what the machine did is said in words.
+            trace = None if isinstance(error, IsocastError) else error
+            self._log.error("failed", error=type(error).__name__, what=str(error), exc_info=trace)
+            if isinstance(error, JournalFull):
+                self.counters.journal_alarms += 1
+            elif isinstance(error, StoreFull):
+                self.counters.store_alarms += 1
+            elif isinstance(error, StoreGone):
+                self.counters.store_alarms += 1
+                self.alarm("disk-gone", str(error), "see the how-to 'operate': find out who removed the data")
+            if isinstance(error, JournalFull | StoreFull):
+                self.alarm("disk-full", str(error), "make room; the node goes on where it stopped when it is started")
+        self.stopping.set()
+
+    def _gauges(self) -> NodeGauges:
+        return NodeGauges() if self.host is None else self.host.gauges()
+
+    async def _tick(self, clock: SystemClock) -> None:
+        """Once a second: the clock, the counters, the rates; what changes in readiness is told to the supervisor."""
+        told, ready = "", False
+        while True:
+            pause_s = _TICK_S if ready else _EAGER_TICK_S
+            wanted_ns = monotonic_ns() + round(pause_s * SECOND)
+            await asyncio.sleep(pause_s)
+            if self.host is None or self.failure is not None:
+                return
+            try:
+                self.host.tick(clock.now())
+                self.monitor.tick(max(monotonic_ns() - wanted_ns, 0))
+                if self.measurements is not None:
+                    self.measurements.tick(clock.now())
+                self.each_second()
+                reasons = self.monitor.not_ready()
+            except Exception as error:  # noqa: BLE001 - a clock that nobody judges any more must not go unnoticed
+                self._failed(error)
+                return
+            if is_watched():
+                notify("WATCHDOG=1")
+            status = reasons[0] if reasons else "ready"
+            if status != told:
+                told = status
+                notify(f"STATUS={status}")
+            if not ready and not reasons:
+                ready = True
+                notify("READY=1")
+                self._log.info("ready")
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def build_role(context: Context) -> RoleHost:
+    """The host of a role; each is imported when it is needed."""
+    match context.plan.role:
+        case NodeRole.PRIMARY_RECEIVER | NodeRole.SECONDARY_RECEIVER:
+            from isocast.runtime.hosts.receiver import ReceiverHost  # noqa: PLC0415
+
+            return ReceiverHost(context)
+        case NodeRole.PRIMARY_SOURCE:
+            from isocast.runtime.hosts.source import SourceHost  # noqa: PLC0415
+
+            return SourceHost(context)
+        case NodeRole.REFORMATION_SERVER:
+            from isocast.runtime.hosts.reformation import ReformationHost  # noqa: PLC0415
+
+            return ReformationHost(context)
+        case NodeRole.SECONDARY_SOURCE:
+            from isocast.runtime.hosts.secondary_source import SecondarySourceHost  # noqa: PLC0415
+
+            return SecondarySourceHost(context)
+        case NodeRole.RETRANSMIT_SERVER:
+            from isocast.runtime.hosts.retransmit import RetransmitHost  # noqa: PLC0415
+
+            return RetransmitHost(context)
+        case NodeRole.CUSTOMER:
+            from isocast.runtime.hosts.customer import CustomerHost  # noqa: PLC0415
+
+            return CustomerHost(context)
+
+
+async def run_node(market: Market, plan: NodePlan, each_second: Callable[[], None] = lambda: None) -> int:
+    """Run one node until SIGTERM or SIGINT, or until it fails: NodeFailedError says why. Returns its exit code."""
+    end_with_supervisor()
+    process = NodeProcess(market, plan)
+    process.each_second = each_second
+    # Whoever reads its log may leave: a node is no command whose output somebody waits for.
+    with shutdown.stopping(process.stopping.set, seconds=_STOP_S, waits_for="the node stops", unread=False):
+        await process.start()
+        try:
+            # What it needed to start is imported and made: none of it is garbage, and nothing was due yet.
+            get_log().info("priority", detail=become_punctual(realtime=market.clock.realtime).detail)
+            await process.stopping.wait()
+        finally:
+            notify("STOPPING=1")
+            await process.stop()
+    if process.failure is not None:
+        failure = process.failure
+        text = str(failure) if isinstance(failure, IsocastError) else f"{type(failure).__name__}: {failure}"
+        raise NodeFailedError(f"{plan.name}: {text}") from failure
+    return RESTART if process.restarting else 0

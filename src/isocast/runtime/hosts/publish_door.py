@@ -1,0 +1,125 @@
+"""The door of a source, primary or secondary: floors come in with batches and leave with labels.
+
+A batch whose key is known gets its old label, and whoever sent it is told that it was no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from isocast.ring.effects import PublishAccepted, PublishRejected
+from isocast.runtime.disk.outbox_store import OutboxStore
+from isocast.runtime.hosts.context import Context
+from isocast.runtime.net.door import Door, Visit
+from isocast.terms.errors import IsocastError
+from isocast.terms.ids import Label
+from isocast.wire.door import Accepted, Publish, Refused
+from isocast.wire.limits import EVENT_BYTES
+
+if TYPE_CHECKING:
+    from isocast.striping.routing import CoreRoutes
+
+__all__ = ["Batches", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
+
+Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""(key, payload) of each."""
+
+
+class PublishError(IsocastError):
+    """A batch that no source can take, and why."""
+
+
+class SourceStopsError(PublishError):
+    """The source ends before it took a batch: nothing is wrong with the batch, and the next life takes it."""
+
+
+def tell_outbox(context: Context, store: OutboxStore) -> None:
+    """Say what became of the incarnation before, if it did not end well."""
+    left = len(store.in_doubt)
+    if store.loss:
+        context.alarm(
+            "outbox-short",
+            f"messages that this source had accepted are missing: {store.loss}; it begins a new incarnation, no number"
+            f" is used again, and of the old one {left} messages are left",
+            "compare what the floor published with isocast journal cat at a receiver; publish again what is missing",
+        )
+    elif left:
+        context.alarm(
+            "in-doubt",
+            f"the machine went down with {left} messages in the outbox: each may be in the"
+            " sequence or not, and none is sent again",
+            "look for them with isocast journal cat at a receiver; publish again what is missing",
+        )
+
+
+class PublishDoor(Door):
+    """Serves floors, and keeps what the machine answered to each key until it is handed out."""
+
+    def __init__(
+        self,
+        context: Context,
+        publish: Callable[[Batches], Awaitable[tuple[Label, ...]]],
+        next_number: Callable[[], int],
+        room: Callable[[], Awaitable[None]] | None = None,
+        routes: CoreRoutes | None = None,
+    ) -> None:
+        """`publish` returns when all batches are in the outbox; `next_number` is the outbox's.
+
+        `room` returns once another request may be taken; left out, that is always. With `routes`, symbols of other
+        stripes are refused.
+        """
+        super().__init__(context.publish_door_key, self._serve_floor, self._tell_trouble)
+        self.answers: dict[bytes, PublishAccepted | PublishRejected] = {}
+        self._context = context
+        self._publish = publish
+        self._next_number = next_number
+        self._room = room
+        self._routes = routes
+
+    def note(self, effect: PublishAccepted | PublishRejected) -> None:
+        """What the machine answered."""
+        self.answers[effect.key] = effect
+        if isinstance(effect, PublishAccepted):
+            self._context.counters.publishes_accepted += 1
+        else:
+            self._context.counters.publishes_rejected += 1
+
+    async def _serve_floor(self, guest: Visit) -> None:
+        while (message := await guest.receive()) is not None:
+            if not isinstance(message, Publish):
+                await guest.send(Refused("this door takes batches to publish; ask a retransmit server for ranges"))
+                continue
+            foreign = self._foreign(message.batches)
+            if foreign:
+                await guest.send(Refused(foreign))
+                continue
+            if self._room is not None:
+                await self._room()
+            first_new = self._next_number()
+            try:
+                labels = await self._publish(message.batches)
+            except SourceStopsError:
+                # A refusal would be final; whoever is hung up on comes again, with the same keys.
+                return
+            except PublishError as reason:
+                await guest.send(Refused(str(reason)))
+                continue
+            pairs = zip(labels, message.batches, strict=True)
+            new = [len(payload) for label, (_, payload) in pairs if label.number >= first_new]
+            self._context.counters.events_published += sum(new) // EVENT_BYTES
+            await guest.send(Accepted(labels, len(labels) - len(new)))
+
+    def _foreign(self, batches: Batches) -> str:
+        """Why a batch is not for this stripe; empty if all are."""
+        if self._routes is None:
+            return ""
+        stripe, market = self._context.plan.stripe, self._context.market
+        for symbol, home in self._routes.strangers(stripe, [payload for _, payload in batches]):
+            there = (market.whole or market).processes_of(self._context.plan.origin)
+            names = [plan.name for plan in there if plan.stripe == home] or ["no process of this source"]
+            return f"{symbol} travels in stripe {home} and this is stripe {stripe}: publish it at {names[0]}"
+        return ""
+
+    def _tell_trouble(self, name: str, text: str) -> None:
+        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "check its key file, and that it reads its answers")

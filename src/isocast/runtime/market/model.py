@@ -1,0 +1,367 @@
+"""One market as values: its nodes, ring, network, times, clocks and journals.
+
+`market_file` reads and checks them; whatever stands here has passed its rules. Every process of a market reads
+the same file, so groups, ids and times need no agreement while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
+from isocast.runtime.market.coverage_table import CoverageTable
+from isocast.runtime.market.edge_table import EdgeTable
+from isocast.runtime.market.settings import (
+    ClockSettings,
+    ClockSource,
+    DelayModel,
+    Durability,
+    Grade,
+    Impairment,
+    JournalSettings,
+    MeasurementSettings,
+    NetworkMode,
+    NetworkSettings,
+)
+from isocast.terms.ids import NodeId, is_source
+from isocast.terms.timing import Timing
+from isocast.terms.topology import City, delay_ns
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
+
+__all__ = [
+    "PORT_BLOCK",
+    "ClockSettings",
+    "ClockSource",
+    "DelayModel",
+    "Durability",
+    "Grade",
+    "Impairment",
+    "JournalSettings",
+    "Market",
+    "MeasurementSettings",
+    "NetworkMode",
+    "NetworkSettings",
+    "NodePlan",
+    "NodeRole",
+]
+
+PORT_BLOCK = 4
+"""UDP ports of a node: direct, then control, data and line of the fan-out mode."""
+
+
+class NodeRole(StrEnum):
+    """The roles of Figure 2."""
+
+    PRIMARY_RECEIVER = "primary-receiver"
+    SECONDARY_RECEIVER = "secondary-receiver"
+    PRIMARY_SOURCE = "primary-source"
+    SECONDARY_SOURCE = "secondary-source"
+    RETRANSMIT_SERVER = "retransmit-server"
+    REFORMATION_SERVER = "reformation-server"
+    CUSTOMER = "customer"
+
+    @property
+    def is_receiver(self) -> bool:
+        """Whether it is a trusted receiver: R_P or R_S."""
+        return self in (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is S_P or S_S."""
+        return self in (NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
+
+    @property
+    def has_door(self) -> bool:
+        """Whether others come in by TCP: to publish at a source, for ranges at a receiver or retransmit server."""
+        return self not in (NodeRole.REFORMATION_SERVER, NodeRole.CUSTOMER)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One process of the market."""
+
+    name: str
+    role: NodeRole
+    node: NodeId
+    """Its id on the wire; for a source with incarnation 0, which `terms.ids.source_id` replaces when it starts."""
+    number: int
+    """Its number among its kind: sites, servers, sources, others."""
+    address: str
+    """IPv4, dotted; also the interface for multicast."""
+    port: int
+    """The first of PORT_BLOCK UDP ports."""
+    http_port: int = 0
+    """Metrics and health; 0: none."""
+    tcp_port: int = 0
+    """The door for publishers, or for ranges; 0: none."""
+    place: City | None = None
+    parent: str = ""
+    """A secondary receiver's receiver; a secondary source's primary source."""
+    backup: str = ""
+    """A secondary receiver's second receiver, for when its parent fails."""
+    layer: int = 1
+    """Of a receiver: 1 primary, 2 or 3 below it. Of a secondary source 2."""
+    line: bool = False
+    """Whether it multicasts REL to customers."""
+    lines: tuple[str, ...] = ()
+    """Whose lines it hears."""
+    retransmit: tuple[str, ...] = ()
+    """Which retransmit servers it asks."""
+    grade: Grade = Grade.COMPLETE
+    start: bool = True
+    """Whether `isocast up` starts it; not so a customer's seat that is kept for programs that listen."""
+    stripes: tuple[int, ...] = (0,)
+    """The one stripe of the core that it serves."""
+    clock_error_ns: int = 0
+    """The bound of this node's own clock, at most the market's."""
+    table: str = ""
+    """The table of the file that it comes from, where that is not its name: one table is a process in each stripe."""
+
+    @property
+    def stripe(self) -> int:
+        """The stripe of the core that it serves."""
+        return self.stripes[0]
+
+    @property
+    def origin(self) -> str:
+        """Its name in the file: the same for its processes of all stripes."""
+        return self.table or self.name
+
+    @property
+    def control_port(self) -> int:
+        """In fan-out mode: TOKEN, RECEIPT, ballots."""
+        return self.port + 1
+
+    @property
+    def data_port(self) -> int:
+        """In fan-out mode: DATA."""
+        return self.port + 2
+
+    @property
+    def line_port(self) -> int:
+        """In fan-out mode: REL."""
+        return self.port + 3
+
+
+def _nth(base: str, place: int) -> str:
+    """The address so many after another."""
+    return str(IPv4Address(base) + place)
+
+
+@dataclass(frozen=True)
+class Market:
+    """Everything that the processes of one market agree on."""
+
+    name: str
+    file: str
+    """Where it was read, for messages."""
+    nodes: tuple[NodePlan, ...]
+    """One for each process: stripe by stripe, in the order of the file."""
+    timing: Timing
+    data_directory: Path
+    keys_directory: Path
+    profile: str = ""
+    """The timing profile that `timing` came from."""
+    seal: bool = True
+    durability: Durability = Durability.POWER
+    stripes: tuple[int, ...] = (0,)
+    order: OrderRule = OrderRule.ARRIVAL
+    window: int = 4_096
+    batch_max: int = 16_384
+    release_rate: int = 0
+    """Packets per millisecond; 0: a token at one instant."""
+    policy: StartPolicy = StartPolicy.MAJORITY
+    """Whose votes start a ring."""
+    start_wait_ns: int = 0
+    """How long `availability` waits for a majority; 0: twice a reformation."""
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    clock: ClockSettings = field(default_factory=lambda: ClockSettings(0))
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    log: JournalSettings = field(default_factory=lambda: JournalSettings(keep_bytes=512 << 20))
+    measurements: MeasurementSettings = field(default_factory=MeasurementSettings)
+    impairment: Impairment = field(default_factory=Impairment)
+    stripe_plan: Path | None = None
+    """The file of the plan that says which symbol travels in which stripe of the core."""
+    edge: EdgeTable | None = None
+    """The narrow stripes; None: there are none."""
+    coverage: CoverageTable = field(default_factory=CoverageTable)
+    whole: Market | None = None
+    """Of one stripe's share: the market that it is a part of."""
+
+    # ---- stripes
+
+    def of_stripe(self, stripe: int) -> Market:
+        """One stripe's share: the market as its ring and its processes see it, with ids that are one node's alone."""
+        if self.stripes == (stripe,):
+            return self
+        found = self._shares.get(stripe)
+        if found is None:
+            nodes = tuple([plan for plan in self.nodes if plan.stripe == stripe])
+            found = self._shares[stripe] = replace(self, nodes=nodes, stripes=(stripe,), whole=self)
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[int, Market]:
+        return {}
+
+    @property
+    def all_stripes(self) -> tuple[int, ...]:
+        """Those of the whole market, of which this may be a share."""
+        return (self.whole or self).stripes
+
+    def processes_of(self, origin: str) -> tuple[NodePlan, ...]:
+        """The processes of one table of the file, by stripe; none for a stranger."""
+        return self._by_origin.get(origin, ())
+
+    @cached_property
+    def _by_origin(self) -> Mapping[str, tuple[NodePlan, ...]]:
+        found: dict[str, tuple[NodePlan, ...]] = {}
+        for plan in self.nodes:
+            found[plan.origin] = (*found.get(plan.origin, ()), plan)
+        return found
+
+    # ---- nodes
+
+    @cached_property
+    def by_name(self) -> Mapping[str, NodePlan]:
+        """Every node by its name."""
+        return {plan.name: plan for plan in self.nodes}
+
+    @cached_property
+    def _by_id(self) -> Mapping[NodeId, NodePlan]:
+        # Stripes share their numbers: a market that is no stripe's share knows those of its first.
+        return {plan.node: plan for plan in reversed(self.nodes)}
+
+    def node(self, name: str) -> NodePlan:
+        """The node of that name; KeyError for a stranger."""
+        return self.by_name[name]
+
+    def find(self, node: NodeId) -> NodePlan | None:
+        """The node of that id, whatever a source's incarnation; None for a stranger."""
+        return self._by_id.get(node >> 32 << 32 if is_source(node) else node)
+
+    def name_of(self, node: NodeId) -> str:
+        """The name of an id; its number where nobody has it."""
+        plan = self.find(node)
+        return str(node) if plan is None else plan.name
+
+    def by_role(self, *roles: NodeRole) -> tuple[NodePlan, ...]:
+        """All nodes of these roles, in the order of the file."""
+        return tuple(plan for plan in self.nodes if plan.role in roles)
+
+    @cached_property
+    def receivers(self) -> tuple[NodePlan, ...]:
+        """All trusted receivers, primary and secondary."""
+        return tuple(plan for plan in self.nodes if plan.role.is_receiver)
+
+    @cached_property
+    def universe(self) -> tuple[NodeId, ...]:
+        """U: the ids of the primary receivers, whose majority counts."""
+        return tuple(dict.fromkeys(plan.node for plan in self.by_role(NodeRole.PRIMARY_RECEIVER)))
+
+    @cached_property
+    def servers(self) -> tuple[NodeId, ...]:
+        """The ids of the reformation servers."""
+        return tuple(dict.fromkeys(plan.node for plan in self.by_role(NodeRole.REFORMATION_SERVER)))
+
+    def children(self, name: str) -> tuple[NodePlan, ...]:
+        """The secondary receivers or sources right below a node: with it, a receiver's secondary ring (§4.1)."""
+        return tuple(plan for plan in self.nodes if plan.parent == name)
+
+    @cached_property
+    def layers(self) -> int:
+        """Layers of receivers: 1 to 3."""
+        return max((plan.layer for plan in self.receivers), default=1)
+
+    def directory_of(self, name: str) -> Path:
+        """Where a node keeps what must survive it."""
+        return self.data_directory / name
+
+    @cached_property
+    def on_loopback(self) -> bool:
+        """Whether all of it is one machine talking to itself."""
+        return all(IPv4Address(plan.address).is_loopback for plan in self.nodes)
+
+    # ---- the ring
+
+    def ring_settings(self, stripe: int = 0) -> RingSettings:
+        """What the machines of one stripe agree on."""
+        return RingSettings(
+            timing=self.timing,
+            stripe=stripe,
+            order=self.order,
+            window=self.window,
+            batch_max=self.batch_max,
+            release_rate=self.release_rate,
+            payload_max=self.payload_bytes,
+            policy=self.policy,
+            start_wait_ns=self.start_wait_ns,
+        )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of one message, its seal included."""
+        return payload_capacity(self.network.mtu)
+
+    @property
+    def events_per_payload(self) -> int:
+        """Market events that fit one message beside its seal."""
+        return (self.payload_bytes - SEAL_BYTES) // EVENT_BYTES
+
+    # ---- groups
+
+    def data_group(self, stripe: int = 0) -> str:
+        """DATA of a stripe."""
+        return _nth(self.network.groups, 2 * stripe)
+
+    def control_group(self, stripe: int = 0) -> str:
+        """All other multicast packets of a stripe's core."""
+        return _nth(self.network.groups, 2 * stripe + 1)
+
+    def line_group(self, name: str) -> str:
+        """REL of one receiver, or the repairs of one retransmit server."""
+        plan = self.by_name[name]
+        base = self.network.lines if plan.role.is_receiver else self.network.repairs
+        return _nth(base, plan.number + self.network.stripe_groups * plan.stripe)
+
+    def data_members(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who listens to DATA."""
+        return tuple(plan for plan in self.receivers if stripe in plan.stripes)
+
+    def data_senders(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who sends DATA."""
+        return tuple(plan for plan in self.by_role(NodeRole.PRIMARY_SOURCE) if stripe in plan.stripes)
+
+    def control_members(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who listens to the control group: receivers, reformation servers and the stripe's primary sources."""
+        others = (NodeRole.PRIMARY_SOURCE, NodeRole.REFORMATION_SERVER)
+        return tuple(
+            plan for plan in self.nodes if stripe in plan.stripes and (plan.role.is_receiver or plan.role in others)
+        )
+
+    def control_senders(self, stripe: int = 0) -> tuple[NodePlan, ...]:
+        """Who sends to the control group: receivers and reformation servers."""
+        return tuple(plan for plan in self.control_members(stripe) if not plan.role.is_source)
+
+    def line_listeners(self, name: str) -> tuple[NodePlan, ...]:
+        """Who hears a node's line: whoever lists it, and for a retransmit server whoever asks it."""
+        return tuple(plan for plan in self.nodes if name in plan.lines or name in plan.retransmit)
+
+    # ---- places
+
+    def delay_ns(self, a: str, b: str) -> int:
+        """One-way delay of light in fibre between two nodes; 0 where a place is unknown."""
+        known = self._delays.get((a, b))
+        if known is None:
+            here, there = self.by_name[a].place, self.by_name[b].place
+            known = self._delays[a, b] = 0 if here is None or there is None else delay_ns(here, there)
+        return known
+
+    @cached_property
+    def _delays(self) -> dict[tuple[str, str], int]:
+        return {}

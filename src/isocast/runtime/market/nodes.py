@@ -1,0 +1,308 @@
+"""The nodes of a market file: each table alone, then numbers, addresses, ports, and who belongs to whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from isocast.runtime.market.model import Grade, NodePlan, NodeRole
+from isocast.runtime.market.node_keys import NODE_TABLE, STRIPE_KEYS
+from isocast.runtime.market.node_places import Spot, check_ports, give_numbers, give_spots, id_of, process_name
+from isocast.runtime.market.values import Faults, Values, shown
+from isocast.terms.suggestion import suggestion
+from isocast.terms.topology import CITIES, City, city
+
+__all__ = ["LAYERS_MAX", "Node", "Nodes", "node_plans", "read_nodes"]
+
+LAYERS_MAX = 3
+"""Of receivers: primary, secondary, and one more below."""
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_STRIPE = re.compile(r"s(0|[1-9][0-9]{0,4})")
+_KEYS = {key.name: key for key in NODE_TABLE.keys}
+
+
+@dataclass(slots=True)
+class Node:
+    """A node while the file is being read."""
+
+    name: str
+    role: NodeRole
+    values: Values
+    number: int = 0
+    stripes: tuple[int, ...] = ()
+    """In which it has a process."""
+    apart: dict[int, Values] = field(default_factory=dict)
+    """What tables [nodes.NAME.s1] say of single stripes."""
+    spots: dict[int, Spot] = field(default_factory=dict)
+    """Where its process in each stripe is."""
+    place: City | None = None
+    layer: int = 0
+    """0: unknown, because something above it is wrong."""
+
+    def fault(self, key: str, rule: str) -> None:
+        """Something is wrong with this key of the node."""
+        self.values.fault(key, rule)
+
+    @property
+    def line(self) -> bool:
+        """Whether it has a line to customers."""
+        return self.role in _KEYS["line"].roles and self.values.flag("line")
+
+
+class Nodes(dict[str, Node]):
+    """The nodes of a file that have a role, by name."""
+
+    def __init__(self) -> None:
+        """Empty; `without_role` are the names of the others, so that nobody is told that they do not exist."""
+        super().__init__()
+        self.without_role: set[str] = set()
+
+
+def read_nodes(
+    table: object, stripes: tuple[int, ...], bound_ns: int, faults: Faults, stripe_ports: int = 100
+) -> Nodes:
+    """Every node that has a role, with number, addresses, place and layer; whatever is wrong is among the faults.
+
+    No `stripes` means that they are not known, because their key is wrong.
+    """
+    nodes = _tables(table, faults)
+    give_numbers(nodes.values())
+    for node in nodes.values():
+        node.place = _place(node)
+        _check_alone(node, stripes, bound_ns)
+    give_spots(nodes.values(), (stripes or (0,))[0], stripe_ports)
+    check_ports(nodes.values())
+    for node in nodes.values():
+        _check_parent(node, nodes)
+        _check_lines(node, nodes)
+    _give_layers(nodes)
+    for node in nodes.values():
+        _check_backup(node, nodes)
+    return nodes
+
+
+def node_plans(nodes: Nodes, stripes: tuple[int, ...], bound_ns: int) -> tuple[NodePlan, ...]:
+    """A process for each stripe of each node, of nodes without a fault."""
+    return tuple(
+        _plan(node, stripe, nodes, stripes[0], bound_ns)
+        for stripe in stripes
+        for node in nodes.values()
+        if stripe in node.stripes
+    )
+
+
+def _plan(node: Node, stripe: int, nodes: Nodes, first: int, bound_ns: int) -> NodePlan:
+    values, role, spot = node.values, node.role, node.spots[stripe]
+    name = process_name(node.name, stripe, first)
+
+    def here(*names: str) -> tuple[str, ...]:
+        """The processes of these nodes in the same stripe."""
+        return tuple(process_name(other, stripe, first) for other in names if other and stripe in nodes[other].stripes)
+
+    return NodePlan(
+        name=name,
+        role=role,
+        node=id_of(role, node.number),
+        number=node.number,
+        address=spot.address,
+        port=spot.port,
+        http_port=spot.http_port,
+        tcp_port=spot.tcp_port,
+        place=node.place,
+        parent="".join(here(values.text("parent"))),
+        backup="".join(here(values.text("backup"))),
+        layer=2 if role is NodeRole.SECONDARY_SOURCE else max(node.layer, 1),
+        line=node.line,
+        lines=here(*values.names("lines")),
+        retransmit=here(*values.names("retransmit")),
+        grade=Grade(values.text("grade")),
+        start=values.flag("start"),
+        stripes=(stripe,),
+        clock_error_ns=values.count("clock_bound", bound_ns),
+        table="" if name == node.name else node.name,
+    )
+
+
+# ---- one by one
+
+
+def _tables(table: object, faults: Faults) -> Nodes:
+    if not isinstance(table, Mapping):
+        faults.add("nodes", "must be tables, one for each process, such as [nodes.london]")
+        return Nodes()
+    nodes = Nodes()
+    for name, entry in table.items():
+        key = f"nodes.{name}"
+        if not isinstance(entry, Mapping):
+            faults.add(key, f"must be a table, [{key}], not {shown(entry)}")
+        elif not _NAME.fullmatch(name):
+            rule = "a name has small letters, digits and hyphens, at most 32 characters, a letter first"
+            faults.add(key, f'{rule}, not "{name}"')
+        else:
+            own = {part: value for part, value in entry.items() if not _is_stripe_table(part, value)}
+            values = Values(own, NODE_TABLE.keys, faults, f"{key}.")
+            if values.text("role"):
+                nodes[name] = _node(name, values)
+                nodes[name].apart = _apart(entry, faults, key)
+                continue
+            nodes.without_role.add(name)
+            if "role" not in values.broken:
+                values.fault("role", f"must be given: {_KEYS['role'].type_text}")
+    return nodes
+
+
+def _is_stripe_table(name: str, value: object) -> bool:
+    return isinstance(value, Mapping) and _STRIPE.fullmatch(name) is not None
+
+
+def _apart(entry: Mapping[str, object], faults: Faults, key: str) -> dict[int, Values]:
+    """The tables of single stripes, such as [nodes.london.s1]."""
+    found = {}
+    for name, value in entry.items():
+        if isinstance(value, Mapping) and _STRIPE.fullmatch(name):
+            found[int(name[1:])] = Values(value, STRIPE_KEYS, faults, f"{key}.{name}.", defaults=False)
+    return found
+
+
+def _node(name: str, values: Values) -> Node:
+    role = NodeRole(values.text("role"))
+    for key in NODE_TABLE.keys:
+        if key.roles and role not in key.roles and key.name in values.given | values.broken:
+            values.fault(key.name, f"is not for a {role}: leave it out")
+    return Node(name, role, values)
+
+
+def _check_alone(node: Node, stripes: tuple[int, ...], bound_ns: int) -> None:
+    node.stripes = tuple(sorted(node.values.counts("stripes"))) or stripes or (0,)
+    listed = ", ".join(map(str, stripes))
+    strange = [stripe for stripe in node.stripes if stripes and stripe not in stripes]
+    if strange:
+        node.fault("stripes", f"{strange[0]} is none of ring.stripes: {listed}")
+        node.stripes = tuple(stripe for stripe in node.stripes if stripe in stripes) or stripes
+    for stripe, values in node.apart.items():
+        if stripes and stripe not in node.stripes:
+            values.fault("address", f"the node has no process in stripe {stripe}: leave the table out")
+    if node.values.count("clock_bound", bound_ns) > bound_ns:
+        node.fault("clock_bound", "must not be more than the market's, clock.bound: raise that")
+
+
+def _place(node: Node) -> City | None:
+    """A known city, or coordinates with whatever name."""
+    values = node.values
+    name = values.text("city").strip()
+    given = [key for key in ("latitude", "longitude") if key in values.given | values.broken]
+    if len(given) == 1:
+        missing = "longitude" if given == ["latitude"] else "latitude"
+        node.fault(missing, f"must be given beside {given[0]}")
+        return None
+    if given:
+        label = name or node.name
+        return City(label, label[:3].upper(), values.number("latitude"), values.number("longitude"))
+    found = city(name) if name else None
+    if name and found is None:
+        hint = suggestion(name, [place.name for place in CITIES] + [place.code for place in CITIES])
+        node.fault("city", f'unknown city "{name}"{hint or "; give latitude and longitude beside it"}')
+    return found
+
+
+# ---- who belongs to whom
+
+
+def _find(node: Node, key: str, name: str, nodes: Nodes) -> Node | None:
+    """The node that a key names; a fault if there is none."""
+    found = nodes.get(name)
+    if found is None:
+        if name not in nodes.without_role:
+            node.fault(key, f'there is no node "{name}"{suggestion(name, nodes)}')
+    elif found is node:
+        node.fault(key, "names the node itself")
+        return None
+    return found
+
+
+def _check_parent(node: Node, nodes: Nodes) -> None:
+    if node.role not in _KEYS["parent"].roles:
+        return
+    name = node.values.text("parent")
+    receiver = node.role is NodeRole.SECONDARY_RECEIVER
+    wanted = "a receiver" if receiver else "a primary source"
+    if not name:
+        if "parent" not in node.values.broken:
+            node.fault("parent", f"must be given: the name of {wanted}")
+        return
+    parent = _find(node, "parent", name, nodes)
+    if parent is None:
+        return
+    if not (parent.role.is_receiver if receiver else parent.role is NodeRole.PRIMARY_SOURCE):
+        node.fault("parent", f"must be {wanted}; {name} is a {parent.role}")
+        return
+    missing = [stripe for stripe in node.stripes if stripe not in parent.stripes]
+    if missing:
+        node.fault("stripes", f"its parent {name} has no process in stripe {missing[0]}")
+
+
+def _give_layers(nodes: Nodes) -> None:
+    told: set[str] = set()
+    for node in nodes.values():
+        if not node.role.is_receiver:
+            continue
+        path = [node.name]
+        above = node
+        while above.role is NodeRole.SECONDARY_RECEIVER:
+            parent = nodes.get(above.values.text("parent"))
+            if parent is None or parent is above or not parent.role.is_receiver:
+                break
+            path.append(parent.name)
+            if parent.name in path[:-1]:
+                if parent is node and not told.intersection(path):
+                    told.update(path)
+                    node.fault("parent", f"goes round in a circle: {' → '.join(path)}")
+                break
+            above = parent
+        else:
+            node.layer = len(path)
+            if node.layer > LAYERS_MAX:
+                node.fault(
+                    "parent", f"would be in layer {node.layer} ({' → '.join(path)}): at most {LAYERS_MAX} layers"
+                )
+
+
+def _check_backup(node: Node, nodes: Nodes) -> None:
+    name = node.values.text("backup")
+    if not name or node.role is not NodeRole.SECONDARY_RECEIVER:
+        return
+    backup = _find(node, "backup", name, nodes)
+    if backup is None:
+        return
+    if not backup.role.is_receiver:
+        node.fault("backup", f"must be a receiver; {name} is a {backup.role}")
+    elif name == node.values.text("parent"):
+        node.fault("backup", f"is the parent, {name}: name another receiver, or leave it out")
+    elif node.layer and backup.layer and backup.layer >= node.layer:
+        rule = f"must be of a layer above {node.name}'s, which is {node.layer}"
+        node.fault("backup", f"{rule}; {name} is in layer {backup.layer}")
+
+
+def _check_lines(node: Node, nodes: Nodes) -> None:
+    if node.role in _KEYS["lines"].roles:
+        names = node.values.names("lines")
+        if not names and "lines" not in node.values.broken:
+            node.fault("lines", "must be given: the names of receivers, two or more if possible")
+        for name in names:
+            receiver = _find(node, "lines", name, nodes)
+            if receiver is None:
+                continue
+            if not receiver.role.is_receiver:
+                node.fault("lines", f"must be receivers; {name} is a {receiver.role}")
+            elif not receiver.line:
+                node.fault("lines", f"{name} has no line: set nodes.{name}.line = true, or hear another")
+        for stripe in node.stripes:
+            if names and not any(stripe in nodes[name].stripes for name in names if name in nodes):
+                node.fault("lines", f"none of them is in stripe {stripe}: hear another, or leave stripe {stripe} out")
+    if node.role is NodeRole.CUSTOMER:
+        for name in node.values.names("retransmit"):
+            server = _find(node, "retransmit", name, nodes)
+            if server is not None and server.role is not NodeRole.RETRANSMIT_SERVER:
+                node.fault("retransmit", f"must be retransmit servers; {name} is a {server.role}")

@@ -1,0 +1,350 @@
+"""A node's sockets: which groups its role hears and speaks to, and how frames leave in bursts.
+
+What a step sends is gathered and goes out together, control before data, so that packets to one destination share a
+system call. What arrives is read control first for the same reason: a token must not queue behind messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.net.groups import open_group_inlet, open_group_outlet
+from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.reception import Reception
+from isocast.runtime.net.udp import Endpoint, Inlet, unicast_inlet, unicast_outlet
+from isocast.runtime.watch.counters import Channel, NodeCounters
+from isocast.terms.ids import NodeId
+from isocast.terms.instants import NEVER
+from isocast.wire.audience import AUDIENCE, Role
+from isocast.wire.codec import Keys, Kind, encode
+from isocast.wire.packets import Data, Packet
+
+__all__ = ["ON_A_LINE", "Channels", "LineOutlet", "NodeKeys"]
+
+_BUDGET_BYTES = 2 << 20
+"""Read from one socket in one go: control is looked at again after this much."""
+
+_CORE_ROLE = {
+    NodeRole.PRIMARY_RECEIVER: Role.RECEIVER,
+    NodeRole.SECONDARY_RECEIVER: Role.RECEIVER,
+    NodeRole.PRIMARY_SOURCE: Role.SOURCE,
+    NodeRole.REFORMATION_SERVER: Role.SERVER,
+}
+
+_TO_RECEIVERS = (
+    *(Kind.TOKEN, Kind.TOKENPART, Kind.RECEIPT, Kind.NACK, Kind.REPAIR, Kind.PENDING, Kind.INVITE),
+    *(Kind.LINES, Kind.LINEASK),
+)
+_DIRECT: dict[NodeRole, tuple[Kind, ...]] = {
+    NodeRole.PRIMARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
+    NodeRole.SECONDARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
+    NodeRole.PRIMARY_SOURCE: (Kind.TOKEN, Kind.TOKENPART, Kind.REPAIR, Kind.STANDING, Kind.NEWRING),
+    NodeRole.REFORMATION_SERVER: (
+        Kind.TOKEN,
+        Kind.SUSPECT,
+        Kind.INVITE,
+        Kind.REFUSE,
+        Kind.JOIN,
+        Kind.NEWRING,
+        Kind.LINES,
+    ),
+    NodeRole.RETRANSMIT_SERVER: (Kind.RXREQ,),
+    NodeRole.CUSTOMER: (Kind.REL, Kind.RXREP),
+}
+"""What a role takes by unicast."""
+ON_A_LINE = (Kind.REL, Kind.RXREP)
+"""What travels in a line's group."""
+_KIND_AT = 3
+_SENDER = slice(16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKeys:
+    """The keys by which this node reads and writes; None where its role has no business."""
+
+    core: Keys | None = None
+    edge: Keys | None = None
+
+
+@dataclass(slots=True)
+class _Ear:
+    """One socket that is listened to, and what becomes of its frames."""
+
+    channel: Channel
+    inlet: Inlet
+    reception: Reception
+    impairment: Impairment | None
+    only: frozenset[bytes] | None = None
+    """The senders that are within reach, as frames spell them; None: whoever is heard."""
+
+
+class LineOutlet(Protocol):
+    """Where a line's frames go: one group, or several while it moves."""
+
+    @property
+    def unsent(self) -> int:
+        """Datagrams that were given up."""
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Each frame as one datagram, in order."""
+
+
+class Channels:
+    """Opens everything at once, or nothing."""
+
+    def __init__(
+        self,
+        market: Market,
+        plan: NodePlan,
+        own: NodeId,
+        keys: NodeKeys,
+        counters: NodeCounters,
+        impairment: Callable[[str], Impairment] | None = None,
+    ) -> None:
+        """`own` is the id that this process sends as; `impairment` makes one for each socket of a demo."""
+        self._market = market
+        self._plan = plan
+        self._own = own
+        self._stripe = plan.stripes[0]
+        self._keys = keys
+        self._counters = counters
+        self._impairment = impairment
+        self._ears: list[_Ear] = []
+        self._group_outlets: dict[Channel, LineOutlet] = {}
+        self.tap: Callable[[list[Packet]], list[Packet]] | None = None
+        """Takes what is not for the machine out of a burst."""
+        self._queued: dict[Channel, list[bytes]] = {Channel.CONTROL: [], Channel.DATA: [], Channel.LINE: []}
+        self._direct_queue: dict[Endpoint, list[bytes]] = {}
+        self._endpoints: dict[NodeId, Endpoint] = {}
+        self._nobodys = 0
+        self._alone = not any(node.address == plan.address for node in market.nodes if node.name != plan.name)
+        self.closing = ExitStack()
+        with ExitStack() as opened:
+            self._opened = opened
+            self._open()
+            self.closing = opened.pop_all()
+
+    # Opening ------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        plan, market = self._plan, self._market
+        core_role = _CORE_ROLE.get(plan.role)
+        if core_role is not None:
+            kinds = [_kind(packet) for packet, roles in AUDIENCE.items() if core_role in roles and packet is not Data]
+            members = market.control_members(self._stripe)
+            group = market.control_group(self._stripe)
+            self._hear(Channel.CONTROL, group, market.control_senders(self._stripe), kinds, plan.control_port)
+            if core_role is not Role.SOURCE:
+                self._speak(Channel.CONTROL, group, members)
+        self._open_direct()
+        if core_role is Role.RECEIVER:
+            group = market.data_group(self._stripe)
+            self._hear(Channel.DATA, group, market.data_senders(self._stripe), [Kind.DATA], plan.data_port)
+        elif core_role is Role.SOURCE:
+            self._speak(Channel.DATA, market.data_group(self._stripe), market.data_members(self._stripe))
+        self._open_lines()
+
+    def _open_direct(self) -> None:
+        plan = self._plan
+        inlet = unicast_inlet(plan.address, plan.port, buffer_bytes=self._market.network.receive_buffer)
+        self._opened.callback(inlet.close)
+        self._direct = unicast_outlet(plan.address)
+        self._opened.callback(self._direct.close)
+        keys = self._keys.core if plan.role in _CORE_ROLE else self._keys.edge
+        self._listen(Channel.DIRECT, inlet, _DIRECT.get(plan.role, ()), keys)
+
+    def _open_lines(self) -> None:
+        plan, market = self._plan, self._market
+        heard = dict.fromkeys((*plan.lines, *plan.retransmit))
+        if market.network.mode == "fanout" and heard:
+            # Whoever a plan of lines brings within reach sends to the same port.
+            planned = market.coverage.enabled and plan.lines
+            senders = [plan for plan in market.receivers if plan.line] if planned else []
+            senders += [market.node(name) for name in heard if market.node(name) not in senders]
+            kinds = (*ON_A_LINE, Kind.LINES) if planned else ON_A_LINE
+            self._hear(Channel.LINE, "", senders, kinds, plan.line_port)
+        else:
+            for name in heard:
+                self._hear(Channel.LINE, market.line_group(name), [market.node(name)], ON_A_LINE, plan.line_port)
+        if plan.line:
+            self._speak(Channel.LINE, market.line_group(plan.name), market.line_listeners(plan.name))
+
+    def _hear(
+        self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[Kind], port: int
+    ) -> _Ear:
+        network = self._market.network
+        sources = [node.address for node in senders] if network.source_specific else []
+        inlet = open_group_inlet(
+            network.mode,
+            group,
+            network.port,
+            interface=self._plan.address,
+            sources=tuple(dict.fromkeys(sources)),
+            own=Endpoint(self._plan.address, port),
+            alone=self._alone,
+            buffer_bytes=network.receive_buffer,
+        )
+        self._opened.callback(inlet.close)
+        return self._listen(channel, inlet, kinds, self._keys.edge if channel is Channel.LINE else self._keys.core)
+
+    def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[Kind], keys: Keys | None) -> _Ear:
+        reception = Reception(channel, self._stripe, self._own, kinds, keys or {}, self._counters)
+        impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
+        self._ears.append(_Ear(channel, inlet, reception, impairment))
+        return self._ears[-1]
+
+    def _speak(self, channel: Channel, group: str, members: Iterable[NodePlan]) -> None:
+        network, own = self._market.network, self._plan.name
+        outlet = open_group_outlet(
+            network.mode,
+            group,
+            network.port,
+            interface=self._plan.address,
+            members=[Endpoint(node.address, node.port + channel) for node in members if node.name != own],
+            alone=self._alone,
+            ttl=network.ttl,
+        )
+        self._opened.callback(outlet.close)
+        self._group_outlets[channel] = outlet
+
+    # A plan of lines ----------------------------------------------------------------------------
+
+    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[Kind] = ON_A_LINE) -> object:
+        """Join a group, and hear in it only those who are within reach; what comes back is for `leave` and `reach`."""
+        self._opened = self.closing
+        ear = self._hear(Channel.LINE, group, owners, kinds, self._plan.line_port)
+        self.reach(ear, owners)
+        return ear
+
+    def reach(self, ear: object, owners: Sequence[NodePlan]) -> None:
+        """Others are within reach in this group from now on."""
+        if isinstance(ear, _Ear):
+            ear.only = frozenset([node.node.to_bytes(8, "little") for node in owners])
+
+    def leave(self, ear: object) -> None:
+        """Hear this group no more."""
+        if isinstance(ear, _Ear):
+            self._ears.remove(ear)
+            ear.inlet.close()
+
+    @property
+    def line_outlet(self) -> LineOutlet | None:
+        """Where our own line goes."""
+        return self._group_outlets.get(Channel.LINE)
+
+    def speak_line(self, outlet: LineOutlet) -> None:
+        """Our own line goes there from now on; what it went to before is whoever's made it."""
+        self._group_outlets[Channel.LINE] = outlet
+
+    # Hearing ------------------------------------------------------------------------------------
+
+    def filenos(self) -> list[int]:
+        """The sockets to watch."""
+        return [ear.inlet.fileno() for ear in self._ears]
+
+    def receive(self, now: int) -> list[Packet]:
+        """What has come, control first; what a demo delays waits for `due`."""
+        packets: list[Packet] = []
+        for ear in self._ears:
+            frames = ear.inlet.read(_BUDGET_BYTES)
+            if not frames:
+                continue
+            if ear.only is not None:
+                frames = self._within_reach(frames, ear.only)
+            if ear.impairment is not None:
+                ear.impairment.admit(frames, now)
+                frames = ear.impairment.due(now)
+            packets += ear.reception.packets(frames)
+        return packets if self.tap is None else self.tap(packets)
+
+    def _within_reach(self, frames: list[bytes], only: frozenset[bytes]) -> list[bytes]:
+        """Without those whose scope does not come here, though this network carries them."""
+        near = [frame for frame in frames if frame[_SENDER] in only]
+        self._counters.out_of_reach += len(frames) - len(near)
+        return near
+
+    def due(self, now: int) -> list[Packet]:
+        """What a demo delayed until now."""
+        packets: list[Packet] = []
+        for ear in self._ears:
+            if ear.impairment is not None and ear.impairment.next_deadline() <= now:
+                packets += ear.reception.packets(ear.impairment.due(now))
+        return packets if self.tap is None else self.tap(packets)
+
+    def next_deadline(self) -> int:
+        """When `due` has something next."""
+        return min([ear.impairment.next_deadline() for ear in self._ears if ear.impairment is not None], default=NEVER)
+
+    # Speaking -----------------------------------------------------------------------------------
+
+    def multicast(self, packet: Packet) -> None:
+        """Queue a packet for its group."""
+        keys = self._keys.core
+        channel = Channel.DATA if type(packet) is Data else Channel.CONTROL
+        self._queued[channel].append(encode(packet, keys or {}))
+
+    def to_line(self, packets: Iterable[Packet]) -> None:
+        """Queue packets for our own line; a node without one has no customers."""
+        if Channel.LINE in self._group_outlets:
+            keys = self._keys.edge or {}
+            self._queued[Channel.LINE] += [encode(packet, keys) for packet in packets]
+
+    def unicast(self, to: NodeId, packet: Packet) -> None:
+        """Queue a packet for one node; a node that the market does not know is nobody."""
+        endpoint = self._endpoints.get(to)
+        if endpoint is None:
+            plan = self._market.find(to)
+            if plan is None:
+                self._nobodys += 1
+                return
+            endpoint = self._endpoints[to] = Endpoint(plan.address, plan.port)
+        keys = self._keys.core if self._plan.role in _CORE_ROLE else self._keys.edge
+        self._direct_queue.setdefault(endpoint, []).append(encode(packet, keys or {}))
+
+    def flush(self) -> None:
+        """Send everything that is queued: control, direct, data, line."""
+        for channel in (Channel.CONTROL, Channel.DIRECT, Channel.DATA, Channel.LINE):
+            if channel is Channel.DIRECT:
+                if self._direct_queue:
+                    queue, self._direct_queue = self._direct_queue, {}
+                    for endpoint, frames in queue.items():
+                        self._direct.send_to(endpoint, frames)
+                        self._count(channel, frames)
+                continue
+            frames = self._queued[channel]
+            if frames:
+                self._queued[channel] = []
+                self._group_outlets[channel].send(frames)
+                self._count(channel, frames)
+
+    def _count(self, channel: Channel, frames: list[bytes]) -> None:
+        counters = self._counters
+        counters.bytes_sent[channel] += sum(map(len, frames))
+        for frame in frames:
+            counters.packets_sent[channel << 5 | frame[_KIND_AT]] += 1
+
+    def collect(self) -> None:
+        """Bring the sockets' own counts up to date: once a second is enough."""
+        counters = self._counters
+        drops = [0] * len(Channel)
+        for ear in self._ears:
+            drops[ear.channel] += ear.inlet.drops
+        counters.kernel_drops[:] = drops
+        unsent = sum([outlet.unsent for outlet in self._group_outlets.values()]) + self._direct.unsent
+        counters.unsent = unsent + self._nobodys
+        counters.injected_losses = sum([ear.impairment.lost for ear in self._ears if ear.impairment is not None])
+
+    def close(self) -> None:
+        """Close every socket."""
+        self.closing.close()
+
+
+def _kind(packet: type[Packet]) -> Kind:
+    return Kind[_KIND_NAMES.get(packet.__name__, packet.__name__.upper())]
+
+
+_KIND_NAMES = {"SecondaryToken": "SECTOKEN", "Released": "REL", "RangeRequest": "RXREQ", "RangeReply": "RXREP"}

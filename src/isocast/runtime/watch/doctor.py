@@ -1,0 +1,355 @@
+"""Whether this machine can run a market, and what to change if not.
+
+Each check judges what a probe found: `ok`, `warn` (it works, slower or less precisely) or `fail` (it does not), with
+the words of what was found and of what to change. `doctor_probes` looks at the machine; tests put other finds there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from isocast.runtime.market.model import PORT_BLOCK, ClockSource, Durability, Market, NetworkMode, NodePlan, NodeRole
+from isocast.runtime.watch.doctor_probes import Probes
+from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
+from isocast.terms.quantities import counted
+
+__all__ = ["Finding", "Listening", "Outcome", "Wants", "examine", "wants_of"]
+
+_PYTHON_MIN = (3, 11)
+_CPUS_GOOD = 2
+_BUFFER_WANTED = 4 << 20
+_TIMER_GOOD_NS = 1 * MILLISECOND
+"""p99: releases of an idle machine stay within a fifth of this."""
+_FILES_MIN, _FILES_GOOD = 64, 1_024
+"""A node has some ten sockets and files; one with many customers has as many connections."""
+_DISK_MIN, _DISK_GOOD = 256 << 20, 4 << 30
+_OTHERS = 0o077
+_MEBI = 1 << 20
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was found, and what to change unless all is well."""
+
+    check: str
+    outcome: Outcome
+    found: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A node of this market, and where it listens: (`udp` or `tcp`, port)."""
+
+    node: str
+    address: str
+    ports: tuple[tuple[str, int], ...]
+    http_port: int = 0
+    is_seat: bool = False
+    """A customer's place: a program that listens takes its UDP ports, and serves no status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a market asks of the machine; without one, what any market would."""
+
+    nodes: tuple[Listening, ...] = ()
+    receive_buffer: int = _BUFFER_WANTED
+    clock_bound_ns: int | None = None
+    kernel_clock_counts: bool = False
+    """Whether the kernel's own bound is what releases rest on."""
+    timer_limit_ns: int | None = None
+    """δ_N: timers later than this lose tokens."""
+    multicast: bool = True
+    realtime: bool = True
+    data_directory: Path | None = None
+    disk_min: int = _DISK_MIN
+    durability: Durability | None = None
+    is_trial: bool = False
+    """Whether the whole market is on loopback."""
+    process_ns: int | None = None
+    """P: a node that waits longer for its disk is late with its token."""
+    keys_directory: Path | None = None
+    interfaces: tuple[str, ...] = field(default=("127.0.0.1",))
+
+
+def wants_of(market: Market) -> Wants:
+    """What this market asks."""
+    return Wants(
+        nodes=tuple(_listening(plan, market.network.mode) for plan in market.nodes),
+        receive_buffer=market.network.receive_buffer,
+        clock_bound_ns=market.clock.bound_ns,
+        kernel_clock_counts=market.clock.source is ClockSource.KERNEL,
+        timer_limit_ns=market.timing.detect_ns,
+        multicast=market.network.mode is NetworkMode.MULTICAST,
+        realtime=market.clock.realtime,
+        data_directory=market.data_directory,
+        disk_min=2 * market.journal.segment_bytes,
+        durability=market.durability,
+        is_trial=market.on_loopback,
+        process_ns=market.timing.process_ns,
+        keys_directory=market.keys_directory,
+        interfaces=("127.0.0.1",)
+        if market.on_loopback
+        else tuple(dict.fromkeys(plan.address for plan in market.nodes)),
+    )
+
+
+def _listening(plan: NodePlan, mode: NetworkMode) -> Listening:
+    block = PORT_BLOCK if mode is NetworkMode.FANOUT else 1
+    udp = [("udp", plan.port + place) for place in range(block)]
+    tcp = [("tcp", port) for port in (plan.http_port, plan.tcp_port) if port]
+    return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
+
+
+def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[Finding]:
+    """Every check, one after the other."""
+    wants = Wants() if wants is None else wants
+    probes = Probes() if probes is None else probes
+    yield _python(probes)
+    yield _processors(probes)
+    yield _clock(wants, probes)
+    if wants.multicast:
+        yield from _multicast(wants, probes)
+    yield _segmentation(probes)
+    yield _coalescing(probes)
+    yield _receive_buffer(wants, probes)
+    yield _timers(wants, probes)
+    if wants.realtime:
+        yield _priority(probes)
+    if wants.nodes:
+        yield from _ports(wants, probes)
+    yield _open_files(probes)
+    if wants.data_directory is not None:
+        yield _disk(wants.data_directory, wants.disk_min, probes)
+        if wants.durability is not None:
+            yield _durability(wants.durability, wants.data_directory, wants, probes)
+    if wants.keys_directory is not None:
+        yield _keys(wants.keys_directory, probes)
+    yield _namespaces(probes)
+    yield _tun(probes)
+
+
+def _judged(check: str, found: str, *, good: bool, otherwise: Outcome, change: str) -> Finding:
+    return Finding(check, Outcome.OK, found) if good else Finding(check, otherwise, found, change)
+
+
+# The machine --------------------------------------------------------------------------------------
+
+
+def _python(probes: Probes) -> Finding:
+    version = probes.python_version()
+    good = version >= _PYTHON_MIN and probes.platform() == "linux"
+    found = f"{'.'.join(map(str, version))} on {probes.platform()}"
+    change = "run it on Linux with Python 3.11 or newer"
+    return _judged("python", found, good=good, otherwise=Outcome.FAIL, change=change)
+
+
+def _processors(probes: Probes) -> Finding:
+    count = probes.cpu_count()
+    change = "give a receiver two: with one, whatever else runs makes its releases late"
+    found = f"{count} usable"
+    return _judged("processors", found, good=count >= _CPUS_GOOD, otherwise=Outcome.WARN, change=change)
+
+
+def _clock(wants: Wants, probes: Probes) -> Finding:
+    clock, bound_ns = probes.kernel_clock(), wants.clock_bound_ns
+    if clock is None:
+        return Finding("clock", Outcome.WARN, "the kernel does not say", "configure clock.bound, and keep it true")
+    if not clock.synchronised:
+        counts = "" if bound_ns is None else f"; the configured bound of {_span(bound_ns)} counts"
+        change = "run chrony, ntpd or a PTP client, and wait until it says synchronised"
+        if bound_ns is not None:
+            change += "; or make sure by other means that the configured bound is true"
+        return Finding("clock", Outcome.WARN, f"the kernel calls it unsynchronised{counts}", change)
+    found = f"synchronised within {_span(clock.max_error_ns)}"
+    if bound_ns is not None and wants.kernel_clock_counts and clock.max_error_ns > bound_ns:
+        change = f"configure a clock bound of at least {_span(clock.max_error_ns)}, or a better time source"
+        return Finding("clock", Outcome.FAIL, f"{found}; the market promises {_span(bound_ns)}", change)
+    return Finding("clock", Outcome.OK, found)
+
+
+def _open_files(probes: Probes) -> Finding:
+    most = probes.open_files_max()
+    change = f"ulimit -n {_FILES_GOOD}, or LimitNOFILE={_FILES_GOOD} in the systemd unit"
+    otherwise = Outcome.FAIL if most < _FILES_MIN else Outcome.WARN
+    return _judged("open files", f"at most {most:,}", good=most >= _FILES_GOOD, otherwise=otherwise, change=change)
+
+
+def _timers(wants: Wants, probes: Probes) -> Finding:
+    late = probes.timer_lateness_ns()
+    if not late:
+        return Finding("timers", Outcome.FAIL, "no timerfd", "use a Linux kernel that has timerfd")
+    middle_ns, high_ns = late[len(late) // 2], late[min(len(late) * 99 // 100, len(late) - 1)]
+    found = f"late by {_span(middle_ns)} at p50, {_span(high_ns)} at p99 of {len(late)}"
+    if wants.timer_limit_ns is not None and high_ns > wants.timer_limit_ns:
+        change = f"stop what else runs, or choose a timing profile with more than δ_N = {_span(wants.timer_limit_ns)}"
+        return Finding("timers", Outcome.FAIL, found, change)
+    change = "stop what else runs, add processors, or allow real-time priority: releases will be as late"
+    return _judged("timers", found, good=high_ns <= _TIMER_GOOD_NS, otherwise=Outcome.WARN, change=change)
+
+
+def _priority(probes: Probes) -> Finding:
+    allowed = probes.may_use_fifo()
+    change = "LimitRTPRIO=50 in the systemd unit, or `rtprio 50` in /etc/security/limits.conf"
+    found = "SCHED_FIFO is allowed" if allowed else "SCHED_FIFO is not allowed: a loaded machine delays releases"
+    return _judged("real-time priority", found, good=allowed, otherwise=Outcome.WARN, change=change)
+
+
+# The network --------------------------------------------------------------------------------------
+
+
+def _multicast(wants: Wants, probes: Probes) -> Iterator[Finding]:
+    """On every interface of this machine that the market uses."""
+    local = [address for address in wants.interfaces if probes.has_address(address)]
+    for address in local or ["127.0.0.1"]:
+        trouble = probes.multicast_trouble(address)
+        found = f"a datagram to a group on {address}: {trouble or 'sent and heard'}"
+        change = 'bring the interface up (`ip link set lo up` for loopback), or set mode = "fanout" under [network]'
+        yield _judged("multicast", found, good=not trouble, otherwise=Outcome.FAIL, change=change)
+
+
+def _segmentation(probes: Probes) -> Finding:
+    trouble = probes.segmentation_trouble()
+    found = trouble or "many datagrams leave in one call"
+    change = "use Linux 4.18 or newer; without it sending costs more, and still works"
+    return _judged("UDP segmentation", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+
+
+def _coalescing(probes: Probes) -> Finding:
+    trouble = probes.coalescing_trouble()
+    found = trouble or "many datagrams are read in one call"
+    change = "use Linux 5.0 or newer; without it receiving costs more, and still works"
+    return _judged("UDP coalescing", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+
+
+def _receive_buffer(wants: Wants, probes: Probes) -> Finding:
+    most, wanted = probes.receive_buffer_max(), wants.receive_buffer
+    if most is None:
+        return Finding("receive buffer", Outcome.WARN, "the limit cannot be read", "look at net.core.rmem_max")
+    found = f"at most {most:,} bytes for a socket, {wanted:,} wanted"
+    if most < wanted and probes.may_force_buffers():
+        return Finding("receive buffer", Outcome.OK, f"{found}; this user may go past the limit")
+    change = f"sysctl -w net.core.rmem_max={wanted}   (a line in /etc/sysctl.d keeps it)"
+    return _judged("receive buffer", found, good=most >= wanted, otherwise=Outcome.WARN, change=change)
+
+
+def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
+    """Of the nodes whose address is this machine's; one that runs already has its ports, as it should."""
+    here = [node for node in wants.nodes if probes.has_address(node.address)]
+    away = len(wants.nodes) - len(here)
+    free = running = listening = 0
+    for node in here:
+        taken = [(kind, port) for kind, port in node.ports if probes.port_trouble(kind, node.address, port)]
+        if not taken:
+            free += 1
+            continue
+        who = probes.running_node(node.address, node.http_port) if node.http_port else None
+        if who == node.node:
+            running += 1
+            continue
+        if node.is_seat and who is None and {kind for kind, _ in taken} == {"udp"}:
+            listening += 1
+            continue
+        kind, port = taken[0]
+        trouble = probes.port_trouble(kind, node.address, port) or "in use a moment ago"
+        told = f" (a node called {who} answers there)" if who else ""
+        found = f"{node.node}: {kind} {node.address}:{port}: {trouble}{told}"
+        change = "stop what holds it (`ss -lnp` names it), or give the node another port"
+        yield Finding("ports", Outcome.FAIL, found, change)
+    taken_by_programs = "taken by a program that listens" if listening == 1 else "taken by programs that listen"
+    parts = [
+        (free, "free"), (running, "running already"), (listening, taken_by_programs), (away, "on other machines")
+    ]  # fmt: skip
+    found = ", ".join(f"{count} {word}" for count, word in parts if count)
+    if not here:
+        change = "check the addresses if a node should run here; `ip -brief address` lists this machine's"
+        yield Finding("ports", Outcome.WARN, "no node of the market has an address of this machine", change)
+    elif found:
+        yield Finding("ports", Outcome.OK, f"of {counted(len(wants.nodes), 'node')} {found}")
+
+
+# Disks and secrets --------------------------------------------------------------------------------
+
+
+def _disk(directory: Path, least: int, probes: Probes) -> Finding:
+    free = probes.free_bytes(directory)
+    if free is None:
+        return Finding("disk", Outcome.FAIL, f"{directory} cannot be written", "choose another data directory")
+    change = "make room, or set keep_bytes or keep_time under [journal]: a full disk stops releases"
+    otherwise = Outcome.FAIL if free < least else Outcome.WARN
+    found = f"{free // _MEBI:,} MiB free for {directory}"
+    return _judged("disk", found, good=free >= max(_DISK_GOOD, least), otherwise=otherwise, change=change)
+
+
+def _durability(durability: Durability, directory: Path, wants: Wants, probes: Probes) -> Finding:
+    """What the market's setting survives on this machine, and what it costs here."""
+    found = f"{durability}: {durability.meaning}"
+    if durability is Durability.PROCESS:
+        change = 'set durability = "power" unless all of it may be lost with the power supply'
+        return _judged("durability", found, good=wants.is_trial, otherwise=Outcome.WARN, change=change)
+    waits = probes.sync_ns(directory)
+    if not waits:
+        return Finding("durability", Outcome.WARN, f"{found}; the disk was not measured", "see the check 'disk'")
+    middle_ns, high_ns = waits[len(waits) // 2], waits[-1]
+    found += f". The disk of {directory} takes {_span(middle_ns)} for a write, {_span(high_ns)} at most of {len(waits)}"
+    limit_ns = wants.process_ns
+    change = (
+        f"a node that waits longer than P = {_span(limit_ns or 0)} is late with its token: use a faster disk, one whose"
+        " write cache survives power cuts, or raise timing.process"
+    )
+    return _judged("durability", found, good=not limit_ns or high_ns <= limit_ns, otherwise=Outcome.WARN, change=change)
+
+
+def _keys(directory: Path, probes: Probes) -> Finding:
+    files = probes.key_files(directory)
+    if not files:
+        found = f"no key files in {directory}"
+        return Finding("keys", Outcome.WARN, found, "isocast keys init makes them")
+    loose = [file.path for file in files if file.mode & _OTHERS]
+    if loose:
+        names = ", ".join(path.name for path in loose)
+        found = f"others may read {names}"
+        return Finding("keys", Outcome.FAIL, found, f"chmod 600 {' '.join(map(str, loose))}; then make new keys")
+    strange = [file.path.name for file in files if not file.owned]
+    if strange:
+        change = "run as the user who owns them, or give them to this one"
+        return Finding("keys", Outcome.WARN, f"another user owns {', '.join(strange)}", change)
+    return Finding("keys", Outcome.OK, f"{counted(len(files), 'file')} in {directory} that only their owner reads")
+
+
+# The lab ------------------------------------------------------------------------------------------
+
+
+def _namespaces(probes: Probes) -> Finding:
+    allowed = probes.may_use_namespaces()
+    found = "user and network namespaces can be made" if allowed else "namespaces are refused: no `isocast lab`"
+    change = "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000, or run the lab as root"
+    return _judged("lab: namespaces", found, good=allowed, otherwise=Outcome.WARN, change=change)
+
+
+def _tun(probes: Probes) -> Finding:
+    trouble = probes.tun_trouble()
+    found = f"/dev/net/tun: {trouble or 'opens'}"
+    change = "modprobe tun, and chmod 666 /dev/net/tun; only `isocast lab` needs it"
+    return _judged("lab: tun", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+
+
+def _span(span_ns: int) -> str:
+    """A span as people write it."""
+    if span_ns >= SECOND:
+        return f"{span_ns / SECOND:.3g} s"
+    if span_ns >= MILLISECOND:
+        return f"{span_ns / MILLISECOND:.3g} ms"
+    return f"{span_ns / MICROSECOND:.3g} µs"

@@ -1,0 +1,424 @@
+"""What a node says of itself: its state, rates, alarms and peers, and whether it is healthy and ready.
+
+`Monitor` stands beside a driver: the driver raises counters and alarms, and the monitor makes a `NodeStatus` of them
+when somebody asks. Liveness asks whether the process gets to run; readiness asks whether the role can do its work.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+
+from isocast import __version__
+from isocast.runtime.market.model import NodeRole
+from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, ReleaseMark, packet_slot
+from isocast.runtime.watch.metric_table import Identity, Reading
+from isocast.runtime.watch.metrics import Metrics, totals_of
+from isocast.terms.instants import SECOND
+from isocast.terms.quantities import counted
+from isocast.wire.frame import Kind
+
+__all__ = [
+    "Alarm",
+    "Alarms",
+    "Monitor",
+    "NodeStatus",
+    "PeerStatus",
+    "Rates",
+    "Spread",
+    "reasons_not_ready",
+    "wrong_key_reason",
+]
+
+_WINDOW = 10
+"""Seconds over which rates and quantiles are taken."""
+_SAMPLE_EVERY_NS = 9 * SECOND // 10
+"""Whoever ticks more often than once a second does not shorten the window."""
+_STALLED_NS = 5 * SECOND
+"""An event loop that did not run for so long serves nobody."""
+_PATIENCE_NS = 10 * SECOND
+"""Without a token for so long, a source says that it is not ready, unless its market's timing says otherwise."""
+_SLOTS = tuple(
+    (packet_slot(channel, kind), f"{channel.name.lower()} {kind.name}") for channel in Channel for kind in Kind
+)
+_ALARMS_KEPT = 64
+"""Distinct alarms: there are fewer kinds than that; whoever makes texts of hostile bytes fills no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One distinct thing that went wrong, how often, and what to do."""
+
+    code: str
+    text: str
+    remedy: str
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+class Alarms:
+    """The distinct alarms of a node, newest text first to be replaced, never more than a fixed number."""
+
+    def __init__(self) -> None:
+        """Nothing is wrong yet."""
+        self._by_code: dict[str, Alarm] = {}
+        self.total = 0
+
+    def raise_alarm(self, code: str, text: str, remedy: str, now_ns: int) -> bool:
+        """Count one; True if it is the first of its code, which is when a log line is worth its room."""
+        self.total += 1
+        known = self._by_code.get(code)
+        if known is not None:
+            self._by_code[code] = replace(known, text=text, remedy=remedy, count=known.count + 1, last_ns=now_ns)
+            return False
+        if len(self._by_code) >= _ALARMS_KEPT:
+            oldest = min(self._by_code.values(), key=lambda alarm: alarm.last_ns)
+            del self._by_code[oldest.code]
+        self._by_code[code] = Alarm(code, text, remedy, 1, now_ns, now_ns)
+        return True
+
+    def list(self) -> tuple[Alarm, ...]:
+        """The newest first."""
+        return tuple(sorted(self._by_code.values(), key=lambda alarm: alarm.last_ns, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """Another node as this one hears it."""
+
+    name: str
+    heard_s: float | None = None
+    """Since its last packet; None if it was never heard."""
+    address: str = ""
+    note: str = ""
+    """Anything to say of it: a slow customer is named here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Per second, over the last seconds."""
+
+    over_s: float = 0.0
+    events: float = 0.0
+    """Released by a receiver, published by a source, received by a customer."""
+    messages: float = 0.0
+    packets_received: float = 0.0
+    packets_sent: float = 0.0
+    bytes_received: float = 0.0
+    bytes_sent: float = 0.0
+    cpu: float = 0.0
+    """Share of one processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Quantiles, in seconds: upper bounds of the buckets that hold them."""
+
+    count: int
+    p50_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """All that /statusz says."""
+
+    name: str
+    role: str
+    node_id: int
+    stripe: int = 0
+    city: str = ""
+    version: str = ""
+    pid: int = 0
+    at_ns: int = 0
+    uptime_s: float = 0.0
+    healthy: bool = True
+    ready: bool = False
+    reasons: tuple[str, ...] = ()
+    """Why it is not ready, or not healthy."""
+    gauges: NodeGauges = field(default_factory=NodeGauges)
+    rates: Rates = field(default_factory=Rates)
+    lateness: Spread | None = None
+    """Of releases against their instant, over the last seconds."""
+    latency: Spread | None = None
+    """Publish to release, over the last seconds, where it is known."""
+    timer: Spread | None = None
+    """Lateness of timers, over the last seconds."""
+    loop_lag_s: float = 0.0
+    totals: dict[str, float] = field(default_factory=dict)
+    """Every counter of /metrics, by its name without the prefix."""
+    packets_received: dict[str, int] = field(default_factory=dict)
+    """By channel and kind, such as "control TOKEN"."""
+    packets_sent: dict[str, int] = field(default_factory=dict)
+    kernel_drops: dict[str, int] = field(default_factory=dict)
+    """By channel."""
+    alarms: tuple[Alarm, ...] = ()
+    peers: tuple[PeerStatus, ...] = ()
+    releases: tuple[ReleaseMark, ...] = ()
+    """The newest tokens, for the skew between nodes."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs: dictionaries, lists and simple values."""
+        return {name: _plain(getattr(self, name)) for name in _names(NodeStatus)}
+
+
+_SIMPLE = (int, float, str, bool, type(None))
+
+
+def _plain(value: object) -> object:
+    """As `asdict` does it, without its copies of copies: this runs beside the protocol, every second."""
+    shape: type = type(value)
+    if shape in _SIMPLE or not (isinstance(value, (tuple, dict)) or is_dataclass(shape)):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return dict(value)
+    return {name: _plain(getattr(value, name)) for name in _names(shape)}
+
+
+@lru_cache
+def _names(shape: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(shape))
+
+
+# Ready or not -------------------------------------------------------------------------------------
+
+
+def reasons_not_ready(
+    role: NodeRole, gauges: NodeGauges, *, patience_ns: int = _PATIENCE_NS, forged: int = 0
+) -> tuple[str, ...]:
+    """What keeps a role from its work, each with what it waits for; empty if nothing does.
+
+    `forged` packets came with a wrong tag. A node that is ready ignores them; one that is not may have the wrong key.
+    """
+    reasons = _reasons(role, gauges, patience_ns)
+    if reasons and forged:
+        key = "edge.key" if role is NodeRole.CUSTOMER else "core.key"
+        return (wrong_key_reason(forged, key), *reasons)
+    return reasons
+
+
+def wrong_key_reason(forged: int, key: str) -> str:
+    """Packets come, and none of them is believed."""
+    came = f"{counted(forged, 'packet')} arrived with a tag that {key} did not make"
+    return f"{came}: is it the present key file of this market?"
+
+
+def _reasons(role: NodeRole, gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
+    if role.is_receiver:
+        return _receiver_reasons(gauges, patience_ns)
+    if role is NodeRole.SECONDARY_SOURCE:
+        reason = "its parent does not answer: batches are taken, kept on disk, and offered again"
+        return () if gauges.parent_answers else (reason,)
+    if role.is_source:
+        return _token_reasons(gauges, patience_ns)
+    if role is NodeRole.CUSTOMER and not gauges.lines_heard:
+        return ("no line is heard: are its receivers up, and does multicast reach this machine?",)
+    return ()
+
+
+def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
+    reasons = []
+    if not gauges.epoch_number and gauges.universe == ():
+        reasons.append("joins a market that it has heard nothing of yet: are its other nodes up?")
+    elif not gauges.epoch_number:
+        reasons.append("not on a ring yet: a majority of the receivers and one reformation server must be up")
+    elif gauges.mode == "sealed":
+        reasons.append("sealed: a ballot is under way")
+    elif gauges.mode == "catchup":
+        reasons.append("catching up with the ring")
+    else:
+        reasons += _token_reasons(gauges, patience_ns)
+    if gauges.edge_waits is not None:
+        reasons.append(gauges.edge_waits)
+    if gauges.clock_trusted is False:
+        reasons.append("the clock is proven outside its bound: synchronise it, then restart this node")
+    return tuple(reasons)
+
+
+def _token_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
+    if gauges.token_age_ns is None:
+        return ("no token was heard yet",)
+    if gauges.token_age_ns > patience_ns:
+        return (f"no token for {gauges.token_age_ns / SECOND:.1f} s",)
+    return ()
+
+
+# The monitor --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What the rates and quantiles of a window begin with."""
+
+    at_ns: int
+    events: int
+    messages: int
+    packets_received: int
+    packets_sent: int
+    bytes_received: int
+    bytes_sent: int
+    cpu_ns: int
+    lateness: tuple[int, ...]
+    latency: tuple[int, ...]
+    timer: tuple[int, ...]
+    lag_ns: int
+
+
+class Monitor:
+    """Watches one node for whoever asks; `tick` every second, everything else on demand."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        counters: NodeCounters,
+        read_gauges: Callable[[], NodeGauges],
+        *,
+        read_peers: Callable[[], Sequence[PeerStatus]] = tuple,
+        patience_ns: int = _PATIENCE_NS,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`read_gauges` and `read_peers` are the driver's: called for each status and scrape, never else."""
+        self.identity = identity
+        self.counters = counters
+        self.alarms = Alarms()
+        self.metrics = Metrics(lambda: [self.reading()])
+        self._read_gauges = read_gauges
+        self._read_peers = read_peers
+        self._patience_ns = patience_ns
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        self._started_wall_ns = wall_ns()
+        self._started_ns = self._ticked_ns = steady_ns()
+        self._samples: deque[_Sample] = deque([self._sample(0)], maxlen=_WINDOW + 1)
+
+    def alarm(self, code: str, text: str, remedy: str) -> bool:
+        """Raise an alarm; True if it is the first of its code."""
+        return self.alarms.raise_alarm(code, text, remedy, self._wall_ns())
+
+    def tick(self, lag_ns: int = 0) -> None:
+        """At least once a second: the event loop runs, and woke `lag_ns` later than it was asked to."""
+        self._ticked_ns = self._steady_ns()
+        newest = self._samples[-1]
+        if self._ticked_ns - newest.at_ns >= _SAMPLE_EVERY_NS:
+            self._samples.append(self._sample(lag_ns))
+        elif lag_ns > newest.lag_ns:
+            self._samples[-1] = replace(newest, lag_ns=lag_ns)
+
+    def unhealthy(self) -> tuple[str, ...]:
+        """Why the process should be looked at, or restarted; empty if it gets to run."""
+        silent_ns = self._steady_ns() - self._ticked_ns
+        worst_ns = max(silent_ns - SECOND, self._lag_ns())
+        if worst_ns < _STALLED_NS:
+            return ()
+        return (f"the event loop did not run for {worst_ns / SECOND:.1f} s: a stopped process or a starved machine",)
+
+    def not_ready(self, gauges: NodeGauges | None = None) -> tuple[str, ...]:
+        """Why the node cannot do its work now; empty if it can."""
+        gauges = self._read_gauges() if gauges is None else gauges
+        forged = self.counters.authentication_failures
+        role, patience_ns = self.identity.role, self._patience_ns
+        return self.unhealthy() + reasons_not_ready(role, gauges, patience_ns=patience_ns, forged=forged)
+
+    def reading(self) -> Reading:
+        """For the metrics."""
+        return self._reading(self._read_gauges())
+
+    def status(self) -> NodeStatus:
+        """For people and for `isocast top`."""
+        who, counters, gauges = self.identity, self.counters, self._read_gauges()
+        unhealthy, reasons = self.unhealthy(), self.not_ready(gauges)
+        since, now = self._samples[0], self._sample(0)
+        return NodeStatus(
+            name=who.name,
+            role=who.role.value,
+            node_id=who.node_id,
+            stripe=who.stripe,
+            city=who.city,
+            version=__version__,
+            pid=os.getpid(),
+            at_ns=self._wall_ns(),
+            uptime_s=(self._steady_ns() - self._started_ns) / SECOND,
+            healthy=not unhealthy,
+            ready=not reasons,
+            reasons=reasons,
+            gauges=gauges,
+            rates=_rates(since, now),
+            lateness=_spread(counters.release_lateness, since.lateness),
+            latency=_spread(counters.submit_to_release, since.latency),
+            timer=_spread(counters.timer_lateness, since.timer),
+            loop_lag_s=self._lag_ns() / SECOND,
+            totals=totals_of(self._reading(gauges)),
+            packets_received=_by_kind(counters.packets_received),
+            packets_sent=_by_kind(counters.packets_sent),
+            kernel_drops={channel.name.lower(): counters.kernel_drops[channel] for channel in Channel},
+            alarms=self.alarms.list(),
+            peers=tuple(self._read_peers()),
+            releases=tuple(counters.release_marks),
+        )
+
+    def _reading(self, gauges: NodeGauges) -> Reading:
+        return Reading(
+            self.identity,
+            self.counters,
+            gauges,
+            started_s=self._started_wall_ns / SECOND,
+            ready=not self.not_ready(gauges),
+            alarms=self.alarms.total,
+            loop_lag_ns=self._lag_ns(),
+        )
+
+    def _lag_ns(self) -> int:
+        return max(sample.lag_ns for sample in self._samples)
+
+    def _sample(self, lag_ns: int) -> _Sample:
+        counters = self.counters
+        return _Sample(
+            at_ns=self._steady_ns(),
+            events=counters.events_released + counters.events_published + counters.events_received,
+            messages=counters.messages_released + counters.publishes_accepted + counters.messages_received,
+            packets_received=sum(counters.packets_received),
+            packets_sent=sum(counters.packets_sent),
+            bytes_received=sum(counters.bytes_received),
+            bytes_sent=sum(counters.bytes_sent),
+            cpu_ns=time.process_time_ns(),
+            lateness=tuple(counters.release_lateness.counts),
+            latency=tuple(counters.submit_to_release.counts),
+            timer=tuple(counters.timer_lateness.counts),
+            lag_ns=lag_ns,
+        )
+
+
+def _rates(since: _Sample, now: _Sample) -> Rates:
+    span_ns = now.at_ns - since.at_ns
+    if span_ns <= 0:
+        return Rates()
+    span_s = span_ns / SECOND
+    return Rates(
+        over_s=span_s,
+        events=(now.events - since.events) / span_s,
+        messages=(now.messages - since.messages) / span_s,
+        packets_received=(now.packets_received - since.packets_received) / span_s,
+        packets_sent=(now.packets_sent - since.packets_sent) / span_s,
+        bytes_received=(now.bytes_received - since.bytes_received) / span_s,
+        bytes_sent=(now.bytes_sent - since.bytes_sent) / span_s,
+        cpu=(now.cpu_ns - since.cpu_ns) / span_ns,
+    )
+
+
+def _spread(histogram: Histogram, since: Sequence[int]) -> Spread | None:
+    middle, high = histogram.quantile_ns(0.5, since), histogram.quantile_ns(0.99, since)
+    if middle is None or high is None:
+        return None
+    return Spread(sum(histogram.counts) - sum(since), middle / SECOND, high / SECOND)
+
+
+def _by_kind(counts: Sequence[int]) -> dict[str, int]:
+    return {name: counts[slot] for slot, name in _SLOTS if counts[slot]}

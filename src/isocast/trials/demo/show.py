@@ -1,0 +1,219 @@
+"""The show from beginning to end: processes start, floors publish, one is killed, all settles, journals are read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from isocast.runtime.market.model import Market, NodePlan
+from isocast.runtime.operate.supervisor import Child, ChildState
+from isocast.terms.instants import SECOND
+from isocast.trials.demo.cast import actors
+from isocast.trials.demo.evidence import read_evidence
+from isocast.trials.demo.feeding import Feed
+from isocast.trials.demo.floors import FLOORS
+from isocast.trials.demo.notes import Note, Tone
+from isocast.trials.demo.releases import one_way_ns
+from isocast.trials.demo.staging import Stage
+from isocast.trials.demo.story import Story
+from isocast.trials.demo.summary import Summary, sum_up
+from isocast.trials.demo.watching import Watch
+from isocast.trials.evidence import is_follower
+
+__all__ = ["Phase", "Show", "ShowSettings"]
+
+_NOTES_KEPT = 200
+_LOOK_S = 0.5
+"""Between two looks at everybody."""
+_KILL_AT = 0.45
+"""Of the show: late enough to have seen the peace before, early enough to see the end."""
+_PAUSE = 0.05
+"""Of the show: how long the others go on without the victim."""
+_SETTLE_S = 40.0
+"""For everything that was published to be released everywhere, after the floors have closed."""
+_COUNTED_S = 1.1
+"""Nodes bring some of their counts up to date once a second."""
+
+
+class Phase(StrEnum):
+    """How far the show is."""
+
+    SETTING = "processes start"
+    PLAYING = "floors publish"
+    SETTLING = "floors have closed; the last messages are released"
+    JUDGING = "all have stopped; the journals are read"
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSettings:
+    """What the visitor asks for; loss, delays and seed are in the market."""
+
+    seconds: float
+    seed: int
+    commands: tuple[str, ...] = ()
+    """Modules of the command line that nodes import."""
+
+
+class Show:
+    """One performance; whoever draws it looks at its attributes."""
+
+    def __init__(self, market: Market, settings: ShowSettings) -> None:
+        """Nothing runs before `play`."""
+        self.market = market
+        self.settings = settings
+        self.phase = Phase.SETTING
+        self.began_at = time.time_ns()
+        self.opened_at = 0
+        """When the floors began, by the system clock."""
+        self.closed_at = 0
+        self.stopped_at = 0
+        """When the last process was gone."""
+        self.notes: deque[Note] = deque(maxlen=_NOTES_KEPT)
+        self.on_note: Callable[[Note], None] | None = None
+        self.watch = Watch(market, self.note)
+        self.story = Story()
+        self.feeds = [Feed(plan, settings.seed) for plan in FLOORS if plan.source in market.by_name]
+        self.children: dict[str, ChildState] = {}
+        """Where each process stands."""
+        self._hurried = asyncio.Event()
+        self._abandoned = asyncio.Event()
+        self._going = asyncio.Event()
+
+    # Asked of it ----------------------------------------------------------------------------------
+
+    def share(self, now: int) -> float:
+        """How much of it is over at an instant of the system clock."""
+        played_s = (now - self.opened_at) / SECOND if self.opened_at else 0.0
+        return min(max(played_s / self.settings.seconds, 0.0), 1.0)
+
+    @property
+    def one_way_ns(self) -> int:
+        """The formula's d, for what was released so far."""
+        return one_way_ns(self.market, self.watch.releases.sources)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether somebody asked twice for its end."""
+        return self._abandoned.is_set()
+
+    def hurry(self) -> None:
+        """End early: close the floors, let everything settle and sum up; asked again, sum up at once."""
+        if self._hurried.is_set():
+            self._abandoned.set()
+        self._hurried.set()
+
+    def note(self, tone: Tone, text: str) -> None:
+        """Something happened."""
+        note = Note(time.time_ns() - self.began_at, tone, text)
+        self.notes.append(note)
+        if self.on_note is not None:
+            self.on_note(note)
+
+    # The performance ------------------------------------------------------------------------------
+
+    async def play(self) -> Summary:
+        """From the first process to the verdict; processes are gone when it returns or raises."""
+        with self.watch:
+            try:
+                await self._play()
+            except ExceptionGroup as several:
+                # One failed, and the others were only ended for it.
+                raise several.exceptions[0] from None
+            self.watch.follow_journals()
+        return self._judge()
+
+    async def _play(self) -> None:
+        stage = Stage(self.market, self._told, commands=self.settings.commands)
+        async with stage, asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look())
+            await stage.all_ready()
+            nodes = len(actors(self.market))
+            took = (time.time_ns() - self.began_at) / SECOND
+            self.note(Tone.RING, f"All {nodes} processes are ready after {took:.1f} s; the floors open")
+            await self._perform(stage, group)
+            if not self._abandoned.is_set():
+                await asyncio.sleep(_COUNTED_S)
+            looking.cancel()
+            await self.watch.look()
+
+    async def _perform(self, stage: Stage, group: asyncio.TaskGroup) -> None:
+        self.opened_at = time.time_ns()
+        self.phase = Phase.PLAYING
+        self._going.set()
+        feeding = [
+            group.create_task(feed.run(self.market, self._going, place / len(self.feeds) / 10))
+            for place, feed in enumerate(self.feeds)
+        ]
+        telling = group.create_task(self._tell(stage))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.seconds):
+                await self._hurried.wait()
+        self._going.clear()
+        self.phase = Phase.SETTLING
+        self.closed_at = time.time_ns()
+        self.note(Tone.RING, "The floors close; what is on its way is released")
+        if not self.story.killed_at:
+            telling.cancel()
+        settling = group.create_task(self._settle([*feeding, telling]))
+        abandoning = group.create_task(self._abandoned.wait())
+        await asyncio.wait([settling, abandoning], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*feeding, telling, settling, abandoning):
+            task.cancel()
+
+    async def _tell(self, stage: Stage) -> None:
+        """The surprise, half-way."""
+        seconds = self.settings.seconds
+        await asyncio.sleep(_KILL_AT * seconds)
+        await self.story.play(stage, self.watch, self.note, _PAUSE * seconds)
+
+    async def _settle(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Until everything that was promised is everywhere, and whoever was killed is on the ring again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_S):
+                await asyncio.wait(tasks)
+                while not self._is_settled():  # noqa: ASYNC110  # Nobody signals what nodes say.
+                    await asyncio.sleep(_LOOK_S / 2)
+
+    def _is_settled(self) -> bool:
+        wanted = 1 + sum([feed.messages for feed in self.feeds])
+        return all(self.watch.next_sequence(plan) == wanted for plan in actors(self.market) if _must_have_all(plan))
+
+    async def _look(self) -> None:
+        while True:
+            due = time.monotonic() + _LOOK_S
+            await self.watch.look()
+            await asyncio.sleep(max(due - time.monotonic(), 0.05))
+
+    def _told(self, child: Child) -> None:
+        self.children[child.name] = child.state
+        if child.state is ChildState.REFUSED:
+            self.note(Tone.TROUBLE, f"{child.name} refuses its input: {child.last_line()}")
+        elif child.state is ChildState.PAUSING and child.name != self.story.victim:
+            self.note(Tone.TROUBLE, f"{child.name} ended with code {child.exit_code}: {child.last_line()}")
+
+    def _judge(self) -> Summary:
+        self.phase = Phase.JUDGING
+        self.stopped_at = time.time_ns()
+        published = {feed.plan.mic: feed.events for feed in self.feeds}
+        # Who was in a hurry twice did not wait for the last answers.
+        known = None if self._abandoned.is_set() else published
+        evidence = read_evidence(self.market, known)
+        return sum_up(
+            self.market,
+            evidence,
+            self.watch.ledger,
+            self.story,
+            seconds=((self.closed_at or time.time_ns()) - self.opened_at) / SECOND if self.opened_at else 0.0,
+            interrupted=self._hurried.is_set(),
+            rings=len(self.watch.rings),
+            published=published,
+        )
+
+
+def _must_have_all(plan: NodePlan) -> bool:
+    return plan.role.is_receiver or is_follower(plan)

@@ -1,0 +1,232 @@
+"""What a show came to, from the journals and from what the nodes said last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from isocast.checks.skew import Quantiles
+from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.terms.formulas import Formula, latency
+from isocast.terms.instants import SECOND
+from isocast.terms.market import Mic
+from isocast.trials.demo.cast import actors
+from isocast.trials.demo.evidence import Evidence
+from isocast.trials.demo.ledger import Ledger
+from isocast.trials.demo.releases import Figures, one_way_ns
+from isocast.trials.demo.story import Story
+
+__all__ = ["CustomerLine", "Summary", "sum_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerLine:
+    """One customer at the end."""
+
+    name: str
+    city: str
+    grade: Grade
+    messages: int
+    """In its journal; for a customer of the grade "latest" those that it took."""
+    events: int
+    gaps: int
+    """Sequences that it lacks; None are allowed to a complete one."""
+    gaps_seen: int
+    gaps_repaired: int
+    skipped: int
+    packets_lost: int
+    """On purpose, on their way to it."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return asdict(self) | {"grade": self.grade.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything, for people and programs."""
+
+    seconds: float
+    interrupted: bool
+    seed: int
+    loss: float
+    nodes: int
+    messages: int
+    events: int
+    published: int
+    by_floor: dict[Mic, int]
+    places: int
+    figures: Figures
+    formula: Formula
+    late_after_ns: int
+    """P."""
+    lost: int
+    lost_at_receivers: int
+    kernel_drops: int
+    nacks: int
+    repairs: int
+    rings: int
+    suspicions: int
+    fairness_faults: int
+    gaps: int
+    early: int
+    customers: tuple[CustomerLine, ...]
+    story: Story
+    victim: str
+    faults: tuple[str, ...]
+    """What was wrong; empty: nothing."""
+
+    @property
+    def ratio(self) -> float:
+        """Measured latency to the formula's."""
+        return self.figures.latency_ns / SECOND / self.formula.value if self.formula.value else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        figures, story = self.figures, self.story
+        return {
+            "seconds": round(self.seconds, 3),
+            "interrupted": self.interrupted,
+            "seed": self.seed,
+            "loss": self.loss,
+            "nodes": self.nodes,
+            "messages": self.messages,
+            "events": self.events,
+            "events_published": self.published,
+            "events_by_floor": dict(self.by_floor),
+            "receivers": self.places,
+            "latency": {
+                "mean_s": _seconds(figures.latency_ns),
+                "formula_s": round(self.formula.value, 6),
+                "formula": str(self.formula),
+                "ratio": round(self.ratio, 4),
+                "mean_with_reformations_s": _seconds(figures.latency_all_ns),
+                "releases": figures.measured,
+                "releases_left_out": figures.disturbed,
+            },
+            "skew": asdict(figures.skew),
+            "lateness": _quantiles(figures.lateness),
+            "packets_lost": self.lost,
+            "packets_lost_at_receivers": self.lost_at_receivers,
+            "kernel_drops": self.kernel_drops,
+            "nacks": self.nacks,
+            "repairs": self.repairs,
+            "rings": self.rings,
+            "suspicions": self.suspicions,
+            "fairness_faults": self.fairness_faults,
+            "gaps": self.gaps,
+            "early": self.early,
+            "customers": [line.as_json() for line in self.customers],
+            "killed": _killed(story),
+            "faults": list(self.faults),
+        }
+
+
+def _killed(story: Story) -> dict[str, object] | None:
+    if not story.killed_at:
+        return None
+    return {
+        "name": story.victim,
+        "token": story.token_number,
+        "ring_without_it_s": _after(story, story.reformed_at),
+        "process_back_s": _after(story, story.started_at),
+        "on_the_ring_again_s": _after(story, story.whole_at),
+    }
+
+
+def _seconds(span_ns: float) -> float:
+    return round(span_ns / SECOND, 6)
+
+
+def _quantiles(values: Quantiles) -> dict[str, object]:
+    return {
+        "count": values.count,
+        "p50_s": _seconds(values.p50_ns),
+        "p99_s": _seconds(values.p99_ns),
+        "max_s": _seconds(values.max_ns),
+    }
+
+
+def _after(story: Story, instant: int) -> float | None:
+    return _seconds(instant - story.killed_at) if instant else None
+
+
+def sum_up(
+    market: Market,
+    evidence: Evidence,
+    ledger: Ledger,
+    story: Story,
+    *,
+    seconds: float,
+    interrupted: bool,
+    rings: int,
+    published: Mapping[Mic, int],
+) -> Summary:
+    """Put everything together."""
+    receivers = [plan.name for plan in market.receivers]
+    copies = evidence.copies
+    d_ns = one_way_ns(market, evidence.releases.sources)
+    faults = [*evidence.faults, *_said(ledger)]
+    plan = market.by_name.get(story.victim)
+    return Summary(
+        seconds=seconds,
+        interrupted=interrupted,
+        seed=market.impairment.seed,
+        loss=market.impairment.loss,
+        nodes=len(actors(market)),
+        messages=evidence.messages,
+        events=evidence.events,
+        published=sum(published.values()),
+        by_floor=evidence.by_floor,
+        places=len(receivers),
+        figures=evidence.releases.figures(story.absences()),
+        formula=latency(market.timing, d_ns, market.impairment.loss),
+        late_after_ns=market.timing.process_ns,
+        lost=ledger.total("injected_losses_total"),
+        lost_at_receivers=ledger.total("injected_losses_total", receivers),
+        kernel_drops=ledger.total("kernel_drops_total"),
+        nacks=ledger.total("nacks_sent_total", receivers),
+        repairs=ledger.total("repairs_received_total", receivers),
+        rings=rings,
+        suspicions=ledger.total("suspicions_total", receivers),
+        fairness_faults=ledger.total("fairness_faults_total", receivers),
+        gaps=sum([copies[name].gaps for name in receivers]),
+        early=sum([copy.early for copy in copies.values()]),
+        customers=_customers(market, evidence, ledger),
+        story=story,
+        victim=plan.place.name if plan is not None and plan.place else story.victim,
+        faults=tuple(faults),
+    )
+
+
+def _said(ledger: Ledger) -> Sequence[str]:
+    """What the nodes themselves counted and must not have."""
+    wrong = {
+        "early_releases_total": "messages went out before their instant, as their nodes say",
+        "unopened_payloads_total": "payloads could not be opened",
+        "journal_alarms_total": "writes to a journal failed",
+        "store_alarms_total": "writes of protocol state failed",
+    }
+    return [f"{count} {text}" for name, text in wrong.items() if (count := ledger.total(name))]
+
+
+def _customers(market: Market, evidence: Evidence, ledger: Ledger) -> tuple[CustomerLine, ...]:
+    lines = []
+    for plan in actors(market, NodeRole.CUSTOMER):
+        copy = evidence.copies.get(plan.name)
+        own = [plan.name]
+        lines.append(
+            CustomerLine(
+                name=plan.name,
+                city=plan.place.name if plan.place else "",
+                grade=plan.grade,
+                messages=ledger.total("messages_received_total", own) if copy is None else copy.messages,
+                events=ledger.total("events_received_total", own) if copy is None else copy.events,
+                gaps=0 if copy is None else copy.gaps,
+                gaps_seen=ledger.total("gaps_seen_total", own),
+                gaps_repaired=ledger.total("gaps_repaired_total", own),
+                skipped=ledger.total("messages_skipped_total", own),
+                packets_lost=ledger.total("injected_losses_total", own),
+            )
+        )
+    return tuple(lines)

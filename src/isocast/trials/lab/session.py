@@ -1,0 +1,239 @@
+"""A lab that runs by itself: its nodes, its control socket, until time is up or somebody ends it."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from isocast.runtime.operate import shutdown
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.suggestion import suggestion
+from isocast.trials.lab.control import ControlServer
+from isocast.trials.lab.lab import Lab
+from isocast.trials.lab.nodes import LabNode, Nodes, NodeStatus
+from isocast.trials.lab.report import LabReport
+from isocast.trials.lab.run_directory import RunDirectory
+from isocast.trials.lab.world import LinkChange, World
+
+__all__ = ["Session", "SessionReport", "run_session"]
+
+_LOOK_S = 0.1
+"""How often a session looks whether nodes have ended."""
+_GRACE_S = 10.0
+"""From SIGTERM to SIGKILL at the end."""
+_STOP_S = 120.0
+"""From a signal to a forced end: the last messages are released, all nodes stop, the world is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """How it went: the lab's own account, and how each node ended."""
+
+    lab: LabReport
+    nodes: tuple[NodeStatus, ...]
+    seconds: float
+    exit_code: int | None = None
+    """Of the command in the foreground, if there was one."""
+
+    @property
+    def failed(self) -> tuple[NodeStatus, ...]:
+        """Nodes that ended badly, though nobody wanted that."""
+        return tuple(node for node in self.nodes if node.failed)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self) | {"lab": self.lab.as_json()}
+
+
+class Session:
+    """An open lab with its nodes, and what the control socket can ask of it."""
+
+    def __init__(self, lab: Lab, nodes: Nodes) -> None:
+        """Nothing is started by this."""
+        self.lab = lab
+        self.nodes = nodes
+        self.ending = False
+        self._began = time.monotonic()
+        self._commands: Mapping[str, Callable[[_Request], object]] = {
+            "status": self._status,
+            "lateness": lambda request: self.lab.lateness(reset=request.flag("reset")).as_json(),
+            "cut": lambda request: self.lab.cut(*self._ends(request), one_way=request.flag("one_way")),
+            "heal": self._heal,
+            "change": self._change,
+            "start": lambda request: self.nodes.start(request.text("node")),
+            "kill": lambda request: self.nodes.kill(request.text("node")),
+            "stop": lambda request: self.nodes.stop(request.text("node")),
+            "continue": lambda request: self.nodes.resume(request.text("node")),
+            "enter": lambda request: self.lab.command(self._site(request.text("site")), ()),
+            "down": lambda _: self.end(),
+        }
+
+    def answer(self, request: Mapping[str, Any]) -> object:
+        """One command of the control socket."""
+        name = request.get("command")
+        found = self._commands.get(name) if isinstance(name, str) else None
+        if found is None:
+            hint = suggestion(str(name), self._commands)
+            raise ConfigurationError("control socket", "command", f'unknown command "{name}"{hint}')
+        return found(_Request(request))
+
+    def end(self) -> None:
+        """Leave the loop soon."""
+        self.ending = True
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been there."""
+        return time.monotonic() - self._began
+
+    # ---- commands
+
+    def _site(self, name: str) -> str:
+        """A site by its name, its city's, or that of a node in it."""
+        return self.nodes.site_of(name) or self.lab.world.sites[self.lab.world.place_of(name)].name
+
+    def _ends(self, request: _Request) -> tuple[str, str]:
+        return self._site(request.text("here")), self._site(request.text("there"))
+
+    def _heal(self, request: _Request) -> None:
+        if request.flag("all"):
+            self.lab.heal_all()
+        else:
+            self.lab.heal(*self._ends(request), one_way=request.flag("one_way"))
+
+    def _change(self, request: _Request) -> None:
+        delay, jitter = request.nanoseconds("delay_ns"), request.nanoseconds("jitter_ns")
+        loss, one_way = request.share("loss"), request.flag("one_way")
+        self.lab.change(LinkChange(*self._ends(request), delay, jitter, loss, one_way))
+
+    def _status(self, request: _Request) -> dict[str, object]:
+        links = self.lab.links() if request.flag("links") else []
+        return {
+            "seconds": round(self.seconds, 3),
+            "sites": [
+                {"name": site.name, "city": site.place.name if site.place else "", "addresses": site.addresses}
+                for site in self.lab.world.sites
+            ],
+            "nodes": [asdict(status) for status in self.nodes.statuses()],
+            "links": [asdict(link) for link in links],
+        }
+
+
+class _Request:
+    """A request's parts, each checked when it is asked for."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._parts = parts
+
+    def text(self, key: str) -> str:
+        value = self._parts.get(key)
+        if not isinstance(value, str):
+            raise _bad(key, "must be a name")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self._parts.get(key, False)
+        if not isinstance(value, bool):
+            raise _bad(key, "must be true or false")
+        return value
+
+    def nanoseconds(self, key: str) -> int | None:
+        value = self._parts.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise _bad(key, "must be whole nanoseconds")
+        return value
+
+    def share(self, key: str) -> float | None:
+        value = self._parts.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise _bad(key, "must be a number")
+        return value
+
+
+def _bad(key: str, rule: str) -> ConfigurationError:
+    return ConfigurationError("control socket", key, rule)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """A signal ends the session, not the process: there is a world to remove and a report to give."""
+    noted: list[int] = []
+    with shutdown.stopping(lambda: noted.append(shutdown.cause()), seconds=_STOP_S, waits_for="the lab is removed"):
+        yield noted
+
+
+def run_session(
+    world: World,
+    nodes: Sequence[LabNode],
+    directory: Path,
+    *,
+    seconds: float | None = None,
+    foreground: tuple[str, Sequence[str]] | None = None,
+    began: Callable[[Session], None] | None = None,
+    ending: Callable[[Session], None] | None = None,
+    user_namespace: bool | None = None,
+) -> SessionReport:
+    """Build a world, run nodes in it and obey the control socket; remove everything and report.
+
+    It ends after `seconds`, by command, by SIGINT or SIGTERM, when the command in the `foreground` (site, command)
+    has ended, or when all nodes have ended by themselves. `ending` is called while all of it still runs.
+    """
+    with ExitStack() as stack:
+        names = [f"{node.name}.notify" for node in nodes]
+        run = stack.enter_context(RunDirectory(directory, longest_name=max(["control", *names], key=len)))
+        signals = stack.enter_context(_noted_signals())
+        lab = stack.enter_context(Lab.of(world, user_namespace=user_namespace))
+        supervised = Nodes(lab, nodes, run.path)
+        stack.callback(supervised.close)
+        session = Session(lab, supervised)
+        server = stack.enter_context(ControlServer(run.control, session.answer))
+        supervised.start_all()
+        if began is not None:
+            began(session)
+        front = lab.spawn(*foreground, stdin=None, own_session=False) if foreground else None
+        _obey(session, server, front, seconds, signals)
+        lasted = session.seconds
+        if front is not None and front.poll() is None:
+            front.terminate()
+        if ending is not None:
+            ending(session)
+        supervised.end_all(_GRACE_S)
+        return SessionReport(
+            lab.lateness(), tuple(supervised.statuses()), round(lasted, 3), None if front is None else _wait(front)
+        )
+
+
+def _obey(
+    session: Session,
+    server: ControlServer,
+    front: subprocess.Popen[bytes] | None,
+    seconds: float | None,
+    signals: list[int],
+) -> None:
+    """Answer the control socket until the session is over."""
+    until = None if seconds is None else time.monotonic() + seconds
+    waiting = [server.fileno(), *(ear.fileno() for ear in session.nodes.ears())]
+    while not session.ending and not signals and (until is None or time.monotonic() < until):
+        over = len(session.nodes) > 0 and session.nodes.all_over() if front is None else front.poll() is not None
+        if over:
+            return
+        session.lab.check()
+        wait = _LOOK_S if until is None else min(_LOOK_S, max(until - time.monotonic(), 0))
+        if server.fileno() in select.select(waiting, (), (), wait)[0]:
+            server.serve()
+        session.nodes.hear()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process that was asked to end."""
+    try:
+        return process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

@@ -1,0 +1,201 @@
+"""The WebSocket gateway on a loopback port: clients, strangers, a client that takes nothing, a whole market."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from isocast.cli.event_rows import fields_of
+from isocast.runtime.client.listener import Listener
+from isocast.runtime.client.received import ReceivedBatch, batch_of
+from isocast.runtime.edge.web_gateway import Batches, WebGateway
+from isocast.terms.errors import TransportError
+from isocast.terms.ids import NO_EPOCH
+from isocast.wire.packets import Released
+
+INSTANT, DELAY = 1_700_000_000_000_000_000, 5_000
+
+
+def batch(sequence: int, first_id: int, count: int = 3) -> ReceivedBatch:
+    payload = trades(count, first_id, (b"AAA", b"BBB")).tobytes()
+    return batch_of([Released(0, NO_EPOCH, 1, 1, sequence, INSTANT, 0, sequence, 1, payload, b"")], DELAY, INSTANT)
+
+
+class _Silent:
+    """A market in which nothing happens but what a test says."""
+
+    def __aiter__(self) -> AsyncIterator[ReceivedBatch]:
+        return self
+
+    async def __anext__(self) -> ReceivedBatch:
+        await asyncio.Event().wait()
+        raise StopAsyncIteration
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[Batches]:
+    yield _Silent()
+
+
+@asynccontextmanager
+async def served(gateway: WebGateway) -> AsyncIterator[str]:
+    task = asyncio.create_task(gateway.run(silent()))
+    await gateway.ready.wait()
+    address, port = gateway.place
+    try:
+        yield f"ws://{address}:{port}"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_nobody_is_let_in_before_the_market_is_heard() -> None:
+    """A client that came earlier would take an empty market for what there is."""
+
+    async def work() -> None:
+        with closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            place: tuple[str, int] = probe.getsockname()
+        gateway, refused = WebGateway(*place, fields_of), []
+
+        @asynccontextmanager
+        async def slow() -> AsyncIterator[Batches]:
+            try:
+                await asyncio.open_connection(*place)
+            except ConnectionRefusedError as reason:
+                refused.append(reason)
+            yield _Silent()
+
+        task = asyncio.create_task(gateway.run(slow()))
+        await eventually(gateway.ready.is_set)
+        async with connect(f"ws://{place[0]}:{place[1]}"):
+            pass
+        task.cancel()
+        await asyncio.wait([task])
+        assert len(refused) == 1
+
+    run(work())
+
+
+async def heard(client: ClientConnection) -> dict[str, Any]:
+    """The next message that is no heartbeat."""
+    while True:
+        message: dict[str, Any] = json.loads(await asyncio.wait_for(client.recv(), 20))
+        if message["type"] != "heartbeat":
+            return message
+
+
+def test_two_clients_with_different_symbols() -> None:
+    async def work() -> None:
+        gateway = WebGateway("127.0.0.1", 0, fields_of)
+        async with served(gateway) as place, connect(place) as one, connect(place) as two:
+            gateway.receive(batch(1, 1))
+            await one.send('{"subscribe": ["AAA"]}')
+            await two.send('{"subscribe": "*"}')
+            assert [row["id"] for row in (await heard(one))["rows"]] == [3]
+            assert sorted(row["id"] for row in (await heard(two))["rows"]) == [2, 3]
+            gateway.receive(batch(2, 11))
+            (first, third) = (await heard(one))["rows"]
+            assert (first["id"], third["id"], first["sequence"]) == (11, 13, 2)
+            assert first["release_ns"] == INSTANT + DELAY
+            assert [row["id"] for row in (await heard(two))["rows"]] == [11, 12, 13]
+            await two.send("?")
+            assert await heard(two) == {"type": "error", "text": "this is not JSON"}
+        assert (gateway.counts.clients, gateway.counts.events) == (2, 6)
+
+    run(work())
+
+
+def test_strangers_pages_and_too_many_are_refused() -> None:
+    async def work() -> None:
+        gateway = WebGateway("127.0.0.1", 0, fields_of, origins=["https://desk.example"], clients_max=2)
+        async with served(gateway) as place:
+            with pytest.raises(InvalidStatus, match="403"):
+                await connect(place, origin="https://elsewhere.example")  # type: ignore[arg-type]
+            for page in ("http://localhost.elsewhere.example", "null"):
+                with pytest.raises(InvalidStatus, match="403"):
+                    await connect(place, origin=page)  # type: ignore[arg-type]
+            async with (
+                connect(place, origin="http://localhost:8000"),  # type: ignore[arg-type]
+                connect(place, origin="https://desk.example"),  # type: ignore[arg-type]
+                connect(place) as third,
+            ):
+                with pytest.raises(ConnectionClosed, match="there is no place left"):
+                    await asyncio.wait_for(third.recv(), 20)
+        assert gateway.counts.refused == 1
+
+    run(work())
+
+
+def test_a_client_that_takes_nothing_is_sent_away_and_others_notice_nothing() -> None:
+    async def work() -> None:
+        gateway = WebGateway("127.0.0.1", 0, fields_of, rows_max=2_000, take_s=0.3)
+        async with served(gateway) as place, connect(place) as good, connect(place, max_queue=1) as bad:
+            await good.send('{"subscribe": ["BBB"]}')
+            assert (await heard(good))["type"] == "snapshot"
+            await bad.send('{"subscribe": "*"}')
+            sequence = 0
+
+            def is_gone() -> bool:
+                nonlocal sequence
+                sequence += 1
+                gateway.receive(batch(sequence, 1, 1_000))
+                return gateway.counts.too_slow == 1
+
+            reading = asyncio.create_task(drained(good))
+            await eventually(is_gone)
+            reading.cancel()
+            assert gateway.counts.clients == 2
+            bad.transport.abort()
+
+    run(work())
+
+
+async def drained(client: ClientConnection) -> None:
+    async for _ in client:
+        pass
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def work() -> None:
+        gateway = WebGateway("127.0.0.1", 0, fields_of)
+        async with served(gateway):
+            with pytest.raises(TransportError, match=f"cannot listen on 127.0.0.1:{gateway.place[1]}"):
+                await WebGateway(*gateway.place, fields_of).run(silent())
+
+    run(work())
+
+
+def test_a_market_in_a_browser(tmp_path: Path) -> None:
+    async def work() -> None:
+        nodes = {**SMALL, "web": {"role": "customer", "lines": ["a", "b"], "retransmit": ["archive"], "start": False}}
+        async with World(market_file(tmp_path, nodes)) as world:
+            await world.start("a", "b", "c", "floor", "x", "archive")
+            gateway = WebGateway("127.0.0.1", 0, fields_of)
+            listener = Listener(world.market, "web", latest=False, start="snapshot")
+            task = asyncio.create_task(gateway.run(listener))
+            await gateway.ready.wait()
+            async with connect(f"ws://127.0.0.1:{gateway.place[1]}") as client:
+                await client.send('{"subscribe": ["ISO"]}')
+                assert (await heard(client))["rows"] == []
+                await world.publish("floor", trades(100))
+                rows: list[int] = []
+                while len(rows) < 100:
+                    rows += [row["id"] for row in (await heard(client))["rows"]]
+                assert rows == list(range(1, 101))
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    run(work())

@@ -1,0 +1,453 @@
+"""A receiver's host: open, journal, line, in this order; and what it does when one of them cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.ring.makers import EPOCH, Chain
+from tests.runtime.hosts.contexts import FLOOR, Surroundings, new_market, release_of, run, sealed
+from tests.runtime.worlds import SMALL, World, eventually, market_file, trades
+
+from isocast.ring.effects import (
+    Collect,
+    FairnessFaulted,
+    ReadJournal,
+    RingSuspected,
+    SecondaryReturned,
+    SecondaryStalled,
+    SupportSilent,
+)
+from isocast.ring.inputs import JournalRead
+from isocast.runtime.disk import journal as journal_module
+from isocast.runtime.disk.journal import released_block
+from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.hosts.receiver import ReceiverHost
+from isocast.runtime.market.model import Market
+from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
+from isocast.terms.instants import NEVER, SECOND
+from isocast.wire.codec import Kind
+from isocast.wire.journal_blocks import encode_block, view_block
+from isocast.wire.packets import Released, Suspicion
+
+RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
+"""A ring of three with one source."""
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Market:
+    return new_market(tmp_path)
+
+
+class Line:
+    """Stands in for the sockets: what was sent, and how far the journal was then."""
+
+    def __init__(self, host: ReceiverHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[tuple[int, Released]] = []
+        self._host = host
+        monkeypatch.setattr(host._channels, "to_line", self._take)  # noqa: SLF001
+
+    def _take(self, packets: Sequence[Released]) -> None:
+        self.sent += [(self._host.journal.position.next_sequence, packet) for packet in packets]
+
+
+def journalled(market: Market, name: str) -> list[tuple[int, bytes]]:
+    """(sequence, payload) of everything released."""
+    found: list[tuple[int, bytes]] = []
+    for block in read_blocks(market.directory_of(name) / "journal"):
+        found += zip(block.sequences, [message[3] for message in block.messages()], strict=True)
+    return found
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch, host: ReceiverHost) -> Iterator[None]:
+    """No room for this host's journal, half-way through a block."""
+    write = journal_module._write_all  # noqa: SLF001
+
+    def refuse(fd: int, pieces: Sequence[bytes], length: int, offset: int) -> None:
+        if fd == host.journal._fd:  # noqa: SLF001
+            os.pwrite(fd, b"".join(pieces)[: length // 2], offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(fd, pieces, length, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_module, "_write_all", refuse)
+        yield
+
+
+# ---- release
+
+
+def test_a_release_is_opened_then_journalled_then_sent(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Surroundings(market, "a")
+    chain = Chain()
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        line = Line(host, monkeypatch)
+        host.perform(release_of(chain, sealed(market, 1), sealed(market, 2)), 0)
+        host.perform(release_of(chain, sealed(market, 3)), 0)
+        payloads = [trades(1, first_id=number).tobytes() for number in (1, 2, 3)]
+        assert [(packet.sequence, packet.payload) for _, packet in line.sent] == list(enumerate(payloads, 1))
+        assert [position for position, _ in line.sent] == [3, 3, 4], "the journal was ahead of the line"
+        await host.stop()
+        assert journalled(market, "a") == list(enumerate(payloads, 1))
+
+    run(work)
+    assert (around.counters.messages_released, around.counters.events_released) == (3, 3)
+    assert around.alarms == []
+
+
+def test_a_payload_that_cannot_be_opened_keeps_its_place_at_every_site(market: Market) -> None:
+    """Its source sealed it wrongly: all sites find the same, and say so."""
+    wrong = sealed(market, 2)
+    wrong = type(wrong)(0, EPOCH, FLOOR, 2, 1, wrong.payload[:-1] + bytes([wrong.payload[-1] ^ 1]))
+    journals = []
+    for name in ("a", "b", "a2"):
+        around, chain = Surroundings(market, name), Chain()
+
+        async def work(around: Surroundings = around, chain: Chain = chain) -> None:
+            host = ReceiverHost(around.context())
+            host.perform(release_of(chain, sealed(market, 1), wrong, sealed(market, 3)), 0)
+            await host.stop()
+
+        run(work)
+        journals.append(journalled(market, name))
+        assert around.counters.unopened_payloads == 1
+        assert around.codes == ["unopened"]
+    assert journals[0] == journals[1] == journals[2]
+    assert [payload for _, payload in journals[0]][1] == b""
+    assert [sequence for sequence, _ in journals[0]] == [1, 2, 3]
+
+
+def test_a_market_that_does_not_seal_releases_what_was_sent(tmp_path: Path) -> None:
+    path = market_file(tmp_path, RING)
+    path.write_text("seal = false\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    world = World(path)
+    around = Surroundings(world.market, "a")
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        message = sealed(world.market, 1)
+        host.perform(release_of(Chain(), message), 0)
+        await host.stop()
+        assert journalled(world.market, "a") == [(1, message.payload)]
+
+    run(work)
+
+
+def test_what_is_late_is_counted_against_its_instant(market: Market) -> None:
+    around, chain = Surroundings(market, "a"), Chain()
+
+    async def work() -> None:
+        context = around.context()
+        host = ReceiverHost(context)
+        host.perform(release_of(chain, sealed(market, 1), due=context.clock.now()), 0)
+        host.perform(release_of(chain, sealed(market, 2), due=context.clock.now() - 10 * SECOND), 0)
+        await host.stop()
+
+    run(work)
+    assert (around.counters.late_releases, around.counters.early_releases) == (1, 0)
+    assert around.counters.release_lateness.count == 2
+
+
+def test_a_late_release_is_told_with_how_late_the_process_was(market: Market) -> None:
+    """Somebody who looks for the reason wants to know: was it held, or did this process come late to it?"""
+    around, chain = Surroundings(market, "a"), Chain()
+    allowed = market.timing.process_ns
+
+    async def work() -> None:
+        context = around.context()
+        host = ReceiverHost(context)
+        host.perform(release_of(chain, sealed(market, 1), due=context.clock.now() - allowed // 2), 0)
+        host.driver.behind_ns = 7
+        host.perform(release_of(chain, sealed(market, 2), due=context.clock.now() - 10 * SECOND), 0)
+        await host.stop()
+
+    with capture_logs() as told:
+        run(work)
+    (late,) = [entry for entry in told if entry["event"] == "released late"]
+    assert (late["token"], late["sequence"], late["behind_ns"]) == (2, 2, 7)
+    assert 10 * SECOND <= late["late_ns"] < 70 * SECOND
+
+
+def test_a_full_disk_stops_the_release_before_the_line_hears_of_it(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around, chain = Surroundings(market, "a"), Chain()
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        line = Line(host, monkeypatch)
+        host.perform(release_of(chain, sealed(market, 1)), 0)
+        second = release_of(chain, sealed(market, 2))
+        with full_disk(monkeypatch, host), pytest.raises(JournalFull, match="No space left"):
+            host.perform(second, 0)
+        assert [packet.sequence for _, packet in line.sent] == [1]
+        host.perform(second, 0)
+        assert [packet.sequence for _, packet in line.sent] == [1, 2]
+        with pytest.raises(LocalProtocolError, match="has been released"):
+            host.perform(second, 0)
+        await host.stop()
+
+    run(work)
+    assert [sequence for sequence, _ in journalled(market, "a")] == [1, 2]
+
+
+def test_what_came_from_another_archive_is_not_released_again(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may get over its backlog while its journal is being filled: neither comes twice."""
+    around, chain = Surroundings(market, "a"), Chain()
+    first, second, third = [release_of(chain, sealed(market, 2 * n - 1), sealed(market, 2 * n)) for n in (1, 2, 3)]
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        line = Line(host, monkeypatch)
+        # Another site released the second token in two steps, and the first of them has come.
+        for release, count in ((first, 2), (second, 1)):
+            block = released_block(release, 1, 0)
+            part = replace(block, messages=block.messages[:count])
+            host.fetcher._append(view_block(b"".join(encode_block(part).pieces)), 100)  # noqa: SLF001
+        for release in (first, second, third):
+            host.perform(release, 0)
+        assert [packet.sequence for _, packet in line.sent] == [4, 5, 6]
+        with pytest.raises(LocalProtocolError, match="has been released"):
+            host.perform(third, 0)
+        await host.stop()
+
+    run(work)
+    assert [sequence for sequence, _ in journalled(market, "a")] == [1, 2, 3, 4, 5, 6]
+
+
+# ---- from the disk
+
+
+def test_a_restart_goes_on_where_the_journal_ends(market: Market) -> None:
+    around, chain = Surroundings(market, "a"), Chain()
+
+    async def first_life() -> None:
+        host = ReceiverHost(around.context())
+        host.perform(release_of(chain, sealed(market, 1), sealed(market, 2)), 0)
+        whole = release_of(chain, sealed(market, 3), sealed(market, 4))
+        host.perform(type(whole)(EPOCH, whole.entry, whole.first_sequence, whole.messages[:1], 0), 0)
+        await host.stop()
+
+    async def second_life() -> tuple[int, int, int]:
+        host = ReceiverHost(around.context())
+        releaser = host.machine.receiver.releaser
+        await host.stop()
+        return releaser.released, releaser.offset, host.line.next_sequence
+
+    run(first_life)
+    assert run(second_life) == (1, 1, 4)
+
+
+def test_what_cannot_be_opened_whole_leaves_nothing_open(market: Market) -> None:
+    """The port is taken: the next attempt must not meet the locks of this one."""
+    around, plan = Surroundings(market, "a"), market.node("a")
+
+    async def work() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind((plan.address, plan.port))
+            with pytest.raises(TransportError, match="another process listens there"):
+                ReceiverHost(around.context())
+        host = ReceiverHost(around.context())
+        with pytest.raises(JournalError, match="another process writes this journal"):
+            ReceiverHost(around.context())
+        await host.stop()
+
+    run(work)
+
+
+# ---- what it tells
+
+
+def test_suspicions_are_counted_and_named_but_coming_in_is_no_alarm(market: Market) -> None:
+    around = Surroundings(market, "a")
+    own, b = market.node("a").node, market.node("b").node
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        host.perform(RingSuspected(5, own, Suspicion.OUTSIDE), 0)
+        host.perform(RingSuspected(5, own, Suspicion.LOST), 0)
+        assert around.alarms == []
+        host._token_at = 1  # noqa: SLF001 - a token has come since the start
+        host.perform(RingSuspected(6, b, Suspicion.UNRECOVERED), 0)
+        await host.stop()
+
+    run(work)
+    assert around.codes == ["suspect-unrecovered-b"]
+    assert "b is suspected (unrecovered) at token 6" in around.alarms[0][1]
+    assert sum(around.counters.suspicions.values()) == 3
+
+
+def test_that_the_ring_of_before_a_restart_is_over_is_no_alarm(market: Market) -> None:
+    around = Surroundings(market, "a")
+    own, b = market.node("a").node, market.node("b").node
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        host.perform(RingSuspected(5, own, Suspicion.BEHIND), 0)
+        host.perform(RingSuspected(6, b, Suspicion.UNRECOVERED), 0)
+        await host.stop()
+
+    run(work)
+    assert around.alarms == []
+    assert sum(around.counters.suspicions.values()) == 2
+
+
+def test_the_rest_is_counted_named_or_passed_on(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Surroundings(market, "a")
+    a2 = market.node("a2").node
+    collected: list[int] = []
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        monkeypatch.setattr(host.store, "collected", collected.append)
+        host.perform(FairnessFaulted(9), 0)
+        host.perform(Collect(4), 0)
+        host._after_step(0)  # noqa: SLF001 - when what it released is on its way
+        host.perform(SecondaryStalled(1, a2, 3), 0)
+        host.perform(SecondaryReturned(1, a2, 30), 0)
+        host.perform(SupportSilent(7, 1), 0)
+        host.perform("something that nobody knows", 0)
+        await host.stop()
+
+    run(work)
+    assert around.counters.fairness_faults == 1
+    assert collected == [4]
+    assert around.codes == ["stalled-a2"]
+
+
+def test_old_entries_are_read_and_given_to_the_machine_after_the_step(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around = Surroundings(market, "a")
+    entries = tuple(Chain().grow(3).entries)
+    fed: list[Any] = []
+
+    async def work() -> None:
+        host = ReceiverHost(around.context())
+        monkeypatch.setattr(host.store, "read", lambda first, last: entries[first - 1 : last])
+        monkeypatch.setattr(host.driver, "feed", fed.append)
+        host.perform(ReadJournal(7, 2, 3), 0)
+        assert fed == []
+        await asyncio.sleep(0)
+        await host.stop()
+
+    run(work)
+    assert fed == [JournalRead(7, entries[1:3], first=2, oldest=1)]
+
+
+def test_a_line_that_is_quiet_beats_and_a_node_without_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {**RING, "b": {"role": "primary-receiver", "line": False}}
+    market = new_market(tmp_path, nodes)
+
+    async def work() -> None:
+        context = Surroundings(market, "a").context()
+        host, silent = ReceiverHost(context), ReceiverHost(Surroundings(market, "b").context())
+        line = Line(host, monkeypatch)
+        assert host.next_deadline() <= context.clock.now()
+        host.wake(context.clock.now())
+        assert [(packet.sequence, packet.count) for _, packet in line.sent] == [(1, 0)]
+        assert host.next_deadline() > context.clock.now()
+        assert silent.next_deadline() == NEVER
+        await host.stop()
+        await silent.stop()
+
+    run(work)
+
+
+# ---- in a ring
+
+
+def test_a_full_disk_ends_the_node_with_an_alarm_and_room_lets_it_go_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, RING)) as world:
+            await world.start()
+            await world.publish("floor", trades(100))
+            await eventually(lambda: all(len(world.ids(name)) == 100 for name in "abc"))
+            broken = world.nodes.pop("b")
+            host = broken.host
+            assert isinstance(host, ReceiverHost)
+            with full_disk(monkeypatch, host):
+                await world.publish("floor", trades(100, first_id=101))
+                await asyncio.wait_for(broken.stopping.wait(), 30)
+                await broken.stop()
+            assert isinstance(broken.failure, JournalFull)
+            assert broken.counters.journal_alarms == 1
+            assert [alarm.code for alarm in broken.monitor.alarms.list() if alarm.code == "disk-full"] == ["disk-full"]
+            assert world.ids("b") == list(range(1, 101))
+            await eventually(lambda: all(len(world.ids(name)) == 200 for name in "ac"))
+            await world.start("b", ready=False)
+            await world.publish("floor", trades(50, first_id=201))
+            await eventually(lambda: all(len(world.ids(name)) == 250 for name in "abc"))
+            assert world.released("a") == world.released("b") == world.released("c")
+
+    run(work)
+
+
+@pytest.mark.parametrize("name", ["b", "a2"])
+def test_a_clock_that_is_proven_wrong_stops_releases_and_says_so_until_it_is_right(tmp_path: Path, name: str) -> None:
+    nodes = {**RING, "a2": {"role": "secondary-receiver", "parent": "a", "backup": "c"}}
+
+    async def work() -> None:
+        async with World(market_file(tmp_path, nodes)) as world:
+            await world.start()
+            await world.publish("floor", trades(30))
+            await eventually(lambda: len(world.ids(name)) == 30)
+            site = world.nodes[name]
+            host = site.host
+            assert isinstance(host, ReceiverHost)
+            host.driver.clock.offset_ns = 3 * SECOND
+            await eventually(lambda: host.gauges().clock_trusted is False)
+            assert "clock" in world.alarms(name)
+            assert any("clock" in reason for reason in site.monitor.not_ready())
+            before = world.ids(name)
+            await world.publish("floor", trades(30, first_id=31))
+            await eventually(lambda: len(world.ids("a")) == 60)
+            assert world.ids(name) == before
+            host.driver.clock.offset_ns = 0
+            await eventually(lambda: len(world.ids(name)) == 60)
+            assert site.counters.early_releases == 0
+            assert world.released("a") == world.released(name)
+
+    run(work)
+
+
+def test_a_site_that_lost_its_log_says_so_and_takes_no_part(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(market_file(tmp_path, RING)) as world:
+            await world.start("a", "b", "c", "x", "floor")
+            await world.publish("floor", trades(10))
+            await eventually(lambda: len(world.ids("c")) == 10)
+            await world.stop("c")
+            shutil.rmtree(world.market.directory_of("c") / "log")
+            await world.start("c", ready=False)
+            await world.publish("floor", trades(10, first_id=11))
+            await eventually(lambda: all(len(world.ids(name)) == 20 for name in "ab"))
+            lost = world.nodes["c"]
+            assert [alarm.code for alarm in lost.monitor.alarms.list()] == ["forgot"]
+            for kind in (Kind.TOKEN, Kind.RECEIPT, Kind.JOIN):
+                assert lost.counters.sent_of(kind) == 0
+            assert len(world.ids("c")) == 10
+            assert lost.monitor.not_ready()
+            assert lost.failure is None
+            await world.stop("c")
+            await world.start("c", ready=False)  # What was forgotten stays forgotten.
+            assert [alarm.code for alarm in world.nodes["c"].monitor.alarms.list()] == ["forgot"]
+
+    run(work)
