@@ -20,7 +20,7 @@ from random import Random
 from time import perf_counter
 from typing import NoReturn
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from tests.runtime.disk.disks import SITE, Author, Step, blank_site, folded
 

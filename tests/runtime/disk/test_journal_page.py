@@ -24,7 +24,7 @@ from isocast.wire.journal import (
 from isocast.wire.journal_blocks import DIRECTORY_DTYPE, encode_block
 from isocast.wire.limits import EVENT_BYTES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:

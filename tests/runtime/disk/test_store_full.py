@@ -144,7 +144,7 @@ except StoreFull as error:
 
 
 def test_a_limit_of_the_kernel_is_a_full_disk_too(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(tmp_path), str(root)], capture_output=True, text=True, check=True
     )

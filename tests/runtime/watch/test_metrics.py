@@ -33,7 +33,7 @@ from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
 from isocast.wire.packets import NO_DIGEST, Suspicion
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECEIVER = Identity("london", NodeRole.PRIMARY_RECEIVER, 3, stripe=1, city="London")
 
 
