@@ -26,10 +26,10 @@ from isocast.hierarchy.archive_effects import (
     SnapshotAsked,
     TurnAway,
 )
+from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import CustomerState
 from isocast.hierarchy.edge import FetchFailed, MessagesReleased, RangeArrived, SnapshotArrived
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.customer import Customer
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER, SECOND

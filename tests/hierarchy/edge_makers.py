@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
-from isocast.nodes.customer import Customer
 from isocast.ring.effects import Release, Unicast
 from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import PacketsArrived, TimerFired

@@ -24,6 +24,7 @@ from isocast.hierarchy.archive_effects import (
     SnapshotAsked,
     TurnAway,
 )
+from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, JoinPoint
 from isocast.hierarchy.edge import (
     Deliver,
@@ -36,7 +37,6 @@ from isocast.hierarchy.edge import (
     SnapshotArrived,
 )
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.customer import Customer
 from isocast.nodes.retransmit_server import RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
 from isocast.ring.inputs import PacketsArrived

@@ -16,6 +16,7 @@ from tests.hierarchy.edge_world import Host, Link, World, symbol_of
 
 from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import (
     ConflictFound,
@@ -27,7 +28,6 @@ from isocast.hierarchy.edge import (
     LineSilent,
     Slowness,
 )
-from isocast.nodes.customer import Customer, CustomerSnapshot
 from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import SECOND

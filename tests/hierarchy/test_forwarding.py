@@ -9,10 +9,10 @@ from isocast.hierarchy.forwarding import (
     ForwardAccepted,
     ForwardEffect,
     ForwardFailed,
-    Forwarding,
     ForwardSettings,
     ParentBack,
     ParentSilent,
+    SecondarySource,
     parent_key,
 )
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Persist, PublishAccepted, PublishRejected
@@ -26,15 +26,15 @@ OWN = source_id(4, 77)
 SETTINGS = ForwardSettings(payload_max=48, held_max=4, batch_max=2, first_pause_ns=10, longest_pause_ns=40)
 
 
-def machine(settings: ForwardSettings = SETTINGS, state: OutboxState | None = None) -> Forwarding:
-    return Forwarding(OWN, settings, state)
+def machine(settings: ForwardSettings = SETTINGS, state: OutboxState | None = None) -> SecondarySource:
+    return SecondarySource(OWN, settings, state)
 
 
 def offer(first: int, *keys: bytes) -> Forward:
     return Forward(first, tuple([(parent_key(OWN, key), key * 2) for key in keys]))
 
 
-def publish(broker: Forwarding, *keys: bytes, now: int = 0) -> list[ForwardEffect]:
+def publish(broker: SecondarySource, *keys: bytes, now: int = 0) -> list[ForwardEffect]:
     return [effect for key in keys for effect in broker.step(PublishRequested(key, key * 2), now)]
 
 

@@ -37,9 +37,9 @@ from isocast.hierarchy.edge import (
     RepairUnanswered,
     SnapshotArrived,
 )
-from isocast.hierarchy.latest import Snapshot
+from isocast.hierarchy.latest import LatestSnapshot
 
-SNAPSHOT = Snapshot(0, 50, 50, 0, quote(49))
+SNAPSHOT = LatestSnapshot(0, 50, 50, 0, quote(49))
 FOLLOWS = LineSwitched(1, None)
 """Told once, with the first look at the lines."""
 
@@ -145,7 +145,7 @@ def test_servers_without_a_snapshot_are_asked_in_turn_for_ever() -> None:
 def test_a_snapshot_of_another_stripe_is_strange() -> None:
     machine = joiner(JoinPoint.SNAPSHOT)
     machine.step(FIRE, NOW)
-    machine.step(SnapshotArrived(X1, Snapshot(1, 50, 50, 0, b"")), NOW)
+    machine.step(SnapshotArrived(X1, LatestSnapshot(1, 50, 50, 0, b"")), NOW)
     assert (machine.snapshot().joined, machine.snapshot().counters.strange) == (False, 1)
 
 

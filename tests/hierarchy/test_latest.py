@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import quote
 
-from isocast.hierarchy.latest import LatestTable, News, Snapshot, read_snapshot, write_snapshot
+from isocast.hierarchy.latest import LatestSnapshot, LatestTable, News, read_snapshot, write_snapshot
 from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, events_view
 
 
-def prices(news: News | Snapshot) -> list[tuple[str, int]]:
+def prices(news: News | LatestSnapshot) -> list[tuple[str, int]]:
     events = events_view(news.payload)
     return [(str(symbol, "ascii"), int(price)) for symbol, price in zip(events["symbol"], events["price"], strict=True)]
 
@@ -96,7 +96,7 @@ def test_readable_messages_of_a_burst_count_all_the_same() -> None:
 def test_an_empty_message_only_moves_on() -> None:
     table = LatestTable()
     assert not table.apply([1], [b""])
-    assert table.snapshot() == Snapshot(0, 2, 2, 0, b"")
+    assert table.snapshot() == LatestSnapshot(0, 2, 2, 0, b"")
 
 
 def test_a_full_table_turns_new_keys_away_and_keeps_the_old_ones_current() -> None:

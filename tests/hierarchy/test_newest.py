@@ -24,6 +24,7 @@ from tests.hierarchy.edge_makers import (
     rels,
 )
 
+from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import JoinPoint
 from isocast.hierarchy.edge import (
     ClaimRefuted,
@@ -35,8 +36,7 @@ from isocast.hierarchy.edge import (
     GapAbandoned,
     SnapshotArrived,
 )
-from isocast.hierarchy.latest import Snapshot
-from isocast.nodes.customer import Customer
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.terms.instants import SECOND
 from isocast.wire.packets import NO_DIGEST, Receipt
 
@@ -141,7 +141,7 @@ def test_a_lie_about_the_sequence_changes_nothing() -> None:
     machine.step(arrive(rel(1), rel(1, 2)), NOW)
     effects = machine.step(arrive(rel(1 << 60), beat(1 << 61)), NOW + MS)
     assert effects == (FetchSnapshot(X1),)
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 2, 2, 0, quote(1))), NOW + 2 * MS)
+    effects = machine.step(SnapshotArrived(X1, LatestSnapshot(0, 2, 2, 0, quote(1))), NOW + 2 * MS)
     assert effects == (ClaimRefuted(1, (1 << 61) - 1, 1),)
     assert machine.step(arrive(rel(1 << 60)), NOW + 3 * MS) == ()
     assert news(machine.step(arrive(rel(2, 2)), NOW + 4 * MS)) == [2]
@@ -160,14 +160,14 @@ def lone_liar() -> tuple[Customer, int]:
 
 def test_who_followed_a_lone_liar_begins_again_once_the_other_line_speaks() -> None:
     machine, now = lone_liar()
-    machine.step(SnapshotArrived(X1, Snapshot(0, 9, 9, 0, quote(8))), now)
+    machine.step(SnapshotArrived(X1, LatestSnapshot(0, 9, 9, 0, quote(8))), now)
     assert machine.snapshot().newest == 1 << 60
     asking = []
     for _ in range(4):
         now += 100 * MS
         asking += of(machine.step(arrive(beat(10, 1, now), beat((1 << 60) + 1, 2, now)), now), FetchSnapshot)
     assert asking
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 10, 10, 0, quote(9))), now)
+    effects = machine.step(SnapshotArrived(X1, LatestSnapshot(0, 10, 10, 0, quote(9))), now)
     assert (news(effects), machine.snapshot().newest) == ([9], 9)
     assert news(machine.step(arrive(rel(10)), now)) == [10]
 
@@ -177,7 +177,7 @@ def test_a_server_that_is_behind_makes_nobody_begin_again() -> None:
     for place in range(10):
         now = NOW + place * 100 * MS
         machine.step(arrive(beat(1_000, 1, now), beat(1_000, 2, now)), now)
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 10, 10, 0, quote(9))), NOW + SECOND)
+    effects = machine.step(SnapshotArrived(X1, LatestSnapshot(0, 10, 10, 0, quote(9))), NOW + SECOND)
     assert (machine.snapshot().newest, of(effects, ClaimRefuted)) == (999, [])
 
 
@@ -187,7 +187,7 @@ def test_an_absence_is_followed_by_a_snapshot_that_fills_in_what_did_not_change_
     effects = machine.step(arrive(rel(1_000), rel(1_000, 2)), NOW + MS)
     assert of(effects, FetchSnapshot) == [FetchSnapshot(X1)]
     held = quote(500, symbol="MSFT") + quote(999)
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 1_000, 1_000, 0, held)), NOW + 2 * MS)
+    effects = machine.step(SnapshotArrived(X1, LatestSnapshot(0, 1_000, 1_000, 0, held)), NOW + 2 * MS)
     assert news(effects) == [500]
     assert machine.step(FIRE, NOW + 50 * MS) == ()
 
@@ -195,7 +195,9 @@ def test_an_absence_is_followed_by_a_snapshot_that_fills_in_what_did_not_change_
 def test_the_first_snapshot_is_merged_below_what_came_meanwhile() -> None:
     machine = following(10, JoinPoint.SNAPSHOT)
     machine.step(arrive(*rels(10, 12)), NOW)
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 11, 11, 0, quote(10) + quote(3, symbol="MSFT"))), NOW + MS)
+    effects = machine.step(
+        SnapshotArrived(X1, LatestSnapshot(0, 11, 11, 0, quote(10) + quote(3, symbol="MSFT"))), NOW + MS
+    )
     assert news(effects) == [3]
     assert machine.snapshot().newest == 12
     assert machine.step(arrive(rel(11, 2)), NOW + MS) == ()
@@ -204,10 +206,10 @@ def test_the_first_snapshot_is_merged_below_what_came_meanwhile() -> None:
 def test_a_snapshot_from_before_the_lines_began_is_not_enough() -> None:
     """What lies between is in neither."""
     machine = following(10, JoinPoint.SNAPSHOT)
-    effects = machine.step(SnapshotArrived(X1, Snapshot(0, 8, 8, 0, quote(7))), NOW + MS)
+    effects = machine.step(SnapshotArrived(X1, LatestSnapshot(0, 8, 8, 0, quote(7))), NOW + MS)
     assert news(effects) == [7]
     assert of(effects, FetchSnapshot) == [FetchSnapshot(X2)]
-    effects = machine.step(SnapshotArrived(X2, Snapshot(0, 10, 10, 0, quote(9))), NOW + 2 * MS)
+    effects = machine.step(SnapshotArrived(X2, LatestSnapshot(0, 10, 10, 0, quote(9))), NOW + 2 * MS)
     assert (news(effects), of(effects, FetchSnapshot)) == ([9], [])
 
 
@@ -223,7 +225,7 @@ def test_snapshots_that_do_not_come_are_asked_for_in_turn_ever_less_often() -> N
 
 def test_a_snapshot_of_another_stripe_is_strange() -> None:
     machine = following(10, JoinPoint.SNAPSHOT)
-    machine.step(SnapshotArrived(X1, Snapshot(1, 50, 50, 0, quote(1))), NOW)
+    machine.step(SnapshotArrived(X1, LatestSnapshot(1, 50, 50, 0, quote(1))), NOW)
     assert (machine.snapshot().counters.strange, machine.snapshot().keys) == (1, 0)
 
 

@@ -13,9 +13,9 @@ from tests.hierarchy.edge_world import Host, Link, World
 
 from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import JoinPoint
 from isocast.hierarchy.edge import Deliver, FetchFailed, FetchRange, GapClosed, RangeArrived, RepairUnanswered
-from isocast.nodes.customer import Customer
 from isocast.nodes.retransmit_server import RetransmitSettings
 from isocast.terms.instants import SECOND
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, X1, C, quote, release, settings
 
+from isocast.hierarchy.customer import Customer
+from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import Deliver, MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.customer import Customer, Grade, JoinPoint
 from isocast.nodes.retransmit_server import RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
 from isocast.ring.inputs import PacketsArrived

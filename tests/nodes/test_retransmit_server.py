@@ -34,7 +34,7 @@ from isocast.hierarchy.edge import (
     SendLine,
     SnapshotArrived,
 )
-from isocast.hierarchy.latest import LatestTable, Snapshot
+from isocast.hierarchy.latest import LatestSnapshot, LatestTable
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
 from isocast.terms.errors import LocalProtocolError
@@ -308,7 +308,7 @@ def test_what_no_receiver_keeps_raises_the_low_water_mark() -> None:
 def test_a_new_server_may_begin_with_anothers_snapshot() -> None:
     machine = RetransmitServer(X1, rules(join=JoinPoint.SNAPSHOT))
     assert of(machine.step(FIRE, NOW), FetchSnapshot) == [FetchSnapshot(1)]
-    snapshot = Snapshot(0, 50, 50, 0, quote(3))
+    snapshot = LatestSnapshot(0, 50, 50, 0, quote(3))
     effects = machine.step(SnapshotArrived(1, snapshot), NOW)
     assert of(effects, KeepSnapshot) == [KeepSnapshot(snapshot)]
     assert of(effects, DeliverSnapshot) == []

@@ -7,10 +7,10 @@ from tests.ring.makers import S1, SERVER, blank, secret, settings
 
 from isocast.hierarchy.heads import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import OutboxState, PrimarySource
-from isocast.nodes.reformation_server import ReformationServer, ServerState
 from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.inputs import TimerFired
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.simulation.host import Machine
 
 GROUPS = GroupPlan.below({4: 1, 5: 1, 6: 4}, {4: 2, 5: 2, 6: 1})

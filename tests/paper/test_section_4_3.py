@@ -10,8 +10,8 @@ from tests.paper.worlds import world
 
 from isocast.checks.facts import Crashed, Installed, Released, Suspected, TokenSent
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer
 from isocast.reformation.forming import form
+from isocast.reformation.server import ReformationServer
 from isocast.ring.effects import Multicast, Persist, PromiseMade, RingSuspected
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.ring.ledger import Checkpoint

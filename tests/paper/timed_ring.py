@@ -12,7 +12,7 @@ from isocast.ring.effects import Effect, FairnessFaulted, Multicast, Release, Ri
 from isocast.ring.inputs import PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
-from isocast.ring.source import Source
+from isocast.ring.source import PrimarySource
 from isocast.ring.storage import SiteState
 from isocast.terms.ids import Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
@@ -42,7 +42,7 @@ class Sent:
 
 
 Hears: TypeAlias = Callable[[Sent, NodeId], bool]
-Machine: TypeAlias = PrimaryReceiver | Source
+Machine: TypeAlias = PrimaryReceiver | PrimarySource
 
 
 def everyone(_sent: Sent, _to: NodeId) -> bool:
@@ -99,7 +99,7 @@ class TimedRing:
             state = SiteState(Checkpoint(token_number=first_token - 1, universe=self.sites), promised=EPOCH, ring=ring)
             self.machines[site] = PrimaryReceiver(site, settings, bytes(16), replace(state, released=first_token - 1))
         for number in range(1, sources + 1):
-            self.machines[source_id(number)] = Source(source_id(number), settings)
+            self.machines[source_id(number)] = PrimarySource(source_id(number), settings)
 
     # What tests ask for
 

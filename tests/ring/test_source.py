@@ -32,7 +32,7 @@ from isocast.ring.effects import (
     PublishRejected,
 )
 from isocast.ring.inputs import PublishRequested, TimerFired
-from isocast.ring.source import OutboxState, Source
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.terms.ids import NO_EPOCH, Epoch, Label
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import STANDARD_PAYLOAD
@@ -46,19 +46,19 @@ def key(number: int) -> bytes:
     return f"key {number}".encode()
 
 
-def publish(source: Source, number: int, now: int = 0) -> tuple[Effect, ...]:
+def publish(source: PrimarySource, number: int, now: int = 0) -> tuple[Effect, ...]:
     """A client hands over the batch that becomes message `number`."""
     return source.step(PublishRequested(key(number), message(number).payload), now)
 
 
-def source(published: int = 0, now: int = 0) -> Source:
-    machine = Source(S1, settings())
+def source(published: int = 0, now: int = 0) -> PrimarySource:
+    machine = PrimarySource(S1, settings())
     for number in range(1, published + 1):
         publish(machine, number, now)
     return machine
 
 
-def hear(machine: Source, *burst: Packet, now: int = START) -> tuple[Effect, ...]:
+def hear(machine: PrimarySource, *burst: Packet, now: int = START) -> tuple[Effect, ...]:
     return machine.step(arrive(*burst), now)
 
 
@@ -96,7 +96,7 @@ def test_a_key_is_known_after_a_restart_and_after_its_message_is_stable() -> Non
         if isinstance(effect, Persist):
             state.apply(effect.record)
     assert state.messages == {}
-    assert publish(Source(S1, settings(), state), 1) == (PublishAccepted(key(1), Label(S1, 1)),)
+    assert publish(PrimarySource(S1, settings(), state), 1) == (PublishAccepted(key(1), Label(S1, 1)),)
 
 
 def test_more_than_the_window_is_refused_with_a_reason_and_may_be_tried_again() -> None:
@@ -129,7 +129,7 @@ def test_a_grant_narrows_the_window_until_the_next_token() -> None:
 
 def in_rounds(*fills: int) -> list[int]:
     """The window after each token, if a source fills so much of it before, and the token acknowledges that."""
-    machine, chain, number, windows = Source(S1, replace(settings(), window=4_096)), Chain(), 1, []
+    machine, chain, number, windows = PrimarySource(S1, replace(settings(), window=4_096)), Chain(), 1, []
     for place, count in enumerate(fills, 1):
         numbers = range(number, number + count)
         for one in numbers:
@@ -148,7 +148,7 @@ def test_a_full_window_that_is_acknowledged_grows_and_one_that_is_not_filled_sta
 
 def test_the_first_ring_is_no_reformation_and_the_second_is() -> None:
     """What is published before there is a ring fills the window, and nothing has failed under it."""
-    machine, chain = Source(S1, replace(settings(), window=4_096)), Chain()
+    machine, chain = PrimarySource(S1, replace(settings(), window=4_096)), Chain()
     for number in range(1, 1_025):
         publish(machine, number)
     hear(machine, founding())
@@ -253,7 +253,7 @@ def test_an_unacknowledged_message_is_never_freed() -> None:
 # Reformation
 
 
-def acknowledged() -> tuple[Source, Chain]:
+def acknowledged() -> tuple[PrimarySource, Chain]:
     """Messages 1, 2 and 3, acknowledged one by one in tokens 1, 2 and 3 of a ring of four."""
     machine, chain = source(3), Chain(founding(1, 2, 3, 4))
     tokens = [chain.add(message(number)).token for number in (1, 2, 3)]
@@ -331,14 +331,14 @@ def test_a_restart_resumes_the_incarnation_and_sends_what_the_outbox_holds() -> 
     for number in (1, 2, 3):
         state.apply(OutboxAppended(key(number), number, message(number).payload))
     state.apply(OutboxFreed(2))
-    machine = Source(S1, settings(), state)
+    machine = PrimarySource(S1, settings(), state)
     assert machine.next_deadline() == 0
     assert packets(machine.step(TimerFired(), START)) == [data(2, base=2), data(3, base=2)]
     assert sent(publish(machine, 4)) == [4]
 
 
 def test_an_empty_outbox_wakes_nobody() -> None:
-    assert Source(S1, settings(), OutboxState(next_number=5)).next_deadline() == NEVER
+    assert PrimarySource(S1, settings(), OutboxState(next_number=5)).next_deadline() == NEVER
 
 
 def test_tokens_that_name_other_sources_mean_nothing() -> None:
@@ -353,7 +353,7 @@ def test_tokens_that_name_other_sources_mean_nothing() -> None:
 
 def test_a_source_whose_numbers_the_ring_knows_better_numbers_nothing_more() -> None:
     """A copy of last week was put in the place of its outbox: numbers 4 to 6 were sealed, and sent, before."""
-    old = Source(S1, settings(), OutboxState(next_number=4))
+    old = PrimarySource(S1, settings(), OutboxState(next_number=4))
     effects = hear(old, Standing(0, NO_EPOCH, 1, S1, 7, 3))
     assert effects == (NumbersForgotten(S1, 4, 7),)
     refusal = publish(old, 4)
@@ -366,10 +366,10 @@ def test_a_new_ring_and_a_token_tell_it_as_well() -> None:
     token = chain.add(*[message(number) for number in (1, 2, 3)]).token
     assert NumbersForgotten(S1, 1, 4) in hear(source(), token)
     ring = following(chain)
-    assert NumbersForgotten(S1, 3, 4) in hear(Source(S1, settings(), OutboxState(next_number=3)), ring)
+    assert NumbersForgotten(S1, 3, 4) in hear(PrimarySource(S1, settings(), OutboxState(next_number=3)), ring)
 
 
 def test_numbers_of_an_incarnation_that_has_ended_are_nobodys_concern() -> None:
     chain = Chain(founding(1, 2, 3))
-    other = Source(S1 + 1, settings())
+    other = PrimarySource(S1 + 1, settings())
     assert hear(other, chain.add(message(1)).token) == ()

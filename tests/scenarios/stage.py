@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import OutboxState, PrimarySource
-from isocast.nodes.reformation_server import ReformationServer, ServerState
+from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import (
     BallotChosen,
     Collect,
@@ -48,6 +47,7 @@ from isocast.ring.effects import (
 from isocast.ring.inputs import JournalRead, PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
 from isocast.ring.token import nonce
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_server, is_source, server_id, source_id

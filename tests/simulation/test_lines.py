@@ -18,12 +18,12 @@ from tests.simulation.worlds import run
 from isocast.hierarchy.heads import NO_GROUPS, GroupPlan
 from isocast.nodes.accompanied import Accompanied
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer, ServerState
 from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_keeper import LineKeeper
 from isocast.reformation.scopes.line_planner import LinePlanner
 from isocast.reformation.scopes.surface import Surface
 from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, World
+from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
 from isocast.simulation.build import Build

@@ -16,7 +16,7 @@ from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from isocast.simulation.exploration.bounds import Bounds
-    from isocast.simulation.exploration.search import Progress
+    from isocast.simulation.exploration.search import SearchProgress
     from isocast.simulation.exploration.verdict import Verdict
 
 __all__ = ["EXPLORE_EXAMPLES", "explore"]
@@ -149,11 +149,11 @@ def _explored(bounds: Bounds, mutant: str | None, states_max: int, *, quiet: boo
     )
 
 
-def _teller() -> Callable[[Progress], None]:
+def _teller() -> Callable[[SearchProgress], None]:
     """Tells now and then, beside the output, how far a search is."""
     began = told = time.monotonic()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: SearchProgress) -> None:
         nonlocal told
         now = time.monotonic()
         if now - told >= _TOLD_EVERY_S:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from isocast.hierarchy.edge import CustomerEffect, CustomerInput, SendLine
-from isocast.hierarchy.latest import Snapshot
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Released
 
@@ -109,7 +109,7 @@ class GiveSnapshot:
     """Answer a snapshot at the door: `SnapshotArrived` for the customer."""
 
     customer: NodeId
-    snapshot: Snapshot
+    snapshot: LatestSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class TurnAway:
 class KeepSnapshot:
     """Write the snapshot beside the archive: after a restart the table of latest events goes on from it."""
 
-    snapshot: Snapshot
+    snapshot: LatestSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from isocast.hierarchy.latest import Snapshot
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.ring.effects import Release, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.ids import NodeId
@@ -91,7 +91,7 @@ class SnapshotArrived:
     """A door's answer to `FetchSnapshot`."""
 
     server: NodeId
-    snapshot: Snapshot
+    snapshot: LatestSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class DeliverLatest:
 class DeliverSnapshot:
     """Hand over the state that what follows continues."""
 
-    snapshot: Snapshot
+    snapshot: LatestSnapshot
 
 
 @dataclass(frozen=True, slots=True)

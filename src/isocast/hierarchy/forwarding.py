@@ -29,10 +29,10 @@ __all__ = [
     "ForwardEffect",
     "ForwardFailed",
     "ForwardSettings",
-    "Forwarding",
-    "ForwardingSnapshot",
     "ParentBack",
     "ParentSilent",
+    "SecondarySource",
+    "SecondarySourceSnapshot",
     "parent_key",
 ]
 
@@ -114,7 +114,7 @@ ForwardEffect: TypeAlias = Persist | PublishAccepted | PublishRejected | Forward
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardingSnapshot:
+class SecondarySourceSnapshot:
     """A secondary source's state for checkers and console."""
 
     source: NodeId
@@ -132,7 +132,7 @@ def parent_key(source: NodeId, key: bytes) -> bytes:
     return blake2b(key, digest_size=_KEY_BYTES, salt=number, person=b"isocast forward").digest()
 
 
-class Forwarding:
+class SecondarySource:
     """The machine of one secondary source."""
 
     def __init__(self, source: NodeId, settings: ForwardSettings, state: OutboxState | None = None) -> None:
@@ -175,9 +175,9 @@ class Forwarding:
         """When the parent is tried again."""
         return self._retry_at if self._held and self._offered is None else NEVER
 
-    def snapshot(self) -> ForwardingSnapshot:
+    def snapshot(self) -> SecondarySourceSnapshot:
         """For whoever watches."""
-        return ForwardingSnapshot(
+        return SecondarySourceSnapshot(
             self.source, self._next_number, self._base, len(self._held), self._failures, self._settings.held_max
         )
 

@@ -24,7 +24,7 @@ from isocast.wire.events import EventArray, events_view
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES, digest_of
 
-__all__ = ["KEYS_MAX", "LatestTable", "News", "Snapshot", "last_of_each_key", "read_snapshot", "write_snapshot"]
+__all__ = ["KEYS_MAX", "LatestSnapshot", "LatestTable", "News", "last_of_each_key", "read_snapshot", "write_snapshot"]
 
 KEYS_MAX = 262_144
 """Bounds: a thousand floors with sixty symbols of four keys each; with 56 bytes of arrays and some 130 of
@@ -46,7 +46,7 @@ _MAGIC = b"ICSN"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LatestSnapshot:
     """The latest event of each key as of the message before `next_sequence`, in the order of the keys."""
 
     stripe: int
@@ -68,17 +68,17 @@ class Snapshot:
         return digest_of(_head(self), self.payload)
 
 
-def _head(snapshot: Snapshot) -> bytes:
+def _head(snapshot: LatestSnapshot) -> bytes:
     numbers = (snapshot.next_sequence, snapshot.next_number, snapshot.plan, len(snapshot.payload) // EVENT_BYTES)
     return _HEAD.pack(_MAGIC, snapshot.stripe, 0, *numbers)
 
 
-def write_snapshot(snapshot: Snapshot) -> bytes:
+def write_snapshot(snapshot: LatestSnapshot) -> bytes:
     """For a door: head, events, digest."""
     return _head(snapshot) + snapshot.payload + snapshot.digest
 
 
-def read_snapshot(raw: bytes, keys_max: int = KEYS_MAX) -> Snapshot:
+def read_snapshot(raw: bytes, keys_max: int = KEYS_MAX) -> LatestSnapshot:
     """What `write_snapshot` wrote; RemoteProtocolError for anything else."""
     try:
         magic, stripe, reserved, next_sequence, next_number, plan, count = _HEAD.unpack_from(raw)
@@ -88,7 +88,7 @@ def read_snapshot(raw: bytes, keys_max: int = KEYS_MAX) -> Snapshot:
         raise RemoteProtocolError("not a snapshot of this version")
     if count > keys_max or len(raw) != _HEAD.size + count * EVENT_BYTES + DIGEST_BYTES:
         raise RemoteProtocolError(f"a snapshot of {count} keys in {len(raw)} bytes")
-    snapshot = Snapshot(stripe, next_sequence, next_number, plan, raw[_HEAD.size : -DIGEST_BYTES])
+    snapshot = LatestSnapshot(stripe, next_sequence, next_number, plan, raw[_HEAD.size : -DIGEST_BYTES])
     if snapshot.digest != raw[-DIGEST_BYTES:]:
         raise RemoteProtocolError("the digest of a snapshot is wrong")
     events_view(snapshot.payload)
@@ -198,7 +198,7 @@ class LatestTable:
         )
         return news, sum([unreadable for _, unreadable in parts])
 
-    def restore(self, snapshot: Snapshot) -> News:
+    def restore(self, snapshot: LatestSnapshot) -> News:
         """Take a snapshot, keeping what is newer here; return the events that were news."""
         self.next_sequence = max(self.next_sequence, snapshot.next_sequence)
         if not snapshot.payload:
@@ -207,11 +207,11 @@ class LatestTable:
         sequences = np.full(count, max(snapshot.next_sequence - 1, 0), np.uint64)
         return self._merge(snapshot.payload, sequences, known_is_news=False)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LatestSnapshot:
         """All keys, sorted: the same bytes from every table that applied the same messages."""
         order = [self._places[key] for key in sorted(self._places)]
         payload = self._words[order].tobytes() if order else b""
-        return Snapshot(self._stripe, self.next_sequence, self.next_sequence, 0, payload)
+        return LatestSnapshot(self._stripe, self.next_sequence, self.next_sequence, 0, payload)
 
     def _merge(self, payload: bytes, sequences: npt.NDArray[np.uint64], *, known_is_news: bool = True) -> News:
         words: Words = np.frombuffer(payload, "<u8").reshape(-1, _WORDS)

@@ -28,7 +28,7 @@ from isocast.hierarchy.archive_effects import (
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade
 from isocast.hierarchy.edge import CustomerEffect, Deliver, DeliverSnapshot, GapAbandoned, SendLine
-from isocast.hierarchy.latest import LatestTable, Snapshot
+from isocast.hierarchy.latest import LatestSnapshot, LatestTable
 from isocast.hierarchy.line_sender import Heartbeat
 from isocast.ring.effects import Unicast
 from isocast.ring.inputs import PacketsArrived
@@ -85,7 +85,7 @@ class ArchiveState:
     """The first sequence from which on the archive has everything; 0 while it is empty."""
     next_sequence: int = 0
     """The first sequence that it does not have; 0 while it is empty."""
-    snapshot: Snapshot | None = None
+    snapshot: LatestSnapshot | None = None
     """The last that was kept."""
 
 
@@ -124,7 +124,7 @@ class RetransmitServer:
         self._table = LatestTable(stripe, settings.customer.keys_max)
         self._reading = False
         self._kept_at = state.snapshot.next_sequence if state.snapshot else state.low_water
-        self._snapshot: Snapshot | None = None
+        self._snapshot: LatestSnapshot | None = None
         self._snapshot_at = -NEVER
         self._last_now = -NEVER
         self._out: list[ServerEffect] = []
@@ -245,7 +245,7 @@ class RetransmitServer:
             self._reading = True
             self._out.append(ReadArchive(_TABLE, first, last))
 
-    def _make_snapshot(self, now: int) -> Snapshot:
+    def _make_snapshot(self, now: int) -> LatestSnapshot:
         if self._snapshot is None or now - self._snapshot_at > self._settings.snapshot_age_ns:
             self._snapshot, self._snapshot_at = self._table.snapshot(), now
         return self._snapshot

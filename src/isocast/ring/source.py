@@ -32,7 +32,7 @@ from isocast.terms.instants import NEVER
 from isocast.wire.limits import SEAL_BYTES
 from isocast.wire.packets import Data, NewRing, Packet, Repair, Standing, Token, TokenPart
 
-__all__ = ["OutboxState", "Seal", "Source", "SourceSnapshot"]
+__all__ = ["OutboxState", "PrimarySource", "PrimarySourceSnapshot", "Seal"]
 
 Seal: TypeAlias = Callable[[int, Label, bytes], bytes]
 """(stripe, label, payload) → the payload as nobody can read it before release; at most SEAL_BYTES longer."""
@@ -78,7 +78,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSnapshot:
+class PrimarySourceSnapshot:
     """A source's state for checkers and console."""
 
     source: NodeId
@@ -93,7 +93,7 @@ class SourceSnapshot:
     """Every number below is in that epoch's log, as far as it knows."""
 
 
-class Source:
+class PrimarySource:
     """A primary source, S_P, in one of its incarnations."""
 
     def __init__(
@@ -153,9 +153,9 @@ class Source:
         """When the machine must be woken."""
         return self._deadline
 
-    def snapshot(self) -> SourceSnapshot:
+    def snapshot(self) -> PrimarySourceSnapshot:
         """For whoever watches."""
-        return SourceSnapshot(
+        return PrimarySourceSnapshot(
             self.source,
             self._next_number,
             self._freed,

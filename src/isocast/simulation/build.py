@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from isocast.hierarchy.heads import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import PrimarySource
-from isocast.nodes.reformation_server import ReformationServer
 from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.reformation.server import ReformationServer
+from isocast.ring.source import PrimarySource
 
 __all__ = ["PRODUCT", "Build"]
 

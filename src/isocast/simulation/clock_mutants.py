@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isocast.nodes.reformation_server import ReformationServer
 from isocast.reformation.ballot import Ballot
+from isocast.reformation.server import ReformationServer
 from isocast.ring.issuing import Issuer
 from isocast.ring.receiver import Receiver
 from isocast.simulation.build import Build

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import PrimarySource
-from isocast.nodes.reformation_server import ReformationServer
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
+from isocast.reformation.server import ReformationServer
 from isocast.ring.answers import holdings
 from isocast.ring.effects import RingSuspected
 from isocast.ring.entries import LogEntry
@@ -22,6 +21,7 @@ from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
+from isocast.ring.source import PrimarySource
 from isocast.simulation.build import Build
 from isocast.simulation.change_mutants import CHANGE_MUTANTS
 from isocast.simulation.clock_mutants import CLOCK_MUTANTS

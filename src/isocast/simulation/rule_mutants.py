@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import PrimarySource
-from isocast.nodes.reformation_server import ReformationServer
 from isocast.reformation.ballot import Ballot
 from isocast.reformation.forming import Formation
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled
+from isocast.reformation.server import ReformationServer
 from isocast.ring.certificate import Certificates, majority
 from isocast.ring.effects import Effect, OutboxFreed, Persist
 from isocast.ring.entries import LogEntry
@@ -25,6 +24,7 @@ from isocast.ring.ledger import Ledger
 from isocast.ring.receiver import Receiver
 from isocast.ring.release import Releaser
 from isocast.ring.schedule import Schedule
+from isocast.ring.source import PrimarySource
 from isocast.ring.token import choose
 from isocast.simulation.build import Build
 from isocast.simulation.mutant import Mutant, site_of

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from isocast.checks.facts import Fact
 from isocast.checks.suite import EndOfRun, Law, Suite
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode
 from isocast.ring.settings import OrderRule
+from isocast.ring.source import PrimarySource
 from isocast.simulation.arrivals import Arrivals, PairCounter
 from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.faults import FaultPlan, correct_sites

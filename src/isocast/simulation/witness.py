@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import Acknowledged, BatchTaken, Certified, ReceiptHeard
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import PrimarySource
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.settings import OrderRule
+from isocast.ring.source import PrimarySource
 from isocast.ring.token import label_order
 from isocast.terms.timing import Gate
 from isocast.wire.packets import Data, Receipt, Repair, Token

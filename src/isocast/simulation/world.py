@@ -30,8 +30,7 @@ from isocast.checks.facts import (
     Voted,
 )
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import OutboxState
-from isocast.nodes.reformation_server import ServerState
+from isocast.reformation.server import ServerState
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
@@ -57,6 +56,7 @@ from isocast.ring.effects import (
 from isocast.ring.inputs import JournalRead, PublishRequested
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
+from isocast.ring.source import OutboxState
 from isocast.ring.storage import SiteState
 from isocast.simulation.agenda import Agenda
 from isocast.simulation.build import PRODUCT, Build

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.runtime.worlds import run, trades
 
+from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import LatestTable
-from isocast.nodes.customer import Grade
 from isocast.runtime.client import heard_stripes
 from isocast.runtime.client.heard_stripes import HeardStripes
 from isocast.runtime.client.received import BatchKind, Inbox

@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.worlds import trades
 
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot
-from isocast.hierarchy.latest import Snapshot
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.runtime.client.received import BatchKind, Inbox
 from isocast.terms.ids import Epoch
 from isocast.wire.packets import Released
@@ -114,6 +114,6 @@ def test_prices_that_are_read_at_once_come_as_they_happened() -> None:
 
 def test_a_snapshot_stands_for_everything_before_the_next_sequence() -> None:
     inbox = Inbox(4, DELAY)
-    inbox.take(DeliverSnapshot(Snapshot(0, 51, 51, 0, trades(2).tobytes())), 1)
+    inbox.take(DeliverSnapshot(LatestSnapshot(0, 51, 51, 0, trades(2).tobytes())), 1)
     batch = inbox.pop()
     assert (batch.kind, batch.first_sequence, batch.last_sequence, len(batch)) == (BatchKind.SNAPSHOT, 50, 50, 2)

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import LAYERED
 
-from isocast.nodes.customer import CustomerSettings, Grade
+from isocast.hierarchy.customer_settings import CustomerSettings, Grade
 from isocast.runtime.hosts.edge_settings import customer_settings
 from isocast.runtime.market.model import Market
 

@@ -15,7 +15,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiverSnapshot
 from isocast.reformation.ballot import ServerSnapshot, Stage
 from isocast.reformation.member import MemberSnapshot
 from isocast.ring.receiver import Mode, ReceiverSnapshot
-from isocast.ring.source import SourceSnapshot
+from isocast.ring.source import PrimarySourceSnapshot
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import (
     LATENCY_BOUNDS_NS,
@@ -289,7 +289,7 @@ def test_gauges_come_from_every_kind_of_snapshot() -> None:
     assert (gauges.epoch, gauges.epoch_number, gauges.mode) == ("3.1", 3, "normal")
     assert (gauges.held_token, gauges.certified_token, gauges.released_token, gauges.collected_token) == (9, 8, 7, 2)
     assert (gauges.waiting_messages, gauges.dropped_messages) == (5, 1)
-    source = gauges_from(SourceSnapshot(1 << 32, 12, 4, 6, 8, 1024))
+    source = gauges_from(PrimarySourceSnapshot(1 << 32, 12, 4, 6, 8, 1024))
     assert (source.outbox_unacknowledged, source.outbox_unstable, source.outbox_window) == (6, 8, 1024)
     server = gauges_from(ServerSnapshot(65_537, Stage.INVITING, Epoch(4, 65_537), epoch, 2))
     assert (server.mode, server.epoch, server.ballot_number, server.ballot_votes) == ("inviting", "3.1", 4, 2)

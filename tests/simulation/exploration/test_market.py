@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.market import Market

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.ring.inputs import PacketsArrived
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings

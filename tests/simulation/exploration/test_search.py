@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isocast.simulation.exploration.search import Progress, search
+from isocast.simulation.exploration.search import SearchProgress, search
 
 
 class Counters:
@@ -76,7 +76,7 @@ def test_a_limit_ends_the_search_and_says_so() -> None:
 
 
 def test_progress_is_told() -> None:
-    told: list[Progress] = []
+    told: list[SearchProgress] = []
     search(Counters(4, 9), progress=told.append)
     assert [progress.states for progress in told] == sorted([progress.states for progress in told])
     assert len(told) == 10

@@ -19,7 +19,7 @@ import numpy as np
 
 from isocast.reformation.scopes.addresses import Neighbours, assign, neighbours
 from isocast.reformation.scopes.choice import Choice
-from isocast.reformation.scopes.lines import LineFinder, Lines
+from isocast.reformation.scopes.lines import LineFinder, LinePairs
 from isocast.reformation.scopes.nearness import overlapping
 from isocast.reformation.scopes.overlaps import overlaps
 from isocast.reformation.scopes.plan import Draining, Plan, Scope
@@ -122,7 +122,7 @@ def _after(choice: Choice, held: Ints, before: Floats, settled: Floats, margin: 
     return np.where((choice.taken == 0) & narrower & (settled == 0), 0.0, radii)
 
 
-def _taken(lines: Lines, radii: Floats, margin: float) -> Ints:
+def _taken(lines: LinePairs, radii: Floats, margin: float) -> Ints:
     """How many lines each scope of this radius takes; a silent one takes nobody, not even where it stands."""
     core = np.where(radii > 0, radii - margin, -1.0)
     inside = lines.km <= core[lines.receiver] + 1e-9
@@ -152,7 +152,7 @@ class _Company:
         return bool((away <= self._radii[same] + km + self._margin).any())
 
 
-def _serve(choice: Choice, lines: Lines, free: set[int], company: _Company) -> None:
+def _serve(choice: Choice, lines: LinePairs, free: set[int], company: _Company) -> None:
     """Widen scopes until everybody hears what they can: the hardest to reach first, since that serves others too."""
     wanting = np.flatnonzero(choice.heard < lines.needed).tolist()
     ways = {who: choice.ways_to(who) for who in wanting}

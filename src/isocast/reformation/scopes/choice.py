@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocast.reformation.scopes.lines import Lines
+from isocast.reformation.scopes.lines import LinePairs
 from isocast.reformation.scopes.surface import Floats, Ints, Surface
 
 __all__ = ["Choice", "choose", "choose_one"]
@@ -28,7 +28,7 @@ _WORTH_KM2 = 1e-6
 class Choice:
     """How many of its lines each receiver takes, with the number of lines that each customer hears."""
 
-    def __init__(self, lines: Lines, surface: Surface, margin_km: float) -> None:
+    def __init__(self, lines: LinePairs, surface: Surface, margin_km: float) -> None:
         """Nobody is served yet."""
         self._lines = lines
         self.taken = np.zeros(lines.receivers, dtype=np.int64)
@@ -177,7 +177,7 @@ class _Growth:
     ground: float
 
 
-def choose(lines: Lines, surface: Surface, margin_km: float) -> Floats:
+def choose(lines: LinePairs, surface: Surface, margin_km: float) -> Floats:
     """For a world without a plan, how far each receiver serves; -1 for one that serves nobody."""
     choice = Choice(lines, surface, margin_km)
     choice.serve_by_nearest()
@@ -186,7 +186,7 @@ def choose(lines: Lines, surface: Surface, margin_km: float) -> Floats:
     return choice.radii()
 
 
-def choose_one(lines: Lines, surface: Surface) -> Floats:
+def choose_one(lines: LinePairs, surface: Surface) -> Floats:
     """The same with one radius for all: the least that serves everybody."""
     choice = Choice(lines, surface, 0.0)
     choice.serve_by_nearest()

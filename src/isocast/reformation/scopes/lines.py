@@ -11,7 +11,7 @@ from isocast.reformation.scopes.nearness import within
 from isocast.reformation.scopes.surface import Floats, Ints
 from isocast.reformation.scopes.world import Link, World
 
-__all__ = ["Lines", "LinkTable", "links_of", "possible_lines"]
+__all__ = ["LinePairs", "LinkTable", "links_of", "possible_lines"]
 
 _SPARE = 4
 """Receivers beyond the k nearest that a customer may be handed over to."""
@@ -19,7 +19,7 @@ _NOBODY = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class LinePairs:
     """Pairs of a customer and a receiver, sorted by receiver, then by distance.
 
     A scope takes a receiver's first pairs, so that it is one number; pair p of receiver i is `start[i]+p`.
@@ -76,13 +76,13 @@ def _fit(world: World, link: Link, km: float) -> bool:
     return (world.paths.loss_at(km + margin) if link.loss is None else link.loss) <= rules.loss_max
 
 
-def possible_lines(world: World) -> Lines:
+def possible_lines(world: World) -> LinePairs:
     """For each customer the nearest receivers that it could hear: k and some to spare."""
     return LineFinder(world).lines()
 
 
 class LineFinder:
-    """Lines of one world, for more than one set of scopes: whoever is nearest is found once."""
+    """LinePairs of one world, for more than one set of scopes: whoever is nearest is found once."""
 
     def __init__(self, world: World) -> None:
         """Find the nearest."""
@@ -100,7 +100,7 @@ class LineFinder:
             there = found >= 0
             self._near = (np.nonzero(there)[0], found[there], km[there])
 
-    def lines(self, heard: Floats | None = None) -> Lines:
+    def lines(self, heard: Floats | None = None) -> LinePairs:
         """The nearest, and with `heard`, the radii of scopes, all that are heard, however many are nearer."""
         world, links, total = self._world, self._links, len(self._receivers)
         customer, receiver, km = self._near if heard is None else self._with(heard)
@@ -112,7 +112,7 @@ class LineFinder:
         start = np.searchsorted(receiver[order], np.arange(total + 1)).astype(np.int64)
         lines = np.bincount(customer, minlength=len(world.customers))
         needed = np.minimum(lines, world.rules.lines).astype(np.int64)
-        return Lines(start, customer[order], receiver[order], km[order], needed)
+        return LinePairs(start, customer[order], receiver[order], km[order], needed)
 
     def _with(self, heard: Floats) -> tuple[Ints, Ints, Floats]:
         radii = np.minimum(heard, max(self._world.reach_km, 0.0))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
 
-from isocast.nodes.customer import Grade
+from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.client.received import ReceivedBatch, batch_of
 from isocast.runtime.client.stripe_seat import StripeSeat
 from isocast.striping.cut import Cut

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from isocast.nodes.customer import CustomerSnapshot, Grade, JoinPoint
+from isocast.hierarchy.customer import CustomerSnapshot
+from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.runtime.client.heard_stripes import HeardStripes
 from isocast.runtime.client.received import Inbox, ReceivedBatch
 from isocast.runtime.client.stripe_seat import Conflict, StripeSeat, Wish

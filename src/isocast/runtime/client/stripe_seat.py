@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from isocast.hierarchy.customer import CustomerSnapshot
+from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import ConflictFound
-from isocast.nodes.customer import CustomerSnapshot, Grade, JoinPoint
 from isocast.runtime.client.received import Inbox
 from isocast.runtime.hosts.context import Context
 from isocast.runtime.hosts.customer import CustomerHost, Seat

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from isocast.hierarchy.customer import Customer
+from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.hierarchy.edge import (
     ConflictFound,
     Deliver,
@@ -21,7 +23,6 @@ from isocast.hierarchy.edge import (
     FetchSnapshot,
     TokensPassed,
 )
-from isocast.nodes.customer import Customer, CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.ring.effects import Record
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.released_blocks import blocks_of

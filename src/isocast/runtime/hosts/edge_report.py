@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from isocast.hierarchy.archive_effects import CustomerThrottled
 from isocast.hierarchy.customer import CustomerSnapshot
+from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import (
     ClaimRefuted,
     ConflictFound,
@@ -25,7 +26,6 @@ from isocast.hierarchy.edge import (
     Slowness,
     Waiting,
 )
-from isocast.nodes.customer import Grade
 from isocast.runtime.hosts.context import Context
 from isocast.runtime.hosts.fetching import Fetcher
 from isocast.runtime.watch.counters import NodeGauges

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isocast.hierarchy.customer_settings import SILENT_HEARTBEATS, quiet_ring_ns
-from isocast.nodes.customer import CustomerSettings, Grade, JoinPoint
+from isocast.hierarchy.customer_settings import SILENT_HEARTBEATS, CustomerSettings, Grade, JoinPoint, quiet_ring_ns
 from isocast.runtime.hosts.context import Context
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.errors import ConfigurationError

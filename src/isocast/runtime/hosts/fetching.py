@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from isocast.hierarchy.edge import FetchFailed, FetchRange, FetchSnapshot, RangeArrived, RangeContinued, SnapshotArrived
-from isocast.hierarchy.latest import Snapshot as LatestSnapshot
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.runtime.disk.released_blocks import packets_of
 from isocast.runtime.hosts.context import Context
 from isocast.runtime.net.door import DoorError, Visit, visit

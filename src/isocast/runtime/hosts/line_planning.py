@@ -18,8 +18,8 @@ from isocast.terms.errors import ConfigurationError
 from isocast.wire.line_packets import NO_VERSION
 
 if TYPE_CHECKING:
-    from isocast.nodes.reformation_server import ReformationServer
     from isocast.reformation.scopes.line_planner import LinePlanner
+    from isocast.reformation.server import ReformationServer
 
 __all__ = ["LinePlanning"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.ring.effects import BallotChosen, Record, RingDecided
 from isocast.ring.inputs import ForceRequested
 from isocast.ring.universe import UNIVERSE_MIN

@@ -19,9 +19,9 @@ from isocast.hierarchy.archive_effects import (
     ReadArchive,
     TurnAway,
 )
+from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import FetchRange, FetchSnapshot, GapAbandoned, SendLine
-from isocast.hierarchy.latest import Snapshot, read_snapshot, write_snapshot
-from isocast.nodes.customer import Grade, JoinPoint
+from isocast.hierarchy.latest import LatestSnapshot, read_snapshot, write_snapshot
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Record
 from isocast.runtime.disk.journal import Journal
@@ -95,7 +95,7 @@ class RetransmitHost:
         except ValueError as reason:
             raise JournalError(str(self._context.directory / _LOW_WATER), "is not a sequence") from reason
 
-    def _read_snapshot(self, following: int) -> Snapshot | None:
+    def _read_snapshot(self, following: int) -> LatestSnapshot | None:
         """What was kept; without it the table is made from the archive again, which takes longer."""
         path = self._context.directory / _SNAPSHOT
         try:

@@ -9,8 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from isocast.hierarchy.forwarding import Forward, ForwardAccepted, ForwardFailed, ParentBack, ParentSilent
-from isocast.nodes.secondary_source import ForwardSettings, SecondarySource
+from isocast.hierarchy.forwarding import (
+    Forward,
+    ForwardAccepted,
+    ForwardFailed,
+    ForwardSettings,
+    ParentBack,
+    ParentSilent,
+    SecondarySource,
+)
 from isocast.ring.effects import PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.disk.outbox_store import open_outbox_store

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from isocast.nodes.primary_source import PrimarySource
 from isocast.ring.effects import NumbersForgotten, PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
+from isocast.ring.source import PrimarySource
 from isocast.runtime.disk.outbox_store import open_outbox_store
 from isocast.runtime.hosts.context import Context
 from isocast.runtime.hosts.outbox_guard import OutboxGuard

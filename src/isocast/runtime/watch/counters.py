@@ -17,7 +17,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiverSnapshot
 from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.ballot import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
-from isocast.ring.source import SourceSnapshot
+from isocast.ring.source import PrimarySourceSnapshot
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
@@ -329,7 +329,7 @@ def gauges_from(snapshot: object) -> NodeGauges:
                 waiting_messages=snapshot.waiting,
                 dropped_messages=snapshot.dropped,
             )
-        case SourceSnapshot():
+        case PrimarySourceSnapshot():
             return NodeGauges(
                 outbox_unacknowledged=snapshot.unacknowledged,
                 outbox_unstable=snapshot.unstable,

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import OutboxState, PrimarySource
-from isocast.nodes.reformation_server import ReformationServer, ServerState
+from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import (
     BallotChosen,
     Effect,
@@ -29,6 +28,7 @@ from isocast.ring.effects import (
 from isocast.ring.inputs import JournalRead, PacketsArrived, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
 from isocast.simulation.build import Build
 from isocast.simulation.exploration.bounds import Bounds, HastyTiming

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.primary_source import OutboxState, PrimarySource
-from isocast.nodes.reformation_server import ReformationServer, ServerState
+from isocast.reformation.server import ReformationServer, ServerState
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
 from isocast.simulation.exploration.freezing import Freezer, clone
 from isocast.terms.ids import Epoch, NodeId

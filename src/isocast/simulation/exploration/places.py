@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.simulation.exploration.driver import Driver, Event
 from isocast.simulation.exploration.freezing import Freezer
 from isocast.simulation.exploration.mail import numbers_in

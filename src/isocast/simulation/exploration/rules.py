@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.ring.receiver import Mode, Receiver
 from isocast.simulation.build import Build
 from isocast.simulation.exploration.bounds import Bounds

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Found", "Progress", "System", "search"]
+__all__ = ["Found", "SearchProgress", "System", "search"]
 
 
 class System(Protocol):
@@ -24,7 +24,7 @@ class System(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """How far a search is."""
 
     states: int
@@ -54,7 +54,7 @@ class Found:
 def search(
     system: System,
     states_max: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     visit: Callable[[int, bool], None] | None = None,
 ) -> Found:
     """Search until a property breaks, all states are visited, or `states_max` is reached (0: no limit).
@@ -90,7 +90,7 @@ def search(
             if broken is not None or (states_max and len(seen) >= states_max):
                 break
             if progress is not None and not origin % 1024:
-                progress(Progress(len(seen), transitions, depth))
+                progress(SearchProgress(len(seen), transitions, depth))
         else:
             depth += bool(following)
             layer = following

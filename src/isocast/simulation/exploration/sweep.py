@@ -16,7 +16,7 @@ from isocast.simulation.exploration.market import Market
 from isocast.simulation.exploration.merging import Merging
 from isocast.simulation.exploration.moving import Columns, Moving, Settling
 from isocast.simulation.exploration.rows import Grown, Numbers, pair
-from isocast.simulation.exploration.search import Found, Progress
+from isocast.simulation.exploration.search import Found, SearchProgress
 
 __all__ = ["sweep"]
 
@@ -24,7 +24,7 @@ _BATCH = 1 << 17
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 
-def sweep(market: Market, states_max: int = 0, progress: Callable[[Progress], None] | None = None) -> Found:
+def sweep(market: Market, states_max: int = 0, progress: Callable[[SearchProgress], None] | None = None) -> Found:
     """Search until a property breaks, all states are visited, or `states_max` is reached (0: no limit)."""
     return _Sweep(market, states_max, progress).run()
 
@@ -32,7 +32,7 @@ def sweep(market: Market, states_max: int = 0, progress: Callable[[Progress], No
 class _Sweep:
     """One search."""
 
-    def __init__(self, market: Market, states_max: int, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(self, market: Market, states_max: int, progress: Callable[[SearchProgress], None] | None) -> None:
         self._market = market
         self._states_max = states_max
         self._progress = progress
@@ -92,7 +92,7 @@ class _Sweep:
             else:
                 self._judge(new)
             if self._progress is not None:
-                self._progress(Progress(self._seen.count, self._transitions, depth))
+                self._progress(SearchProgress(self._seen.count, self._transitions, depth))
             if self._broken is not None or (self._states_max and self._seen.count >= self._states_max):
                 done = False
                 break

@@ -9,7 +9,7 @@ from isocast.simulation.build import PRODUCT
 from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.market import Market
 from isocast.simulation.exploration.rules import RULES
-from isocast.simulation.exploration.search import Found, Progress
+from isocast.simulation.exploration.search import Found, SearchProgress
 from isocast.simulation.exploration.sweep import sweep
 from isocast.simulation.exploration.words import told
 
@@ -53,7 +53,7 @@ def explore(
     *,
     states_max: int = 0,
     stories_only: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
 ) -> Verdict:
     """Search a market of the product, or of a mutant, until something breaks or everything was visited."""
     market = Market(bounds, PRODUCT if mutant is None else RULES[mutant].build, stories_only=stories_only)

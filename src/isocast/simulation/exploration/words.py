@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.reformation_server import ReformationServer
+from isocast.reformation.server import ReformationServer
 from isocast.simulation.exploration.driver import Event
 from isocast.simulation.exploration.mail import Mail
 from isocast.simulation.exploration.market import Market
