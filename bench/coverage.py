@@ -18,8 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from isocast.reformation.scopes.adjustment import adjust
-from isocast.reformation.scopes.planning import plan_scopes
+from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.world import World
 from isocast.studies.coverage.report import Report, change_counts, report
 from isocast.studies.coverage.world_file import world_from_mapping

@@ -25,9 +25,8 @@ from time import process_time
 
 import numpy as np
 
-from isocast.feeds.itch_decoder import ItchDecoder
-from isocast.feeds.itch_frames import find_messages
 from isocast.feeds.itch_layout import LAYOUTS, PREFIX_BYTES, records_at
+from isocast.feeds.itch_reader import ItchDecoder, find_messages
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.terms.market import EventFlag, EventKind, Mic, Side

@@ -11,8 +11,7 @@ from lake_market import say
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as Spark is written
 
-from isocast.lake.transforms.calendars import read_interval
-from isocast.lake.transforms.vwap import rolling_vwap, vwap
+from isocast.lake.transforms.bars import read_interval, rolling_vwap, vwap
 
 __all__ = [
     "MINUTE",

@@ -21,8 +21,8 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import found_market
 from isocast.runtime.market.key_files import init_keys
 from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.net.clock import become_punctual
 from isocast.runtime.net.kernel import signal_at_parents_end
-from isocast.runtime.net.priority import become_punctual
 from isocast.runtime.operate.supervisor import node_command
 from isocast.runtime.watch.logs import configure_logs
 from isocast.terms.instants import SECOND

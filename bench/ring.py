@@ -27,7 +27,7 @@ from scratch import folder
 
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.net.udp import multicast_inlet, multicast_outlet
+from isocast.runtime.net.sockets import multicast_inlet, multicast_outlet
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EVENT_DTYPE
 

@@ -22,8 +22,7 @@ from scratch import folder
 
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.net.priority import become_punctual
-from isocast.runtime.net.timer import Alarm
+from isocast.runtime.net.clock import Alarm, become_punctual
 from isocast.terms.instants import MILLISECOND
 
 RATE = 100.0

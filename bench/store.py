@@ -21,15 +21,13 @@ from time import process_time
 from scratch import folder
 
 from isocast.ring.effects import EntryAppended, OutboxAppended, OutboxFreed
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
 from isocast.ring.token import runs_of, shuffle_key
 from isocast.runtime.disk.outbox_store import open_outbox_store
 from isocast.runtime.disk.records import record_frames
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import StoreIdentity
-from isocast.runtime.disk.store_settings import StoreSettings
+from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
 from isocast.runtime.market.model import Durability
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.packets import NO_LIMIT, NO_NONCE, Data, Token

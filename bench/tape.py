@@ -21,8 +21,7 @@ from time import process_time
 import numpy as np
 
 from isocast.feeds.days import read_day
-from isocast.feeds.synthetic import SyntheticDay
-from isocast.feeds.synthetic_world import SyntheticPlan
+from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.terms.market import EventKind
 from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import process_time_ns
 
+from isocast.runtime.net.clock import become_punctual
 from isocast.runtime.net.impairment import Impairment
-from isocast.runtime.net.priority import become_punctual
-from isocast.runtime.net.udp import (
+from isocast.runtime.net.sockets import (
     Endpoint,
     Inlet,
     Outlet,

@@ -18,8 +18,8 @@ from time import process_time
 import numpy as np
 
 from isocast.studies.planet.report import report
+from isocast.studies.planet.settings import planet_from_mapping
 from isocast.studies.planet.study import PlanetRun, run_planet
-from isocast.studies.planet.world_file import planet_from_mapping
 from isocast.studies.spreading import Spreading
 
 MESSAGES, LINES = 4, 2

@@ -35,6 +35,7 @@ from isocast.checks.facts import (
     Fact,
     GroupHeaded,
     HandedBack,
+    Law,
     Promised,
     ReceiptSent,
     Returned,
@@ -43,8 +44,7 @@ from isocast.checks.facts import (
     Stalled,
     Unanswered,
 )
-from isocast.checks.law import Law
-from isocast.checks.layers import Coverage
+from isocast.checks.suite import Coverage
 from isocast.checks.view import EpochView
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND

@@ -19,8 +19,17 @@ from tests.checks.traces import (
 
 from isocast.checks import view
 from isocast.checks.agreement import _PRUNE_EVERY, Agreement
-from isocast.checks.facts import Collected, Completed, Fact, Promised, Released, TokenSent
-from isocast.checks.law import PER_PROPERTY_MAX, VIOLATIONS_MAX, Report
+from isocast.checks.facts import (
+    PER_PROPERTY_MAX,
+    VIOLATIONS_MAX,
+    Collected,
+    Completed,
+    Fact,
+    Promised,
+    Released,
+    Report,
+    TokenSent,
+)
 from isocast.checks.suite import Suite
 from isocast.checks.view import View
 from isocast.terms.instants import SECOND

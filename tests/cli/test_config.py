@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from isocast.cli.config_page import PROFILE_HEADERS, config_page, profile_rows
+from isocast.cli.config import PROFILE_HEADERS, config_page, profile_rows
 from isocast.cli.main import main
 from isocast.runtime.market.file import market_from_mapping
-from isocast.runtime.market.keys import SETTINGS
-from isocast.runtime.market.node_keys import NODE_TABLE
-from isocast.terms.profiles import PROFILES
+from isocast.runtime.market.keys import NODE_TABLE, SETTINGS
+from isocast.terms.timing import PROFILES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 

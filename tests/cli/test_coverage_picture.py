@@ -4,7 +4,7 @@ import pytest
 from tests.runtime.market.markets import market_of
 from tests.runtime.market.test_coverage_table import ON
 
-from isocast.cli.coverage_picture import coverage_as_json, coverage_text, show_coverage
+from isocast.cli.config import coverage_as_json, coverage_text, show_coverage
 
 
 def shown(market_changes: dict[str, object], capsys: pytest.CaptureFixture[str]) -> str:

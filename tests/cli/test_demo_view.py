@@ -8,18 +8,16 @@ import pytest
 from rich.console import Console
 from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, status_of, write_journals
 
-from isocast.cli.demo_summary import next_steps, summary_lines
+from isocast.cli.demo import next_steps, summary_lines
 from isocast.cli.demo_view import frame, phase, state_of
-from isocast.cli.live_picture import picture
+from isocast.cli.live_parts import picture
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate.supervisor import ChildState
-from isocast.runtime.watch.status import NodeStatus
-from isocast.runtime.watch.status_poll import Answer, Target
+from isocast.runtime.watch.status import Answer, NodeStatus, Target
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.evidence import read_evidence
-from isocast.trials.demo.notes import Tone
+from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.show import Phase, Show, ShowSettings
-from isocast.trials.demo.summary import Summary, sum_up
+from isocast.trials.demo.summary import Summary, read_evidence, sum_up
 
 ROOT = Path(__file__).parents[2]
 SIZES = ((150, 50), (96, 36), (80, 24), (40, 10), (8, 2))

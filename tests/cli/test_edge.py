@@ -15,15 +15,14 @@ import pytest
 from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
 
 from isocast.cli.main import main
-from isocast.runtime.edge.narrow.desk import DeskCounts
+from isocast.runtime.edge.narrow.archive import DeskCounts
 from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket
 from isocast.runtime.edge.narrow.plan_change import PlanChange
 from isocast.runtime.edge.narrow.repairer import RepairCounts
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.hosts.edge_process import _NOTHING_YET
 from isocast.runtime.market.file import load_market
-from isocast.striping.plan import StripePlan
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import StripePlan, plan_text
 from isocast.striping.released import part_of_payloads
 
 PLAN = plan_of(1, {1: ("S01", "S02"), 2: ("S03",)})

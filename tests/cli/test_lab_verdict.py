@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.cli.lab_verdict import show_verdict
+from isocast.cli.lab import show_verdict
 from isocast.trials.evidence import Difference, Evidence, Follower, LateRelease, Quantiles, ReleaseSkew
-from isocast.trials.lab.lateness import Episode
+from isocast.trials.lab.report import Episode
 from isocast.trials.lab.verdict import LateInLab, Verdict
 
 MS = 1_000_000

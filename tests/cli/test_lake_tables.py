@@ -7,7 +7,7 @@ import json
 import pytest
 
 from isocast.cli.lake_tables import _show
-from isocast.lake.pipeline_bronze import Report
+from isocast.lake.pipeline_stages import Report
 
 COUNTS = {
     "trades": 235,

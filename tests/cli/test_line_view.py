@@ -7,13 +7,12 @@ from rich.console import Console
 from tests.runtime.market.markets import market_of
 from tests.runtime.market.test_coverage_table import ON
 
-from isocast.cli.line_view import line_report, line_watchers, show_lines
-from isocast.cli.top_view import frame
+from isocast.cli.ring import line_report, line_watchers, show_lines
+from isocast.cli.top import frame
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.line_gauges import DrainingGroup, LineGauges
-from isocast.runtime.watch.metric_table import METRICS, Identity, Reading
-from isocast.runtime.watch.status import NodeStatus
-from isocast.runtime.watch.status_poll import Answer, Target, status_from_json
+from isocast.runtime.watch.metrics import METRICS, Identity, Reading
+from isocast.runtime.watch.status import Answer, NodeStatus, Target, status_from_json
 
 MARKET = market_of(ON)
 REST = DrainingGroup("239.224.1.3", "b", 12.4)

@@ -7,7 +7,7 @@ import pytest
 from tests.runtime.market.markets import market_of
 
 from isocast.cli.main import main
-from isocast.cli.timing_plan import TimingOptions, make_plan
+from isocast.cli.plan import TimingOptions, make_plan
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms.instants import to_seconds
 from isocast.terms.timing import Timing

@@ -10,9 +10,8 @@ from tests.runtime.disk.journals import write
 from tests.wire.journal_samples import blocks
 
 from isocast.cli.main import main
-from isocast.striping.plan_text import read_plan
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import events_view
+from isocast.striping.plan import read_plan
+from isocast.wire.events import are_events, events_view
 
 COUNTS = "symbol,time,count\n" + "".join(
     f"S{number},{1_700_000_000 + second},{1 + number % 3}\n" for number in range(30) for second in range(0, 60, 7)

@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 
 from isocast.checks.facts import Crashed
-from isocast.cli.keys_page import keys_page
 from isocast.cli.main import main
-from isocast.simulation.fault_keys import FAULT_KEYS, FAULT_KINDS
+from isocast.cli.sim_keys import keys_page
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import Scenario
-from isocast.simulation.scenario_keys import KEYS
-from isocast.simulation.shrink import Shrunk
-from isocast.simulation.swarm import SeedResult, SwarmProgress, SwarmReport
+from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
+from isocast.simulation.swarm import SeedResult, Shrunk, SwarmProgress, SwarmReport
 from isocast.simulation.transcript import describe_fact
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from isocast.cli import sim_explore
+from isocast.cli import sim as sim_explore
 from isocast.cli.main import main
-from isocast.simulation.exploration import rules
-from isocast.simulation.exploration.bounds import Bounds
+from isocast.simulation.exploration import properties as rules
+from isocast.simulation.exploration.properties import Bounds
 
 TINY = ("sim", "explore", "--sites", "2", "--servers", "1", "--tokens", "1")
 

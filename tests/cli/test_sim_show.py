@@ -15,13 +15,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isocast.cli.live_map import Line, Mark, draw_map, height_for
+from isocast.cli.live_parts import Line, Mark, draw_map, height_for
 from isocast.cli.main import main
 from isocast.cli.sim_scene import Scene
-from isocast.cli.sim_show import beats, ten_cities
-from isocast.cli.sim_summary import next_steps
-from isocast.cli.sim_view import frame
-from isocast.cli.sim_watch import watch
+from isocast.cli.sim_show import beats, frame, next_steps, ten_cities, watch
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun

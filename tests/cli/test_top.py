@@ -20,13 +20,12 @@ from rich.console import Console
 from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
-from isocast.cli.top_view import frame, release_skew
+from isocast.cli.top import frame, release_skew
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges, ReleaseMark
 from isocast.runtime.watch.http import StatusServer, monitor_pages
-from isocast.runtime.watch.metric_table import Identity
-from isocast.runtime.watch.status import Alarm, Monitor, NodeStatus, Rates, Spread
-from isocast.runtime.watch.status_poll import Answer, Target
+from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.status import Alarm, Answer, Monitor, NodeStatus, Rates, Spread, Target
 from isocast.terms.instants import SECOND
 
 NOW = 1_800_000_000 * SECOND

@@ -18,7 +18,7 @@ import pytest
 from tests.runtime.worlds import SMALL, market_file, trades
 
 from isocast.cli.main import main
-from isocast.cli.up_report import ending, next_steps
+from isocast.cli.up import ending, next_steps
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import is_new, joins

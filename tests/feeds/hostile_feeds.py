@@ -15,17 +15,15 @@ from tests.feeds.itch_samples import MIDNIGHT, frame
 
 from isocast.feeds.captures import read_capture, write_capture
 from isocast.feeds.compressed import expand
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
-from isocast.feeds.mold import packetise
-from isocast.feeds.mold_reader import MoldReader
+from isocast.feeds.mold import MoldReader, packetise
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tables import TableDecoder
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import Mic, Symbol
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EventArray
+from isocast.wire.events import EventArray, are_events
 
 __all__ = ["WAYS_IN", "examine", "seeds"]
 

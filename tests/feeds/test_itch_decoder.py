@@ -5,13 +5,12 @@ import pytest
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, OPEN, frame
 
-from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.itch_layout import LAYOUTS, LENGTHS
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 
 XNAS = Mic("XNAS")
 

@@ -11,7 +11,7 @@ from tests.feeds.itch_samples import frame
 from tests.feeds.test_itch_decoder import decode
 from tests.feeds.test_itch_writer import messages
 
-from isocast.feeds.itch_floors import salt_of
+from isocast.feeds.itch_layout import salt_of
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.terms.market import EventKind, Mic, Side, Symbol

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocast.feeds.itch_orders import OrderTable
+from isocast.feeds.itch_layout import OrderTable
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["enter", "drop", "shrink"]), st.lists(st.integers(0, 60), min_size=1, max_size=30)),

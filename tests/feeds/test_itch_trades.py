@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.feeds.itch_trades import TRADE_BYTES, plain_trades
-from isocast.feeds.itch_writer import ItchWriter
+from isocast.feeds.itch_writer import TRADE_BYTES, ItchWriter, plain_trades
 from isocast.feeds.outcomes import FeedLog
 from isocast.terms.market import EventFlag, EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.mold import (
     HEADER_BYTES,
+    MoldCounts,
+    MoldReader,
     end_of_session,
     heartbeat,
     packetise,
@@ -22,7 +24,6 @@ from isocast.feeds.mold import (
     parse_request,
     request,
 )
-from isocast.feeds.mold_reader import MoldCounts, MoldReader
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.terms.errors import FeedError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import Mic

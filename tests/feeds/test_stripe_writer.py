@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from isocast.feeds.itch_decoder import ItchDecoder
 from isocast.feeds.itch_layout import LENGTHS
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.mold import message_places
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.stripe_writer import KIND_MESSAGES, StripeWriter, are_sayable, plan_version_of

@@ -8,14 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from isocast.feeds.synthetic import SyntheticDay
-from isocast.feeds.synthetic_arrivals import day_shape
-from isocast.feeds.synthetic_world import SyntheticPlan
+from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan, day_shape
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EventArray
+from isocast.wire.events import EventArray, are_events
 
 PLAN = SyntheticPlan(seed=11, floors=9, symbols=120, trades=60_000, quotes_per_trade=0.5)
 

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from tests.feeds.itch_samples import add, directory, frame
 
-from isocast.feeds.days import DayClock
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.days import SKIPPED_TIME, DayClock, WallClock
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import TableMapping, TimeForm
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.feeds.stripe_writer import StripeWriter
 from isocast.feeds.tables import TableDecoder
-from isocast.feeds.wall_clock import SKIPPED_TIME, WallClock
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.terms.zones import zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events

@@ -5,7 +5,7 @@
     a dead server   breaks its visits off and forgets every request; its archive stays
     a dead customer goes on after the last message that it delivered; its server does not notice
 
-This is `runtime/hosts/fetching.py` and `retransmit_door.py` without sockets.
+This is `runtime/hosts/customer.py` and `retransmit_door.py` without sockets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tests.hierarchy.edge_makers import MS, quote, release
 from tests.hierarchy.edge_world import DOOR_NS, Host, World, symbol_of
 
-from isocast.hierarchy.archive_effects import (
+from isocast.hierarchy.archive import (
     ArchiveRead,
     GiveRange,
     GiveSnapshot,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.ring.effects import Release, Unicast
-from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.ledger import LogEntry
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, Mic, Side, Symbol

@@ -13,8 +13,8 @@ from random import Random
 
 from tests.hierarchy.edge_makers import FIRE, MS, NOW, X1, quote, release, settings
 
-from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.archive_effects import (
+from isocast.hierarchy.archive import (
+    AnswerLimits,
     Archive,
     ArchiveRead,
     GiveRange,
@@ -41,7 +41,7 @@ from isocast.nodes.retransmit_server import RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
 from isocast.ring.inputs import PacketsArrived
 from isocast.simulation.host import Machine
-from isocast.simulation.randomness import stream
+from isocast.simulation.network import stream
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Packet, Released

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from tests.ring.makers import MS, START, TIMING, Chain, T, blank, founding, receipt, secret
 
-from isocast.hierarchy.follower import Follower
-from isocast.hierarchy.heads import GroupPlan
-from isocast.hierarchy.secondary_recovery import Support
+from isocast.hierarchy.follower import Follower, Support
+from isocast.hierarchy.headship import GroupPlan
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.receiver import Receiver
 from isocast.ring.settings import RingSettings

@@ -6,7 +6,7 @@ import pytest
 from tests.hierarchy.layer_makers import LAYERED, due, passed, said
 from tests.ring.makers import MS, NEXT_EPOCH, Chain, T, arrive, following, secret
 
-from isocast.hierarchy.heads import GroupPlan
+from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import Effect, HeadChanged, Unicast
 from isocast.ring.inputs import TimerFired

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import MS, NOW
 
-from isocast.hierarchy.archive import AnswerLimits, Answers, Bucket, Piece
-from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.archive import AnswerLimits, Answers, Bucket, CustomerThrottled, Piece
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER, SECOND
 

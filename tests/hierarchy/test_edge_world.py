@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import MS, NOW, X1, X2, C, arrive, rel, settings
 from tests.hierarchy.edge_world import Host, Link, World, symbol_of
 
-from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.archive import AnswerLimits, CustomerThrottled
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import Grade, JoinPoint
 from isocast.hierarchy.edge import (

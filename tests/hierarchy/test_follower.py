@@ -22,8 +22,7 @@ from tests.ring.makers import (
     secret,
 )
 
-from isocast.hierarchy.follower import Follower
-from isocast.hierarchy.secondary_recovery import Support
+from isocast.hierarchy.follower import Follower, Support
 from isocast.ring.effects import (
     Effect,
     EntryCompleted,

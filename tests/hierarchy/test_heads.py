@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.hierarchy.heads import NO_GROUPS, Group, GroupPlan
+from isocast.hierarchy.headship import NO_GROUPS, Group, GroupPlan
 from isocast.terms.ids import NodeId
 
 PARENTS = {11: 1, 12: 1, 21: 2, 22: 2, 31: 3, 111: 11, 112: 11}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.hierarchy.layer_makers import DELAY, LAYERED, due, give, said
 from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, Chain, T, blank, following, founding, secret
 
-from isocast.hierarchy.heads import GroupPlan
-from isocast.hierarchy.headship import Headship
+from isocast.hierarchy.headship import GroupPlan, Headship
 from isocast.ring.effects import (
     Effect,
     GroupHeaded,

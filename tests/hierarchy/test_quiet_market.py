@@ -11,8 +11,7 @@ from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, RETRY, X1, X2, C, ar
 from tests.hierarchy.edge_makers import settings as edge_settings
 from tests.hierarchy.edge_world import Host, Link, World
 
-from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.archive_effects import CustomerThrottled
+from isocast.hierarchy.archive import AnswerLimits, CustomerThrottled
 from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import JoinPoint
 from isocast.hierarchy.edge import Deliver, FetchFailed, FetchRange, GapClosed, RangeArrived, RepairUnanswered

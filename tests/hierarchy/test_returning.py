@@ -13,8 +13,7 @@ from tests.hierarchy.door_world import DoorWorld
 from tests.hierarchy.edge_makers import MS, X1, X2, C, settings
 from tests.hierarchy.edge_world import Link
 
-from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.archive_effects import RangeAsked
+from isocast.hierarchy.archive import AnswerLimits, RangeAsked
 from isocast.hierarchy.customer_settings import JoinPoint
 from isocast.nodes.retransmit_server import RetransmitSettings
 from isocast.terms.instants import SECOND

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.hierarchy.layer_makers import LAYERED, RETRY_S
 from tests.ring.makers import LATE, MS, PERIOD, TIMING, T, founding
 
-from isocast.hierarchy.secondary_recovery import AWAY_PERIODS, PATIENT_TURNS, SecondaryRecovery, Support
+from isocast.hierarchy.follower import AWAY_PERIODS, PATIENT_TURNS, SecondaryRecovery, Support
 from isocast.ring.recovery import AskForRange, AskForToken, GiveUp
-from isocast.ring.schedule import Schedule
+from isocast.ring.settings import Schedule
 
 TIMES = LAYERED.timing
 AWAY = AWAY_PERIODS * PERIOD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.hierarchy.layer_makers import DELAY, LAYERED, give, head
 from tests.ring.makers import Chain
 
-from isocast.hierarchy.tally import Tally
+from isocast.hierarchy.secondary_ring import Tally
 from isocast.wire.packets import NO_LIMIT
 
 LAG = -(-(DELAY + LAYERED.timing.late_ns) // LAYERED.timing.token_period_ns)

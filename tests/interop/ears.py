@@ -9,7 +9,7 @@ from typing import Self
 
 from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.udp import multicast_inlet
+from isocast.runtime.net.sockets import multicast_inlet
 
 __all__ = ["Ear", "keys_of_a_receiver"]
 

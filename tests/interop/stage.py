@@ -19,8 +19,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.model import Grade, Market, NodeRole
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Supervisor, node_command
-from isocast.runtime.watch.status import NodeStatus
-from isocast.runtime.watch.status_poll import Target, poll
+from isocast.runtime.watch.status import NodeStatus, Target, poll
 from isocast.terms.ids import Label
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE

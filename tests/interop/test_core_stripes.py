@@ -14,10 +14,10 @@ from tests.runtime.worlds import Nodes, World, eventually, market_file, run
 
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.market.routes import core_routes
+from isocast.runtime.market.tables import core_routes
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventKind
-from isocast.ticker.digest import TapeDigest, compare, digest_of
+from isocast.ticker.tape import TapeDigest, compare, digest_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 FLOORS = {"nyse": b"XNYS", "lse": b"XLON", "tse": b"XTKS"}

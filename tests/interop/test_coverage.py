@@ -10,16 +10,16 @@ from tests.interop.stage import Stage
 from tests.interop.verdict import check_journals
 from tests.reformation.scopes.line_promises import check_plans
 
-from isocast.runtime.disk.line_store import LineStore
-from isocast.runtime.market.coverage_table import line_listeners
+from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
+from isocast.runtime.market.tables import line_listeners
 from isocast.runtime.operate import supervisor
 from isocast.runtime.operate.operator_door import ask
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.errors import StoreError
 from isocast.terms.instants import SECOND
-from isocast.wire.line_packets import Lines, PlanVersion
+from isocast.wire.packets import Lines, PlanVersion
 
 DRAIN_S = 4
 RECEIVERS = ("london", "frankfurt", "new-york", "chicago")

@@ -21,7 +21,7 @@ from isocast.feeds.release_stamps import read_release
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.edge.feed import EdgeFeed, SessionEnd
 from isocast.runtime.edge.gateway import ItchGateway
-from isocast.runtime.net.udp import Endpoint
+from isocast.runtime.net.sockets import Endpoint
 from isocast.terms.errors import TransportError
 from isocast.terms.market import EventKind, MarketStatus
 from isocast.wire.events import EVENT_DTYPE, EventArray

@@ -21,9 +21,8 @@ from tests.feeds.test_itch_decoder import decode
 
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
-from isocast.feeds.synthetic import SyntheticDay
-from isocast.feeds.synthetic_world import SyntheticPlan
-from isocast.runtime.client.feed_out import open_sink
+from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
+from isocast.runtime.client.feed_files import open_sink
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EventArray
 

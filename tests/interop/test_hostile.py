@@ -24,7 +24,7 @@ from tests.interop.verdict import check_journals
 
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.operate import supervisor
-from isocast.runtime.watch.metric_table import METRICS
+from isocast.runtime.watch.metrics import METRICS
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import SECOND

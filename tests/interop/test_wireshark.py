@@ -15,8 +15,7 @@ from tests.wire.samples import KEYS, SAMPLES
 
 from isocast.terms.ids import Epoch
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
-from isocast.wire.ballots import REASONS
-from isocast.wire.codec import encode
+from isocast.wire.codec import REASONS, encode
 from isocast.wire.events import MarketEvent, build_events
 from isocast.wire.frame import VERSION, Kind
 from isocast.wire.packets import (

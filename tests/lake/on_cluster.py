@@ -10,7 +10,7 @@ from tests.lake.clusters import CLUSTER_SETTINGS
 
 import isocast
 from isocast.lake.session import spark_session
-from isocast.lake.source_register import register_isocast
+from isocast.lake.source.register import register_isocast
 
 HIDING = """
 import os, sys

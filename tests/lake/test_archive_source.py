@@ -13,13 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.lake.direct import columns_of, read_stream, read_table
 from tests.runtime.worlds import SMALL, World, market_file, running, trades, wait_until
 
-from isocast.lake import source_archive
-from isocast.lake.journal_source import IsocastSource
+from isocast.lake.source import archive as source_archive
+from isocast.lake.source.journal import IsocastSource
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.net.door import Visit
 from isocast.terms.errors import ConfigurationError, JournalError
-from isocast.wire.journal_blocks import view_block
+from isocast.wire.journal import view_block
 
 NODES = {**SMALL, "lake": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False}}
 EVENTS = 4_000

@@ -14,7 +14,7 @@ from tests.lake.clusters import standalone
 from tests.lake.direct import read_table
 from tests.lake.markets import write_market
 
-from isocast.lake.source_register import _package, register_isocast
+from isocast.lake.source.register import _package, register_isocast
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def test_what_is_sent_along_can_be_imported() -> None:
     with zipfile.ZipFile(package) as archive:
         assert not [name for name in archive.namelist() if "__pycache__" in name]
     code = (
-        f"import sys; sys.path.insert(0, {str(package)!r}); import isocast.lake.journal_source as m; print(m.__file__)"
+        f"import sys; sys.path.insert(0, {str(package)!r}); import isocast.lake.source.journal as m; print(m.__file__)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.startswith(str(package))

@@ -16,15 +16,15 @@ from tests.lake.measured import line, write_lines
 from tests.trials.demo.canned import canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.timing_advice import advise
+from isocast.lake.fairness import advise
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
-from isocast.trials.demo.evidence import read_evidence
+from isocast.trials.demo.summary import read_evidence
 from isocast.trials.evidence import gather
-from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.journal import ReleasedBlock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +105,7 @@ def test_skew_is_held_to_twice_the_bound_and_its_sites_are_named(spark: SparkSes
 
 
 def test_faults_are_counted_by_site_and_the_worst_named(spark: SparkSession) -> None:
-    from isocast.lake.transforms.faults import fairness_faults, worst_faults  # noqa: PLC0415
+    from isocast.lake.fairness import fairness_faults, worst_faults  # noqa: PLC0415
     from isocast.lake.transforms.skew import message_releases  # noqa: PLC0415
 
     rows = [(1, 1, DELAY, 0), (1, 2, DELAY, 20 * MS), (2, 1, DELAY, 5 * MS), (2, 2, DELAY + SECOND, MS)]
@@ -121,7 +121,7 @@ def test_faults_are_counted_by_site_and_the_worst_named(spark: SparkSession) -> 
 
 
 def test_regions_wait_alike_and_inversions_between_them_are_counted(spark: SparkSession) -> None:
-    from isocast.lake.transforms.entry import entry_delays, messages_by_region, region_order  # noqa: PLC0415
+    from isocast.lake.fairness import entry_delays, messages_by_region, region_order  # noqa: PLC0415
     from isocast.lake.transforms.skew import message_releases  # noqa: PLC0415
 
     frames = []
@@ -206,8 +206,11 @@ def test_every_figure_of_a_market_is_the_one_that_duckdb_finds(spark: SparkSessi
 
 
 def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
-    from isocast.lake.transforms.losses import loss_correlation, losses_by_place  # noqa: PLC0415
+    from isocast.lake.fairness import (  # noqa: PLC0415
+        loss_correlation,
+        losses_by_place,
+        read_measurements,
+    )
 
     for node, lossy in (("paris", {2, 5, 6}), ("rome", {2, 5, 6}), ("oslo", {1, 3, 7})):
         told = [
@@ -242,8 +245,11 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
 
 
 def test_lines_that_cannot_be_read_are_counted_by_reason(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
-    from isocast.lake.transforms.delays import delay_quantiles, token_delays  # noqa: PLC0415
+    from isocast.lake.fairness import (  # noqa: PLC0415
+        delay_quantiles,
+        read_measurements,
+        token_delays,
+    )
 
     good = [line("paris", second, {}, [[9, second, (second + 1) * MS]]) for second in range(100)]
     newer = json.dumps({**json.loads(good[0]), "v": 2})

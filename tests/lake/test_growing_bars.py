@@ -18,17 +18,15 @@ from tests.lake.test_pipeline import rows
 from tests.lake.transforms.days import synthetic_day
 
 from isocast.lake import pipeline
-from isocast.lake.pipeline import Origin, run, stream
-from isocast.lake.pipeline_follow import Follower
-from isocast.lake.pipeline_gold import spread_counts
+from isocast.lake.pipeline import Follower, Origin, run, stream
+from isocast.lake.pipeline_stages import spread_counts
 from isocast.lake.tables import Lake, LakeSettings
-from isocast.lake.transforms.bars import bar_parts, grown_bars, whole_bars
-from isocast.lake.transforms.calendars import read_calendar, read_interval
-from isocast.lake.transforms.spreads import LEFT_OUT, NOTED
+from isocast.lake.transforms.asof import LEFT_OUT, NOTED
+from isocast.lake.transforms.bars import bar_parts, grown_bars, read_calendar, read_interval, whole_bars
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import source_id
 from isocast.wire.events import EventArray
-from isocast.wire.journal_blocks import Message
+from isocast.wire.journal import Message
 from isocast.wire.packets import payload_digest
 
 SETTINGS = LakeSettings(intervals=("1m", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")

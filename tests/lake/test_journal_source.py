@@ -19,11 +19,11 @@ from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
 from tests.runtime.disk.journals import segments
 
-from isocast.lake import source_options
-from isocast.lake.journal_source import IsocastSource
-from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
-from isocast.lake.source_columns import event_batch
-from isocast.lake.source_options import struct_of
+from isocast.lake.source import options as source_options
+from isocast.lake.source.columns import event_batch
+from isocast.lake.source.journal import IsocastSource
+from isocast.lake.source.options import struct_of
+from isocast.lake.tables import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import Epoch, server_id, source_id
@@ -33,9 +33,10 @@ from isocast.wire.journal import (
     DIRECTORY_BYTES,
     JOURNAL_VERSION,
     SEGMENT_HEADER_BYTES,
+    ReleasedBlock,
     pack_block_header,
+    view_block,
 )
-from isocast.wire.journal_blocks import ReleasedBlock, view_block
 from isocast.wire.packets import payload_digest
 
 
@@ -143,7 +144,7 @@ def test_a_worker_does_without_pandas(market: Market) -> None:
     """Its import costs a second of CPU time in every worker."""
     program = (
         "import pickle, sys\n"
-        "from isocast.lake.journal_source import IsocastSource\n"
+        "from isocast.lake.source.journal import IsocastSource\n"
         "source = IsocastSource({'path': sys.argv[1]})\n"
         "reader = source.reader(source.schema())\n"
         "print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)))\n"
@@ -215,7 +216,7 @@ def test_all_receivers_are_read_each_for_itself(market: Market) -> None:
 
 
 def test_an_event_of_a_feed_has_the_same_columns(market: Market) -> None:
-    from isocast.lake.schemas import EVENT_SCHEMA  # noqa: PLC0415
+    from isocast.lake.tables import EVENT_SCHEMA  # noqa: PLC0415
 
     got = read_table(market.path, EVENT_SCHEMA.names, stripe=0)
     assert pa.Table.from_batches([event_batch(market.events(0), EVENT_SCHEMA)]) == got

@@ -8,10 +8,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from isocast.lake.session import cores_of, settings_for, spark_session
-from isocast.lake.session_archive import archive_file, archive_options, made_options, store
-from isocast.lake.session_java import bundled_home, java_home, system_home, version_of
-from isocast.lake.session_jvm import ARROW, jvm_options
+from isocast.lake.session import (
+    ARROW,
+    archive_file,
+    archive_options,
+    bundled_home,
+    cores_of,
+    java_home,
+    jvm_options,
+    made_options,
+    settings_for,
+    spark_session,
+    store,
+    system_home,
+    version_of,
+)
 from isocast.lake.worker_daemon import worker_python
 from isocast.terms.errors import ConfigurationError
 

@@ -12,11 +12,11 @@ from tests.lake.markets import START, token_block
 from tests.striping.busy_days import events_of
 
 from isocast.cli.main import main
-from isocast.cli.stripe_history import load_history
+from isocast.cli.plan_stripes import load_history
 from isocast.runtime.disk.journal import Journal
 from isocast.striping.history import History, make_history
 from isocast.striping.making import MakingSettings, make_plan
-from isocast.striping.plan_text import read_plan
+from isocast.striping.plan import read_plan
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
@@ -148,7 +148,7 @@ def test_one_command_from_journals_to_a_plan_that_loads(tmp_path: Path, capsys: 
 def test_mistakes_are_told_before_spark_starts(
     words: str, rule: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("isocast.cli.lake_parts.lake_session", lambda *_: pytest.fail("Spark was started"))
+    monkeypatch.setattr("isocast.cli.lake_tables.lake_session", lambda *_: pytest.fail("Spark was started"))
     assert main(["lake", "stripes", *words.split()]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1

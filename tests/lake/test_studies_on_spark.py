@@ -14,7 +14,7 @@ from isocast.cli.main import main
 from isocast.studies.planet import study
 from isocast.studies.planet.study import run_planet
 from isocast.studies.spreading import Engine, Spreading, spread
-from isocast.studies.sweeps.running import run_sweep
+from isocast.studies.sweeps.sweep import run_sweep
 from isocast.terms.errors import NodeFailedError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, RETRY, X1, C, arrive, beat, of, quote, rel, rels, settings
 
-from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.archive_effects import (
+from isocast.hierarchy.archive import (
+    AnswerLimits,
     Archive,
     ArchiveRead,
     ArchiveTrimmed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import S1, SERVER, blank, secret, settings
 
-from isocast.hierarchy.heads import GroupPlan
+from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.server import ReformationServer, ServerState

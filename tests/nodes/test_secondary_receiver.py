@@ -21,7 +21,7 @@ from tests.ring.makers import (
     secret,
 )
 
-from isocast.hierarchy.heads import GroupPlan
+from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import Multicast, Persist, PromiseMade, Release, RingInstalled, SupportSilent, Unicast
 from isocast.ring.inputs import JournalRead, TimerFired

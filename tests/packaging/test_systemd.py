@@ -15,7 +15,7 @@ import pytest
 from isocast.cli.main import app
 from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.key_files import needed_by
-from isocast.runtime.net.priority import FIFO_PRIORITY
+from isocast.runtime.net.clock import FIFO_PRIORITY
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "packaging" / "systemd"

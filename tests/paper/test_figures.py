@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from tests.paper import closed_forms
 
-from isocast.ring.nack import nack_sets
+from isocast.ring.recovery import nack_sets
 from isocast.simulation.run import RunReport, run_scenario
 from isocast.simulation.scenario import load_scenario, scenario_from_mapping
-from isocast.terms.formulas import passes_all_have, passes_all_know, trade_confirmed
 from isocast.terms.instants import MILLISECOND
+from isocast.terms.timing import passes_all_have, passes_all_know, trade_confirmed
 from isocast.terms.topology import PAPER_RING
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "paper"

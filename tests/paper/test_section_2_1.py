@@ -5,9 +5,23 @@ from __future__ import annotations
 import pytest
 from tests.ring.original.group import SOURCE, T_A, Group, R_n, R_s, R_t, ack, arrive, data, receiver
 
-from isocast.ring.original.effects import Multicast, Placed, RingSuspected, Suspicion, Unicast
-from isocast.ring.original.inputs import TimerFired
-from isocast.ring.original.packets import Ack, AckItem, AckOfItem, Data, MessageItem, Nack, Packet, Repair, TokenAck
+from isocast.ring.original.packets import (
+    Ack,
+    AckItem,
+    AckOfItem,
+    Data,
+    MessageItem,
+    Multicast,
+    Nack,
+    Packet,
+    Placed,
+    Repair,
+    RingSuspected,
+    Suspicion,
+    TimerFired,
+    TokenAck,
+    Unicast,
+)
 from isocast.ring.original.receiver import knowledge_floor, possession_floor
 from isocast.simulation.original import OriginalParameters, OriginalResult, run_original
 from isocast.terms.ids import Label, NodeId, source_id

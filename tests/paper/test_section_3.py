@@ -10,11 +10,11 @@ from tests.paper.worlds import lost_by, original, world
 from tests.ring.original.group import Group
 
 from isocast.checks.facts import Crashed, Installed, Released, Suspected, TokenSent
-from isocast.ring.stability import possession_floor
+from isocast.ring.release import possession_floor
 from isocast.simulation.timed import TimedRun
-from isocast.terms.formulas import detection_worst, passes_all_have, passes_all_know
 from isocast.terms.ids import NodeId, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.timing import detection_worst, passes_all_have, passes_all_know
 from isocast.terms.topology import PAPER_RING, City, delay_ns
 from isocast.wire.packets import Nack
 

@@ -13,10 +13,9 @@ from tests.runtime.market.markets import market_of
 
 from isocast.checks.facts import Completed, StabilityClaimed, Stalled, Suspected
 from isocast.simulation.timed import TimedRun
-from isocast.terms.formulas import detection_worst, passes_all_have, passes_to_certify
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
-from isocast.terms.timing import Timing
+from isocast.terms.timing import Timing, detection_worst, passes_all_have, passes_to_certify
 from isocast.wire.packets import Invite, Nack, Packet, RangeRequest, Suspicion
 
 

@@ -4,15 +4,15 @@ import numpy as np
 from tests.striping.busy_days import day_of, events_of, sectors_of
 from tests.striping.edge_streams import insist_on_contiguous_numbers, insist_on_rate
 
-from isocast.feeds.synthetic_world import HOUR_NS
-from isocast.striping.choice import choose_stripes
+from isocast.feeds.synthetic import HOUR_NS
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.history import make_history
+from isocast.striping.loads import MODEM, budget_bytes, stripes_that_fit
 from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan import EdgeStripe, StripePlan
-from isocast.striping.rates import MODEM, budget_bytes, stripes_that_fit
 from isocast.striping.released import ReleasedPart
+from isocast.striping.routing import choose_stripes
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EventArray
 

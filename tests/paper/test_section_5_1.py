@@ -20,10 +20,9 @@ from isocast.checks.facts import Completed, Installed, Promised, Suspected, Toke
 from isocast.ring.original.packets import Ack, Packet
 from isocast.ring.original.packets import Nack as OriginalNack
 from isocast.terms.errors import LocalProtocolError
-from isocast.terms.formulas import retry, token_period
 from isocast.terms.ids import NodeId, source_id
 from isocast.terms.instants import MILLISECOND, SECOND, from_seconds
-from isocast.terms.timing import Gate, Timing
+from isocast.terms.timing import Gate, Timing, retry, token_period
 from isocast.terms.topology import EARTH_RADIUS_KM, City, delay_ns
 from isocast.wire.packets import Data, Nack, Repair, Suspicion, Token
 

@@ -10,10 +10,10 @@ import pytest
 from tests.paper.timed_ring import DELAY, PAPER, START, Sent, TimedRing, first_copy_lost
 from tests.paper.worlds import world
 
-from isocast.ring.nack import nack_sets, turn
-from isocast.simulation.geography import branch_of
+from isocast.ring.recovery import nack_sets, turn
 from isocast.simulation.scenario import scenario_from_mapping
-from isocast.terms import formulas
+from isocast.simulation.world import branch_of
+from isocast.terms import timing as formulas
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 from isocast.terms.timing import Timing

@@ -35,7 +35,7 @@ from isocast.ring.effects import (
     RingSuspected,
     Unicast,
 )
-from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import LogEntry
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id

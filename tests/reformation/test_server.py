@@ -23,8 +23,7 @@ from tests.ring.makers import (
     settings,
 )
 
-from isocast.reformation.judging import CLOCK_BAR_CYCLES, PLANNED_CYCLES
-from isocast.reformation.server import ReformationServer, ServerState
+from isocast.reformation.server import CLOCK_BAR_CYCLES, PLANNED_CYCLES, ReformationServer, ServerState
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isocast.ring.effects import Effect, EntryAppended, EntryCompleted, Multicast, Persist, Unicast
-from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import PacketsArrived
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.receiver import Receiver
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import OrderRule, RingSettings
+from isocast.ring.settings import OrderRule, RingSettings, Schedule
 from isocast.ring.storage import SiteState
 from isocast.ring.token import label_order, nonce, runs_of, shuffle_key
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, server_id, source_id

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.ring.makers import EPOCH, RETRY, S1, S2, Chain, message
 
 from isocast.ring.answers import ANSWERS_MAX, Answered, answers_to, as_packets, holdings
-from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import LogEntry
 from isocast.wire.codec import decode, encode
 from isocast.wire.limits import MAX_HOLDING_BITS
 from isocast.wire.packets import ControlEntry, ControlKind, Holding, Nack, TokenPart

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import Chain, T, receipt, receiver, secret, settings
 
-from isocast.ring.certificate import Certificates, majority
 from isocast.ring.receiver import Receiver
+from isocast.ring.release import Certificates, majority
 from isocast.wire.packets import ControlEntry, ControlKind
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ring.makers import S1, S2, Chain, founding, message
 
-from isocast.ring.ledger import Checkpoint, Ledger, Stored
+from isocast.ring.ledger import Checkpoint, Ledger, Stored, universe_after
 from isocast.ring.settings import OrderRule
-from isocast.ring.universe import universe_after
 from isocast.terms.errors import LocalProtocolError
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, ControlEntry, ControlKind, Data, NextNumber
 from isocast.wire.token_body import token_digest

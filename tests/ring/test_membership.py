@@ -34,10 +34,10 @@ from isocast.ring.effects import (
     RingSuspected,
     UniverseForced,
 )
+from isocast.ring.ledger import force_entry
 from isocast.ring.membership import forced_rightly
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.storage import SiteState
-from isocast.ring.universe import force_entry
 from isocast.terms.ids import server_id
 from isocast.terms.timing import Gate
 from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token

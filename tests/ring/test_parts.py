@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from tests.ring.makers import NEXT_EPOCH, Chain
 
-from isocast.ring.parts import TOKENS_MAX, PartStore
+from isocast.ring.token import TOKENS_MAX, PartStore
 from isocast.wire.packets import ControlEntry, ControlKind, Token, TokenPart
 from isocast.wire.token_body import split_token
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.ring.makers import LATE, PERIOD, RETRY, TIMING, T, founding
 
-from isocast.ring.nack import nack_sets, turn
-from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS, AskForRange, AskForToken, GiveUp, Recovery
-from isocast.ring.schedule import Schedule
+from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS, AskForRange, AskForToken, GiveUp, Recovery, nack_sets, turn
+from isocast.ring.settings import Schedule
 from isocast.terms.timing import Timing
 
 

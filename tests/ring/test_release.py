@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, PERIOD, Chain, T, following, founding, message, settings
 
 from isocast.ring.effects import FairnessFaulted, Release
-from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import LogEntry
 from isocast.ring.release import Releaser
-from isocast.ring.schedule import Schedule
+from isocast.ring.settings import Schedule
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
 

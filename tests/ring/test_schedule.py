@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import PERIOD, START, Chain, following, founding
 
-from isocast.ring.schedule import Schedule
+from isocast.ring.settings import Schedule
 
 FIRST = Schedule(founding(3, 1, 2), PERIOD)
 SECOND = Schedule(following(Chain().grow(4), 2, 3, start=9 * START), PERIOD)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import PERIOD, Chain, following, founding
 
-from isocast.ring.schedule import Schedule
-from isocast.ring.stability import groups_floor, knowledge_floor, possession_floor
+from isocast.ring.release import groups_floor, knowledge_floor, possession_floor
+from isocast.ring.settings import Schedule
 from isocast.wire.packets import NO_LIMIT
 
 TEN = Schedule(founding(*range(1, 11)), PERIOD)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.ring.makers import Chain, receipt, receiver
 
-from isocast.ring.ledger import Checkpoint, Ledger
+from isocast.ring.ledger import Checkpoint, Ledger, force_entry, forced_universe, universe_after
 from isocast.ring.settings import OrderRule
-from isocast.ring.universe import force_entry, forced_universe, universe_after
 from isocast.terms.ids import server_id
 from isocast.wire.packets import ControlEntry, ControlKind
 

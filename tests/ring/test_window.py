@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from isocast.ring.window import FIRST_WINDOW, LEAST_WINDOW, SendWindow
+from isocast.ring.source import FIRST_WINDOW, LEAST_WINDOW, SendWindow
 
 MOST = 8_192
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.udp import multicast_outlet
+from isocast.runtime.net.sockets import multicast_outlet
 from isocast.terms.ids import Epoch
 from isocast.wire.codec import encode
 from isocast.wire.packets import Released

@@ -53,8 +53,8 @@ from isocast.ring.token import nonce
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_server, is_source, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import Timing
-from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
+from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import (
     NO_DIGEST,
     Data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.simulation.agenda import Agenda
+from isocast.simulation.network import Agenda
 
 
 def test_actions_happen_in_the_order_of_their_instants() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.worlds import facts_of
 
 from isocast.checks.facts import Submitted
-from isocast.simulation.arrivals import PairCounter
+from isocast.simulation.timed import PairCounter
 from isocast.terms.ids import NO_EPOCH, source_id
 from isocast.terms.instants import SECOND
 from isocast.wire.packets import Data

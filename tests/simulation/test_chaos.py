@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from isocast.simulation.chaos import chaos
-from isocast.simulation.fault_keys import FAULT_KINDS
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario import scenario_from_mapping
+from isocast.simulation.scenario_keys import FAULT_KINDS
 
 CHANGES = ("drain", "add", "remove", "force")
 WORLDS: list[dict[str, Any]] = [chaos(seed) for seed in range(1, 301)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.simulation.clock import Clock
+from isocast.simulation.host import Clock
 from isocast.terms.instants import SECOND
 
 AMPLITUDE = 2_000_000

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from isocast.ring.effects import OutboxFreed, Persist
 from isocast.ring.inputs import PacketsArrived, TimerFired
-from isocast.simulation.agenda import Agenda
-from isocast.simulation.clock import Clock
-from isocast.simulation.host import Doom, Host
-from isocast.simulation.randomness import stream
+from isocast.simulation.host import Clock, Doom, Host
+from isocast.simulation.network import Agenda, stream
 from isocast.terms.instants import NEVER
 
 

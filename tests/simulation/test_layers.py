@@ -23,9 +23,9 @@ from isocast.checks.facts import (
     Unanswered,
 )
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.simulation.geography import branch_of, delays, place_of
 from isocast.simulation.layers import Layers
 from isocast.simulation.scenario import scenario_from_mapping
+from isocast.simulation.world import branch_of, delays, place_of
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND

@@ -15,26 +15,23 @@ import pytest
 from tests.reformation.scopes.line_promises import check_plans
 from tests.simulation.worlds import run
 
-from isocast.hierarchy.heads import NO_GROUPS, GroupPlan
+from isocast.hierarchy.headship import NO_GROUPS, GroupPlan
 from isocast.nodes.accompanied import Accompanied
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState, PlanFailed, PlanMade
-from isocast.reformation.scopes.line_keeper import LineKeeper
+from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_planner import LinePlanner
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, World
+from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
-from isocast.simulation.build import Build
 from isocast.simulation.chaos import chaos
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
+from isocast.simulation.world import Build
 from isocast.terms.ids import NodeId, server_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.topology import CITIES, City
-from isocast.wire.line_packets import Lines, PlanVersion
-from isocast.wire.packets import NewRing
+from isocast.wire.packets import Lines, NewRing, PlanVersion
 
 DRAIN_NS = 2 * SECOND
 CUSTOMERS = (*CITIES[2:6], CITIES[13], CITIES[18])

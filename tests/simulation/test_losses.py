@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.ring.makers import EPOCH, S1, Chain, message
 
 from isocast.ring.answers import holdings
-from isocast.simulation.losses import SETTLE_NS, LossLedger
+from isocast.simulation.network import SETTLE_NS, LossLedger
 from isocast.wire.packets import Nack, Receipt
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from isocast.simulation.build import PRODUCT
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario_keys import KEYS_BY_NAME
+from isocast.simulation.world import PRODUCT
 
 
 def test_the_ten_mistakes_to_expect_are_covered() -> None:

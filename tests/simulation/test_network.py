@@ -7,8 +7,7 @@ from functools import partial
 
 import pytest
 
-from isocast.simulation.agenda import Agenda
-from isocast.simulation.network import LinkModel, Network
+from isocast.simulation.network import Agenda, LinkModel, Network
 from isocast.terms.ids import NodeId
 
 NODES = tuple(range(1, 7))

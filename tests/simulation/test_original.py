@@ -10,11 +10,9 @@ from math import exp
 
 import pytest
 
-from isocast.ring.original.effects import Effect, Suspicion
-from isocast.ring.original.packets import Ack, Nack
+from isocast.ring.original.packets import Ack, Effect, Nack, Suspicion
 from isocast.ring.original.receiver import Receiver
-from isocast.simulation.original import OriginalParameters, run_original
-from isocast.simulation.original_watch import Watch
+from isocast.simulation.original import OriginalParameters, Watch, run_original
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms.errors import LocalProtocolError

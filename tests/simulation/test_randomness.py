@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from isocast.simulation.randomness import LossProcess, stream
+from isocast.simulation.network import LossProcess, stream
 
 
 def test_a_stream_depends_on_seed_and_names_alone() -> None:

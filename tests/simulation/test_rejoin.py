@@ -17,11 +17,10 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.storage import SiteState
 from isocast.simulation import world as world_module
 from isocast.simulation.chaos import chaos
-from isocast.simulation.checkpoints import fetch_checkpoint
 from isocast.simulation.host import Host
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
-from isocast.simulation.world import World
+from isocast.simulation.world import World, fetch_checkpoint
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 

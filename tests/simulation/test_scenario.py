@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from isocast.simulation.fault_keys import FAULT_KEYS, FAULT_KINDS
 from isocast.simulation.fault_plan import Fault
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
-from isocast.simulation.scenario_keys import KEYS
+from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from isocast.simulation.build import PRODUCT
 from isocast.simulation.chaos import chaos
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import scenario_from_mapping
-from isocast.simulation.shrink import LINES_MAX, shrink
-from isocast.simulation.swarm import run_seed
+from isocast.simulation.swarm import LINES_MAX, run_seed, shrink
 from isocast.simulation.timed import TimedRun
+from isocast.simulation.world import PRODUCT
 
 MUTANT = "half-is-enough"
 

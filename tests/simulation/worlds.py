@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from isocast.checks.facts import Fact
-from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
+from isocast.simulation.world import PRODUCT, Build
 
 __all__ = ["facts_of", "run", "scenario"]
 

@@ -5,8 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from isocast.feeds.synthetic import SyntheticDay
-from isocast.feeds.synthetic_world import SyntheticPlan
+from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.wire.events import EventArray
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from isocast.striping.choice import choose_stripes, stripes_for
+from isocast.striping.loads import stripes_that_fit
 from isocast.striping.plan import EdgeStripe, StripePlan
-from isocast.striping.rates import stripes_that_fit
+from isocast.striping.routing import choose_stripes, stripes_for
 from isocast.terms.errors import ConfigurationError
 
 STRIPES = tuple(EdgeStripe(number, 0, f"s{number}", 56_000, (f"A{number}", f"B{number}")) for number in range(1, 901))

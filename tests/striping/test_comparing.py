@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 from tests.striping.busy_days import events_of, sectors_of
 
-from isocast.striping.comparing import Comparison, compare_with_hash, hash_plan
+from isocast.striping.comparing import Comparison, compare_with_hash, hash_plan, judge
 from isocast.striping.history import History, make_history
-from isocast.striping.judging import judge
-from isocast.striping.kinship import Kinship
 from isocast.striping.loads import Load, limits_for
-from isocast.striping.making import DrawnStripe, MakingSettings, make_plan
+from isocast.striping.making import DrawnStripe, Kinship, MakingSettings, make_plan, settle
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.routing import CoreRoutes
-from isocast.striping.settling import settle
 from isocast.terms.instants import SECOND
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray

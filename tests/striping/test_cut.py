@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.striping.cut import StripeClocks
+from isocast.striping.merging import StripeClocks
 from isocast.terms.errors import LocalProtocolError
 
 PERIOD = 100

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocast.striping.history import HistoryMaker
-from isocast.striping.history_rows import MESSAGE_BYTES, add_count_rows
+from isocast.striping.history import MESSAGE_BYTES, HistoryMaker, add_count_rows
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 

@@ -6,13 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.striping.busy_days import events_of, sectors_of
 
-from isocast.striping.history import HistoryMaker, make_history
-from isocast.striping.history_rows import add_count_rows, is_count_header, read_sectors
-from isocast.striping.judging import judge
+from isocast.striping.comparing import judge
+from isocast.striping.history import HistoryMaker, add_count_rows, is_count_header, make_history, read_sectors
 from isocast.striping.loads import limits_for
-from isocast.striping.making import MakingSettings, make_plan
+from isocast.striping.making import MakingSettings, adjust_plan, make_plan
 from isocast.striping.plan import StripePlan
-from isocast.striping.remaking import adjust_plan
 from isocast.striping.sizes import ITCH_SIZES
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND

@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.striping.plan import EdgeStripe, StripePlan, plan_entry, read_plan_entry
-from isocast.striping.plan_text import plan_as_json, plan_from_mapping, plan_text, read_plan
-from isocast.striping.rates import budget_bytes, parse_rate, rate_text
+from isocast.striping.loads import budget_bytes, parse_rate, rate_text
+from isocast.striping.plan import (
+    EdgeStripe,
+    StripePlan,
+    plan_as_json,
+    plan_entry,
+    plan_from_mapping,
+    plan_text,
+    read_plan,
+    read_plan_entry,
+)
 from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES, RECORD_SIZES
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND

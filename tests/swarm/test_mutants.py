@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from isocast.simulation.change_mutants import CHANGE_MUTANTS
 from isocast.simulation.chaos import chaos
-from isocast.simulation.clock_mutants import CLOCK_MUTANTS
-from isocast.simulation.layer_mutants import LAYER_MUTANTS
-from isocast.simulation.mutants import MUTANTS
+from isocast.simulation.mutants import CHANGE_MUTANTS, CLOCK_MUTANTS, LAYER_MUTANTS, MUTANTS
 from isocast.simulation.swarm import run_seed
 
 SEEDS = 500

@@ -2,10 +2,9 @@
 
 import pytest
 
-from isocast.terms import formulas
+from isocast.terms import timing as formulas
 from isocast.terms.instants import MICROSECOND, MILLISECOND
-from isocast.terms.profiles import PROFILES
-from isocast.terms.timing import Gate
+from isocast.terms.timing import PROFILES, Gate
 
 #            τ_r, τ_t, Δ_A, Δ_A of two layers and of three, mean submit to release: all in microseconds
 BY_HAND = {

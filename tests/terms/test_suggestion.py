@@ -2,7 +2,7 @@
 
 import pytest
 
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.terms import formulas
+from isocast.terms import timing as formulas
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import Gate, Timing

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
-from isocast.ticker.faults import TapeFault
+from isocast.ticker.records import TapeFault
 from isocast.wire.events import EventArray
 
 __all__ = ["SlowTape", "ends_of"]

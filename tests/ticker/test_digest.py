@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isocast.ticker.digest import compare, digest_of, state_digest
-from isocast.ticker.tape import Tape
+from isocast.ticker.tape import Tape, compare, digest_of, state_digest
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocast.ticker.keys import KeyTable, stable_order
+from isocast.ticker.records import KeyTable, stable_order
 
 _WORD = st.one_of(st.integers(0, 3), st.sampled_from([1 << 63, (1 << 64) - 1, 1 << 32]))
 

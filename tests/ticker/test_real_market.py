@@ -10,9 +10,8 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.terms.market import EventKind, MarketStatus
-from isocast.ticker.digest import compare, digest_of, state_digest
-from isocast.ticker.faults import TapeFault
-from isocast.ticker.tape import Tape
+from isocast.ticker.records import TapeFault
+from isocast.ticker.tape import Tape, compare, digest_of, state_digest
 from isocast.ticker.views import day_rows, symbol_views
 from isocast.wire.events import EventArray, events_view
 

@@ -15,9 +15,9 @@ from tests.ticker.slow_tape import SlowTape, ends_of
 from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
-from isocast.ticker import lines as lines_module
+from isocast.ticker import quotes as lines_module
 from isocast.ticker import tape as tape_module
-from isocast.ticker.faults import NAMES_KEPT, TapeFault
+from isocast.ticker.records import NAMES_KEPT, TapeFault
 from isocast.ticker.tape import Tape
 from isocast.ticker.views import busiest, counted_trades, day_rows, left_out, symbol_views, tentative, unlisted
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events

@@ -23,9 +23,8 @@ from isocast.feeds.mold import (
     parse_request,
     request,
 )
-from isocast.runtime.edge.web_client import read_wish
-from isocast.runtime.watch.status import NodeStatus
-from isocast.runtime.watch.status_poll import status_from_json
+from isocast.runtime.edge.web_gateway import read_wish
+from isocast.runtime.watch.status import NodeStatus, status_from_json
 from isocast.security.keys import Purpose, SecretKey
 from isocast.security.repairs import (
     RepairOpener,

@@ -17,7 +17,7 @@ from tests.wire.hostile_messages import Way
 from tests.wire.samples import EVENT, SAMPLES
 
 from isocast.hierarchy.latest import LatestTable, read_snapshot, write_snapshot
-from isocast.reformation.ballot import ServerState
+from isocast.reformation.forming import ServerState
 from isocast.ring.effects import (
     BallotChosen,
     EntryAppended,
@@ -30,10 +30,11 @@ from isocast.ring.effects import (
     RingInstalled,
 )
 from isocast.ring.ledger import Checkpoint
-from isocast.runtime.disk.checkpoint_bytes import checkpoint_bytes, read_checkpoint
 from isocast.runtime.disk.records import (
     Kind,
+    checkpoint_bytes,
     read_ballot,
+    read_checkpoint,
     read_decided,
     read_entry,
     read_freed,
@@ -58,8 +59,7 @@ from isocast.striping.edge import EdgeStriper
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
-from isocast.ticker.snapshots import SNAPSHOT_VERSION, pack_state, unpack_state
-from isocast.ticker.tape import Tape
+from isocast.ticker.tape import SNAPSHOT_VERSION, Tape, pack_state, unpack_state
 from isocast.wire.events import build_events, pack_events
 from isocast.wire.frame import Kind as PacketKind
 from isocast.wire.packets import DIGEST_BYTES, NewRing, digest_of

@@ -9,8 +9,7 @@ from tests.wire.samples import EVENT
 
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import EventKind, Side
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import build_events, events_view
+from isocast.wire.events import are_events, build_events, events_view
 from isocast.wire.limits import EVENT_BYTES
 
 GOOD = build_events([EVENT] * 3).tobytes()

@@ -9,11 +9,9 @@ from tests.wire.samples import SAMPLES
 from isocast.runtime.net import door as doorway
 from isocast.terms.market import EventFlag, EventKind, MarketStatus
 from isocast.wire import door, limits
-from isocast.wire.audience import AUDIENCE
-from isocast.wire.ballots import REASONS
-from isocast.wire.codec import encode
+from isocast.wire.codec import REASONS, encode
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.frame import MAGIC, VERSION, Kind
+from isocast.wire.frame import AUDIENCE, MAGIC, VERSION, Kind
 from isocast.wire.packets import ControlKind, Range
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")

@@ -12,8 +12,7 @@ from tests.wire.hostile import framed, resealed
 from tests.wire.samples import KEY, KEYS, SAMPLES, SITE, TOKEN
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
-from isocast.wire.ballots import BALLOTS, REASONS
-from isocast.wire.codec import Kind, decode, encode
+from isocast.wire.codec import BALLOTS, LINE_PLANS, NACKS, REASONS, TRAFFIC, Kind, decode, encode
 from isocast.wire.limits import (
     JUMBO_DATAGRAM,
     MAX_DATAGRAM,
@@ -29,10 +28,7 @@ from isocast.wire.limits import (
     MAX_PROOF,
     MAX_RING,
 )
-from isocast.wire.line_plans import LINE_PLANS
-from isocast.wire.nacks import NACKS
 from isocast.wire.packets import Data, Holding, LineRest, LineScope, NextNumber, Packet, Range, Repair, Suspicion, Token
-from isocast.wire.traffic import TRAFFIC
 
 LAYOUTS = {
     layout.kind: layout for layout in (*TRAFFIC.values(), *NACKS.values(), *BALLOTS.values(), *LINE_PLANS.values())

@@ -21,8 +21,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from isocast.checks.facts import Crashed, Installed, Released, Replaced, Restarted, Strayed, Submitted
-from isocast.checks.law import Law, Report, label
+from isocast.checks.facts import (
+    Crashed,
+    Installed,
+    Law,
+    Released,
+    Replaced,
+    Report,
+    Restarted,
+    Strayed,
+    Submitted,
+    label,
+)
 from isocast.checks.view import WINDOW_TOKENS, View, trim
 from isocast.terms.ids import NodeId, describe, is_source
 from isocast.terms.instants import NEVER

@@ -6,8 +6,7 @@ U. One that counts others is right by luck, until a ring is reformed at the wron
 
 from __future__ import annotations
 
-from isocast.checks.facts import Certified, Installed, ReceiptHeard, Released, Replaced, Restarted
-from isocast.checks.law import Law, Report
+from isocast.checks.facts import Certified, Installed, Law, ReceiptHeard, Released, Replaced, Report, Restarted
 from isocast.checks.universe import spans
 from isocast.checks.view import SiteView, View
 from isocast.terms.ids import Epoch, NodeId, describe

@@ -14,8 +14,19 @@ from __future__ import annotations
 from functools import partial
 
 from isocast.checks.agreement import Agreement
-from isocast.checks.facts import Crashed, Cut, Healed, Installed, Promised, Submitted, Suspected
-from isocast.checks.law import EndOfRun, Law, Report, milliseconds
+from isocast.checks.facts import (
+    Crashed,
+    Cut,
+    EndOfRun,
+    Healed,
+    Installed,
+    Law,
+    Promised,
+    Report,
+    Submitted,
+    Suspected,
+    milliseconds,
+)
 from isocast.checks.view import Deadlines, EpochView, View
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import NEVER

@@ -14,8 +14,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from isocast.checks.facts import Completed, Faulted, Installed, ReceiptHeard, Released, Suspected, TokenSent
-from isocast.checks.law import Law, Report, milliseconds
+from isocast.checks.facts import (
+    Completed,
+    Faulted,
+    Installed,
+    Law,
+    ReceiptHeard,
+    Released,
+    Report,
+    Suspected,
+    TokenSent,
+    milliseconds,
+)
 from isocast.checks.view import WINDOW_TOKENS, Deadlines, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.instants import NEVER

@@ -15,6 +15,7 @@ from isocast.checks.facts import (
     Completed,
     Crashed,
     Installed,
+    Law,
     Paused,
     Promised,
     Released,
@@ -22,7 +23,6 @@ from isocast.checks.facts import (
     Restarted,
     Resumed,
 )
-from isocast.checks.law import Law
 from isocast.checks.universe import Chain, Chains
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.layout import Layout
@@ -10,19 +14,36 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from isocast.cli.demo import COMMANDS
 from isocast.cli.demo_lake import LakeBeside, lake_words
-from isocast.cli.live_map import Line, Mark, height_for
-from isocast.cli.live_parts import FAINT, MOTTO, STATES, bars, figures, fitted_map, header, log, panel
-from isocast.runtime.market.model import NodePlan, NodeRole
+from isocast.cli.live_parts import (
+    FAINT,
+    MOTTO,
+    STATES,
+    Line,
+    Mark,
+    bars,
+    figures,
+    fitted_map,
+    header,
+    height_for,
+    log,
+    panel,
+    picture,
+)
+from isocast.runtime.disk.scratch import scratch_directory
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.supervisor import ChildState
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
-from isocast.trials.demo.cast import actors
+from isocast.trials.demo.cast import actors, own_place
 from isocast.trials.demo.releases import Chunk
-from isocast.trials.demo.show import Phase, Show
+from isocast.trials.demo.show import Phase, Show, ShowSettings
+from isocast.trials.demo.staging import set_stage
 
-__all__ = ["frame", "phase", "state_of"]
+__all__ = ["frame", "main", "phase", "state_of"]
+
 
 _ROOMY = (96, 36)
 """Columns and rows from which on there are borders and curves."""
@@ -379,3 +400,57 @@ def _curves(show: Show, width: int) -> RenderableType:
 def _latency(chunk: Chunk) -> int:
     """Mean submit to first release."""
     return min(chunk.released.values()) - chunk.submitted if chunk.submitted else 0
+
+
+# ---- The picture of the README, one frame of a real demo: `python -m isocast.cli.demo_view docs/assets/demo.svg`.
+
+
+_SIZE = (100, 40)
+_SECONDS, _SEED, _LOSS = 60.0, 7, 0.02
+_AFTER_S = 1.0
+"""After the ring has re-formed without the city that was killed."""
+_SPARK_S = 120.0
+"""Nobody waits in front of it."""
+_SHARE = 0.7
+_LOOK_S = 0.02
+
+
+async def _frame(market: Market) -> str:
+    """The moment when the others go on without the city that was killed; the tables follow."""
+    async with LakeBeside(market, _SECONDS) as lake:
+        await lake.head_start(_SPARK_S)
+        return await _frame_of(Show(market, ShowSettings(_SECONDS, _SEED, COMMANDS)), lake)
+
+
+async def _frame_of(show: Show, lake: LakeBeside) -> str:
+    playing = asyncio.create_task(show.play())
+    try:
+        while not playing.done() and not (show.story.reformed_at and (lake.events or lake.is_over)):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_AFTER_S)
+        await _under_way(show)
+        return picture(frame(show, *_SIZE, time.time_ns(), lake), *_SIZE, "isocast demo")
+    finally:
+        show.hurry()
+        show.hurry()
+        await playing
+
+
+async def _under_way(show: Show) -> None:
+    """Until the token is well on its way to the next city."""
+    ring = show.watch.ring
+    if ring is not None:
+        now = time.time_ns()
+        wanted = ring.instant(ring.token_at(now) + 1) + round(_SHARE * ring.period_ns)
+        await asyncio.sleep((wanted - now) / SECOND)
+
+
+def main(path: str) -> None:
+    """Run a demo and write one frame of it."""
+    with scratch_directory("demo") as directory, own_place() as place:
+        market = set_stage(directory, place, loss=_LOSS, seed=_SEED)
+        Path(path).write_text(asyncio.run(_frame(market)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -20,9 +20,8 @@ import numpy as np
 from isocast.terms.errors import IsocastError, LocalProtocolError
 from isocast.terms.instants import read_instant
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol, from_ticks, to_ticks
-from isocast.terms.suggestion import suggestion
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.terms.quantities import suggestion
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["FIELDS", "RowFault", "RowFormat", "RowReader", "fields_of", "guess_format", "read_header"]

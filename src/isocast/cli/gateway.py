@@ -100,7 +100,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     from isocast.runtime.edge.feed import EdgeFeed
     from isocast.runtime.edge.gateway import ItchGateway, groups_of
     from isocast.runtime.market.file import load_market
-    from isocast.runtime.net.udp import Endpoint
+    from isocast.runtime.net.sockets import Endpoint
 
     market = load_market(config)
     seat = _seat(market, name)
@@ -215,7 +215,7 @@ def _welcome(name: str, place: tuple[str, int]) -> str:
 
 def _seat(market: Market, name: str) -> NodePlan:
     from isocast.runtime.market.model import NodeRole
-    from isocast.terms.suggestion import suggestion
+    from isocast.terms.quantities import suggestion
 
     plan = market.by_name.get(name)
     if plan is None or plan.role is not NodeRole.CUSTOMER:
@@ -231,7 +231,7 @@ def _striping(path: Path | None, core: int) -> tuple[tuple[int, ...], Split | No
         return (core,), None
     from functools import partial
 
-    from isocast.striping.plan_text import read_plan
+    from isocast.striping.plan import read_plan
 
     try:
         plan = read_plan(path.read_text(encoding="utf-8"), str(path))

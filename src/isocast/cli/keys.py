@@ -102,7 +102,7 @@ def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> i
 
 
 def _plan(market: Market, name: str) -> NodePlan:
-    from isocast.terms.suggestion import suggestion
+    from isocast.terms.quantities import suggestion
 
     if name not in market.by_name:
         rule = f'there is no node "{name}" in {market.file}{suggestion(name, market.by_name)}'

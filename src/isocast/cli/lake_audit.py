@@ -70,10 +70,9 @@ def _audit(
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
     from isocast.lake import audit as audits
-    from isocast.lake.audit_journals import find_journals
     from isocast.lake.audit_terms import Verdict
-    from isocast.lake.report import write_page
-    from isocast.lake.report_audit import audit_page
+    from isocast.lake.audit_walk import find_journals
+    from isocast.lake.report import audit_page, write_page
 
     where, delay_ns, expected = _place(journals, config)
     find_journals(where)  # Before Spark takes its seconds to start.
@@ -112,16 +111,16 @@ def _runner(master: str | None, *, plain: bool) -> Iterator[Run]:
     if plain:
         yield run_here
         return
-    from isocast.cli.lake_parts import lake_session
+    from isocast.cli.lake_tables import lake_session
 
     with lake_session("isocast audit", master) as spark:
-        from isocast.lake.audit_spark import run_on
+        from isocast.lake.audit import run_on
 
         yield run_on(spark)
 
 
 def _show(found: AuditReport) -> None:
-    from isocast.lake.report_audit import (
+    from isocast.lake.report import (
         FINDING_HEADERS,
         JOURNAL_HEADERS,
         UNJUDGED_HEADERS,

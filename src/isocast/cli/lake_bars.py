@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import App, Parameter
 
-from isocast.cli.lake_parts import lake_session
+from isocast.cli.lake_tables import lake_session
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import from_ticks
@@ -87,7 +87,7 @@ def _bars(  # noqa: PLR0913 - options of a command
 
         from isocast.lake.tables import Lake
         from isocast.lake.transforms import bars as making
-        from isocast.lake.transforms.calendars import read_calendar, read_interval
+        from isocast.lake.transforms.bars import read_calendar, read_interval
 
         opened = Lake.open(lake)
         length, calendar = read_interval(interval), read_calendar(zone, session, days=days)
@@ -110,7 +110,7 @@ def _bars(  # noqa: PLR0913 - options of a command
 
 def _note_left_out(tape: DataFrame) -> None:
     """One line: trades that sale conditions keep out of prices, or of everything."""
-    from isocast.lake.transforms.eligibility import left_out
+    from isocast.lake.transforms.bars import left_out
 
     reasons = left_out(tape).groupBy("reason").sum("trades").orderBy("reason").collect()
     if reasons:

@@ -75,7 +75,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     master
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
-    from isocast.cli.lake_parts import insist_on_spark
+    from isocast.cli.lake_tables import insist_on_spark
 
     market = None
     if config is not None:
@@ -89,8 +89,7 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     found = _found(where, settings, master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)
     if report is not None:
-        from isocast.lake.report import write_page
-        from isocast.lake.report_fairness import fairness_page
+        from isocast.lake.report import fairness_page, write_page
 
         write_page(fairness_page(found, f"Fairness of {where.released}", drawn), report)
         note(f"Written: {report}")
@@ -111,7 +110,7 @@ class _Where(NamedTuple):
 
 def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _Where:
     """What was asked for, looked at before Spark takes its seconds to start."""
-    from isocast.lake.source_catalog import find_journals
+    from isocast.lake.source.catalog import find_journals
     from isocast.terms.errors import ConfigurationError
 
     own = None if market is None else market.data_directory
@@ -154,11 +153,11 @@ def _settings(market: Market | None, fraction: float, worst: int, *, curves: boo
 
 
 def _found(where: _Where, settings: FairnessSettings, master: str | None, *, quiet: bool) -> FairnessReport:
-    from isocast.cli.lake_parts import lake_session
+    from isocast.cli.lake_tables import lake_session
 
     with lake_session("isocast fairness", master) as spark, working("Reading releases", quiet=quiet):
         from isocast.lake.fairness import fairness as fairness_of
-        from isocast.lake.measurement_lines import measurement_files, read_measurements
+        from isocast.lake.fairness import measurement_files, read_measurements
 
         released = _released(spark, where)
         if where.measured is None or not measurement_files(where.measured):
@@ -185,7 +184,7 @@ def _released(spark: SparkSession, where: _Where) -> DataFrame:
 
 
 def _draw(found: FairnessReport, directory: Path) -> dict[str, Path]:
-    from isocast.lake.pictures import draw_delays, draw_skew
+    from isocast.lake.report import draw_delays, draw_skew
 
     directory.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, Path] = {}
@@ -202,7 +201,7 @@ def _draw(found: FairnessReport, directory: Path) -> dict[str, Path]:
 
 
 def _show(found: FairnessReport) -> None:
-    from isocast.lake.report_fairness import fairness_tables
+    from isocast.lake.report import fairness_tables
 
     for table in fairness_tables(found):
         if table.rows:

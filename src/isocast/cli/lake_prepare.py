@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from isocast.cli.lake_parts import insist_on_spark
+from isocast.cli.lake_tables import insist_on_spark
 from isocast.cli.render import line
 
 __all__ = ["prepare"]
@@ -22,9 +22,16 @@ def prepare() -> int:
         isocast lake prepare
     """
     insist_on_spark()
-    from isocast.lake.session import QUICK_START, spark_session
-    from isocast.lake.session_archive import archive_file, archive_options, learn, made_options, store
-    from isocast.lake.session_java import java_home
+    from isocast.lake.session import (
+        QUICK_START,
+        archive_file,
+        archive_options,
+        java_home,
+        learn,
+        made_options,
+        spark_session,
+        store,
+    )
 
     home = java_home()
     file = archive_file(home)

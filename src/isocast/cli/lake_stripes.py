@@ -16,8 +16,7 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from isocast.cli.stripe_options import StripeOptions
-    from isocast.cli.stripe_plan import StripeRun
+    from isocast.cli.plan_stripes import StripeOptions, StripeRun
 
 __all__ = ["stripes"]
 
@@ -86,9 +85,8 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
     master
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
-    from isocast.cli.lake_parts import lake_session
-    from isocast.cli.stripe_history import load_sectors
-    from isocast.cli.stripe_options import StripeOptions
+    from isocast.cli.lake_tables import lake_session
+    from isocast.cli.plan_stripes import StripeOptions, load_sectors
     from isocast.terms.errors import ConfigurationError
 
     if (journals is None) == (lake is None):
@@ -114,13 +112,13 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
                 note(f"Written: {out}")
         run = _plan(history, wanted) if history is not None and _planned(wanted) else None
     if json:
-        from isocast.cli.stripe_plan import stripes_as_json
+        from isocast.cli.plan_stripes import stripes_as_json
 
         show_json({**found, "plan": None if run is None else stripes_as_json(run)})
         return 0
     _show(found, rate, token_period, out if run is None else None)
     if run is not None:
-        from isocast.cli.stripe_plan import show_stripes
+        from isocast.cli.plan_stripes import show_stripes
 
         line()
         show_stripes(run, wanted)
@@ -133,15 +131,15 @@ def _planned(options: StripeOptions) -> bool:
 
 def _check(journals: Path | None, lake: Path | None, out: Path | None, options: StripeOptions) -> None:
     """Before Spark starts, which takes a while: there is something to read, and what is to be written can be."""
-    from isocast.cli.lake_parts import insist_on_spark
-    from isocast.cli.stripe_plan import check_outputs
+    from isocast.cli.lake_tables import insist_on_spark
+    from isocast.cli.plan_stripes import check_outputs
     from isocast.terms.errors import ConfigurationError
 
     check_outputs(options, "--plan")
     if out is not None and not out.parent.is_dir():
         raise ConfigurationError("command line", "--out", f"there is no directory {out.parent}")
     insist_on_spark()
-    from isocast.lake.source_catalog import find_journals
+    from isocast.lake.source.catalog import find_journals
     from isocast.lake.stripe_history import check_history_name
     from isocast.lake.tables import Lake
 
@@ -154,7 +152,7 @@ def _check(journals: Path | None, lake: Path | None, out: Path | None, options: 
 
 
 def _plan(history: Path, options: StripeOptions) -> StripeRun:
-    from isocast.cli.stripe_plan import run_stripes, write_pictures, write_plan
+    from isocast.cli.plan_stripes import run_stripes, write_pictures, write_plan
 
     run = run_stripes([history], options)
     write_plan(run, options)
@@ -179,7 +177,7 @@ def _period(text: str) -> int:
 
 
 def _rate(text: str) -> int:
-    from isocast.striping.rates import parse_rate
+    from isocast.striping.loads import parse_rate
     from isocast.terms.errors import ConfigurationError
 
     try:
@@ -191,8 +189,8 @@ def _rate(text: str) -> int:
 
 def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> DataFrame:
     """Symbol, kind and time of every event, whichever receiver released it, once."""
-    from isocast.lake.source_catalog import find_journals
-    from isocast.lake.transforms.copies import without_copies
+    from isocast.lake.source.catalog import find_journals
+    from isocast.lake.transforms.survey import without_copies
     from isocast.terms.errors import ConfigurationError
 
     if journals is not None:
@@ -210,7 +208,7 @@ def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> Da
 
 def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str], rows: int) -> dict[str, Any]:
     from isocast.lake.stripe_history import co_movement, sector_loads, symbol_peaks
-    from isocast.striping.rates import budget_bytes
+    from isocast.striping.loads import budget_bytes
 
     peaks = symbol_peaks(slices, period_ns).cache()
     seconds = period_ns / 10**9
@@ -236,7 +234,7 @@ def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str]
 
 
 def _show(found: dict[str, Any], rate: str, token_period: str, out: Path | None) -> None:
-    from isocast.striping.rates import rate_text
+    from isocast.striping.loads import rate_text
 
     table = [
         (row["symbol"], f"{row['events']:,}", rate_text(row["mean_rate"]), rate_text(row["peak_rate"]))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.lake_options import LakeOptions, OriginOptions
-from isocast.cli.lake_parts import lake_session
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -20,9 +21,132 @@ from isocast.terms.places import local_path
 from isocast.terms.quantities import counted, parse_duration
 
 if TYPE_CHECKING:
-    from isocast.lake.pipeline import Report
+    from pyspark.sql import SparkSession
 
-__all__ = ["run", "stream"]
+    from isocast.lake.pipeline import Origin, Report
+    from isocast.lake.tables import LakeSettings
+
+__all__ = ["LakeOptions", "OriginOptions", "insist_on_spark", "lake_session", "run", "stream"]
+
+
+# ---- What the commands of `isocast lake` have in common: where events come from, and what tables are made with.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class OriginOptions:
+    """Where events come from."""
+
+    journals: Path | None = None
+    """A directory with journals of one market, of one receiver or of many."""
+    market: Path | None = None
+    """A market's configuration: its retransmit servers are asked instead."""
+    server: str | None = None
+    """Which retransmit server, by its name in the configuration."""
+    as_: Annotated[str | None, Parameter(name="--as")] = None
+    """As which node of the configuration."""
+    receiver: str | None = None
+    """Whose journals, by name or number; one for each stripe if left out, its gaps filled from another."""
+    max_rows: int = 4_000_000
+    """Events of one commit at most: more need more memory."""
+
+    def check(self) -> None:
+        """Name what is wrong, before Spark takes its seconds to start."""
+        if (self.journals is None) == (self.market is None):
+            raise ConfigurationError("command line", "--journals", "give either --journals or --market")
+        for key, path in (("--journals", self.journals), ("--market", self.market)):
+            if path is not None and not path.exists():
+                raise ConfigurationError("command line", key, f"there is no {path}")
+        if self.receiver is not None and self.receiver.strip() == "all":
+            rule = "a lake has every event once: `isocast lake fairness --journals` and `audit` compare receivers"
+            raise ConfigurationError("command line", "--receiver", rule)
+        if self.max_rows < 1:
+            raise ConfigurationError("command line", "--max-rows", "at least one event")
+
+    def origin(self) -> Origin:
+        """As the pipeline takes it."""
+        from isocast.lake.pipeline import Origin
+
+        named = {"server": self.server, "as": self.as_, "receiver": self.receiver}
+        return Origin(self.journals, self.market, {key: value for key, value in named.items() if value is not None})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """What a lake is made with; one that exists keeps its own."""
+
+    format: str | None = None
+    """parquet, delta or iceberg; the last two tell other engines of the same files."""
+    interval: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    """Length of bars: 1s, 1m, 5m, 1h, 1d, 1w, 1mo; may be repeated. One minute if left out."""
+    zone: str | None = None
+    """By whose clock bars begin: UTC, America/New_York."""
+    session: str | None = None
+    """Hours of trading there, such as 09:30-16:00: bars count from the opening, and nothing else is in them.
+
+    The last moment belongs to them."""
+    days: str | None = None
+    """Days of trading there, such as mon-fri or sun-thu; all of them if left out."""
+
+    def settings(self, existing: Path) -> LakeSettings | None:
+        """Settings for a new lake; None if nothing was said of one that exists."""
+        from isocast.lake.tables import Lake, LakeSettings
+        from isocast.lake.transforms.bars import read_calendar, read_interval
+
+        base = Lake.open(existing).settings if (existing / "lake.json").is_file() else LakeSettings()
+        for text in self.interval:
+            read_interval(text)
+        days = self.days or base.days
+        read_calendar(self.zone or base.zone, self.session or base.session or None, days=days)
+        return LakeSettings(
+            self.format or base.format,
+            self.interval or base.intervals,
+            self.zone or base.zone,
+            self.session or base.session,
+            days,
+            base.window,
+            base.horizon,
+        )
+
+
+# ---- What several commands of `isocast lake` share: a session that ends, and errors of Spark in one line.
+
+
+_OURS = re.compile(r"isocast\.terms\.errors\.(?:\w+): (.+)")
+
+
+def insist_on_spark() -> None:
+    """ConfigurationError that says what to install, where Spark is not."""
+    try:
+        import isocast.lake.session  # noqa: F401 - whether it can be
+    except ImportError as reason:
+        package = (reason.name or "pyspark").partition(".")[0]
+        rule = f"Spark is missing ({package}): pip install 'isocast[spark]'"
+        raise ConfigurationError("isocast lake", "spark", rule) from None
+
+
+@contextmanager
+def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
+    """A session for one command, or the one that runs; what goes wrong in a worker is said as it would be said here."""
+    insist_on_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from isocast.lake.session import spark_session
+
+    running = SparkSession.getActiveSession()
+    spark = running or spark_session(app, master=master)
+    try:
+        yield spark
+    except PySparkException as error:
+        found = _OURS.search(str(error))
+        said = found[1] if found else str(error).partition("\n")[0]
+        raise ConfigurationError("isocast lake", app, said) from error
+    finally:
+        if running is None and not shutdown.cause():  # Else Java ends with this process, without last words.
+            spark.stop()
+
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _ORIGIN = OriginOptions()

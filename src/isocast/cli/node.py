@@ -123,7 +123,7 @@ def processes_of(market: Market, name: str, stripe: int | None = None) -> tuple[
 
 def node_of(market: Market, name: str) -> NodePlan:
     """The node of that name; ConfigurationError, with the nearest name, if there is none."""
-    from isocast.terms.suggestion import suggestion
+    from isocast.terms.quantities import suggestion
 
     plan = market.by_name.get(name)
     if plan is None:

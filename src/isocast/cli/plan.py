@@ -2,19 +2,284 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from isocast.cli.coverage_options import EXAMPLE, CoverageOptions
+from isocast.cli.plan_coverage import EXAMPLE, CoverageOptions
+from isocast.cli.plan_stripes import StripeOptions
+from isocast.cli.plan_world import EXAMPLE as WORLD_EXAMPLE
+from isocast.cli.plan_world import WorldOptions
 from isocast.cli.render import line, show_json, show_table, working
-from isocast.cli.stripe_options import StripeOptions
-from isocast.cli.timing_plan import TimingOptions, make_plan
-from isocast.cli.world_options import EXAMPLE as WORLD_EXAMPLE
-from isocast.cli.world_options import WorldOptions
+from isocast.simulation.scenario import scenario_from_mapping
+from isocast.simulation.scenario_keys import LAYERS_MAX
+from isocast.terms import timing as formulas
+from isocast.terms.errors import ConfigurationError
+from isocast.terms.instants import from_seconds, to_seconds
+from isocast.terms.timing import Formula, Timing, number, seconds
 
-__all__ = ["app"]
+__all__ = ["TimingOptions", "TimingPlan", "app", "make_plan"]
+
+
+# ---- The plan behind `isocast plan timing`: options in, derived times with their formulas out.
+
+
+_OPTION_OF_KEY = {"retries_max": "--retries", "one_way_delay": "--delay"}
+_RECEIVERS = 10
+_SECONDARY = ("secondary_detect", "secondary_retry")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class TimingOptions:
+    """What is known of a network. Times are in seconds; what is left out takes the paper's value."""
+
+    detect: float = 0.375
+    """δ_N: a token later than this is taken for lost."""
+    transmit: float = 0.0
+    """X: time to transmit a request and its answer."""
+    process: float = 0.05
+    """P: time to process a request and its answer."""
+    retries: int = 3
+    """k_r: requests before a receiver gives up."""
+    clock_error: float = 0.0
+    """ε: no clock is further than this from true time."""
+    receivers: int | None = None
+    """m: receivers on the ring; 10 if left out."""
+    gate: Literal["timed", "majority", "next", "total"] = "timed"
+    """What a release waits for, besides its instant."""
+    next_tokens: int = 1
+    """L: tokens that must follow under the gate next."""
+    nack_sets: int = 1
+    """k_p: sets of receivers that take turns in asking (§5.2)."""
+    layers: str = "1"
+    """1, 2, 3, or the sizes of the chained rings, such as 10,10 or 10,10,10."""
+    secondary_detect: float | None = None
+    """δ_S: detection in each layer below the first; δ_N if left out."""
+    secondary_retry: float | None = None
+    """τ_{r,S}: retry interval of each layer below the first; 2δ_S+X+P if left out."""
+    retry: float | None = None
+    """τ_r, if not the shortest allowed."""
+    token_period: float | None = None
+    """τ_t, if not the shortest allowed."""
+    release_delay: float | None = None
+    """Δ_A, if not the shortest allowed."""
+    delay: float = 0.05
+    """d: one-way delay from a source, for the mean latency."""
+    loss: float = 0.0
+    """p: share of packets lost, for the mean latency."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    key: str
+    label: str
+    section: str
+    formula: Formula
+    unit: str = "s"
+    given: float | None = None
+    """A value that the user chose above the formula's."""
+
+    @property
+    def value(self) -> float:
+        return self.formula.value if self.given is None else self.given
+
+    def row(self) -> tuple[str, ...]:
+        least = "" if self.given is None else "≥ "
+        label = f"{self.label} ({self.section})"
+        value = f"{number(self.value)} {self.unit}"
+        return (label, self.formula.symbol, least + self.formula.symbols, least + self.formula.numbers, value)
+
+    def as_json(self) -> dict[str, object]:
+        formula = self.formula
+        return {
+            "key": self.key,
+            "meaning": self.label,
+            "section": self.section,
+            "symbol": formula.symbol,
+            "formula": formula.symbols,
+            "numbers": formula.numbers,
+            "least": formula.value,
+            "value": self.value,
+            "unit": self.unit,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TimingPlan:
+    """All that follows from the options."""
+
+    given: tuple[tuple[str, str, float | str], ...]
+    """Name, symbol, value."""
+    derived: tuple[_Derived, ...]
+    nack_sets: tuple[tuple[int, ...], ...]
+    """S_0, S_1, … for a token that site 0 sent."""
+    timing: Timing
+
+    def given_rows(self) -> list[tuple[str, ...]]:
+        """For a table."""
+        return [(name, symbol, _shown(value)) for name, symbol, value in self.given]
+
+    def derived_rows(self) -> list[tuple[str, ...]]:
+        """For a table."""
+        return [entry.row() for entry in self.derived]
+
+    def set_rows(self) -> list[tuple[str, ...]]:
+        """For a table: the i-th set asks from T_{t+i}+δ_N+2ε on."""
+        rows: list[tuple[str, ...]] = []
+        for place, sites in enumerate(self.nack_sets):
+            start = place * self.timing.token_period_ns + self.timing.late_ns
+            rows.append((f"S_{place}", f"T_t+{seconds(start)} s", ", ".join(map(str, sites))))
+        return rows
+
+    def as_json(self) -> dict[str, object]:
+        """One object: what was given, what follows, and how."""
+        return {
+            "given": {name.replace("-", "_"): value for name, _, value in self.given},
+            "derived": {entry.key: entry.value for entry in self.derived},
+            "nack_sets": [list(sites) for sites in self.nack_sets],
+            "formulas": [entry.as_json() for entry in self.derived],
+        }
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
+def make_plan(options: TimingOptions) -> TimingPlan:
+    """Check the options as a scenario's keys are checked, then derive."""
+    rings = _rings(options)
+    timing = _timing(options, rings)
+    delay_ns = from_seconds(options.delay)
+    size = timing.ring_size
+    tokens = "tokens"
+    derived = [
+        _Derived("retry_s", "between two requests", "§5.1", formulas.retry(timing), given=options.retry),
+        _Derived(
+            "token_period_s", "between two tokens", "§5.1", formulas.token_period(timing), given=options.token_period
+        ),
+        _Derived(
+            "release_delay_s",
+            "timestamp to release",
+            "§5.1",
+            formulas.release_delay(timing),
+            given=options.release_delay,
+        ),
+        _Derived("skew_bound_s", "release skew at most", "§5", formulas.skew(timing)),
+        _Derived("all_complete_s", "all complete before anyone releases", "§5.1", formulas.all_complete(timing)),
+        _Derived("latency_mean_s", "mean submit to release", "§5.1", formulas.latency(timing, delay_ns, options.loss)),
+        _Derived("passes_all_have", "passes until all have it", "§2.1", formulas.passes_all_have(size), tokens),
+        _Derived("passes_all_know", "passes until all know it", "§2.1", formulas.passes_all_know(size), tokens),
+        _Derived("trade_confirmed", "trade of token t confirmed", "§7.3", formulas.trade_confirmed(size), tokens),
+        _Derived("detection_worst_s", "failure found at the latest", "§5", formulas.detection_worst(timing)),
+        _Derived(
+            "detection_with_receipts_s",
+            "failure found with receipts, about",
+            "§5",
+            formulas.detection_with_receipts(timing),
+        ),
+        _Derived("reformation_s", "ballot to first new token at most", "§4.3", formulas.reformation(timing)),
+    ]
+    if len(rings) > 1:
+        lower = formulas.secondary_retry(timing)
+        label = "between two requests below the ring"
+        derived.insert(1, _Derived("secondary_retry_s", label, "§4.1", lower, given=options.secondary_retry))
+        certify = formulas.passes_to_certify(rings)
+        derived.append(_Derived("passes_to_certify", "passes to certify every R_T", "§4.1", certify, tokens))
+    sets = formulas.nack_sets(size, timing.nack_sets)
+    return TimingPlan(_given(options, timing, rings), tuple(derived), sets, timing)
+
+
+def _error(option: str, rule: str) -> ConfigurationError:
+    return ConfigurationError("command line", option, rule)
+
+
+def _rings(options: TimingOptions) -> tuple[int, ...]:
+    """The sizes of the rings, the primary one first."""
+    parts = options.layers.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise _error("--layers", f'must be 1 to {LAYERS_MAX}, or sizes such as 10,10, not "{options.layers}"')
+    numbers = tuple(map(int, parts))
+    if len(numbers) == 1:
+        if not 1 <= numbers[0] <= LAYERS_MAX:
+            rule = f"must be 1 to {LAYERS_MAX} layers, not {numbers[0]}; sizes are written such as 10,10"
+            raise _error("--layers", rule)
+        return (_RECEIVERS if options.receivers is None else options.receivers,) * numbers[0]
+    if len(numbers) > LAYERS_MAX or min(numbers) < 2:  # noqa: PLR2004  # a ring of one is none
+        rule = f"must be at most {LAYERS_MAX} ring sizes, each at least 2, such as 10,10"
+        raise _error("--layers", f'{rule}, not "{options.layers}"')
+    if options.receivers not in (None, numbers[0]):
+        raise _error("--receivers", f"must be the first ring of --layers, {numbers[0]}, not {options.receivers}")
+    return numbers
+
+
+def _timing(options: TimingOptions, rings: tuple[int, ...]) -> Timing:
+    mapping: dict[str, object] = {
+        "detect": options.detect,
+        "transmit": options.transmit,
+        "process": options.process,
+        "retries_max": options.retries,
+        "clock_error": options.clock_error,
+        "receivers": rings[0],
+        "gate": options.gate,
+        "next_tokens": options.next_tokens,
+        "nack_sets": options.nack_sets,
+        "one_way_delay": options.delay,
+        "loss": options.loss,
+    }
+    for key in ("retry", "token_period", "release_delay"):
+        if getattr(options, key) is not None:
+            mapping[key] = getattr(options, key)
+    mapping |= _lower_layers(options, len(rings))
+    try:
+        return scenario_from_mapping(mapping).timing
+    except ConfigurationError as error:
+        option = _OPTION_OF_KEY.get(error.key, "--" + error.key.replace("_", "-"))
+        raise _error(option, error.rule) from error
+
+
+def _lower_layers(options: TimingOptions, layers: int) -> dict[str, object]:
+    """Keys of a scenario with so many layers (§4.1). One child each will do: no time depends on how many there are."""
+    given = {key: getattr(options, key) for key in _SECONDARY if getattr(options, key) is not None}
+    for key, value in given.items():
+        option = "--" + key.replace("_", "-")
+        if layers == 1:
+            raise _error(option, "is of a second layer: add --layers 2")
+        if not isfinite(value) or from_seconds(value) <= 0:
+            raise _error(option, f"must be a time in seconds, more than 0, not {value}")
+    return {"secondaries": 1, "layers": layers, **given} if layers > 1 else {}
+
+
+_SYMBOLS = {
+    "detect": "δ_N",
+    "transmit": "X",
+    "process": "P",
+    "retries": "k_r",
+    "clock_error": "ε",
+    "next_tokens": "L",
+    "nack_sets": "k_p",
+    "delay": "d",
+    "loss": "p",
+}
+
+
+def _given(options: TimingOptions, timing: Timing, rings: tuple[int, ...]) -> tuple[tuple[str, str, float | str], ...]:
+    """The options that count, with the defaults that were taken."""
+    values = asdict(options)
+    rows: list[tuple[str, str, float | str]] = [
+        (name.replace("_", "-"), symbol, values[name]) for name, symbol in _SYMBOLS.items()
+    ]
+    rows.append(("receivers", "m", rings[0]))
+    rows.append(("gate", "", options.gate))
+    if len(rings) > 1:
+        rows.append(("layers", ",".join("abc"[: len(rings)]), ",".join(map(str, rings))))
+        rows.append(("secondary-detect", "δ_S", to_seconds(timing.secondary_detect_ns)))
+        rows.append(("secondary-retry", "τ_{r,S}", to_seconds(timing.secondary_retry_ns)))
+    return tuple(rows)
+
 
 app = App(
     name="plan",
@@ -102,7 +367,7 @@ def coverage(world: Path | None = None, /, *, options: CoverageOptions = _COVERA
     if options.example:
         line(EXAMPLE.rstrip())
         return 0
-    from isocast.cli.coverage_plan import run_coverage, show, write_files
+    from isocast.cli.plan_coverage import run_coverage, show, write_files
 
     run = run_coverage(world, options)
     with working("Drawing", quiet=options.json):
@@ -143,7 +408,7 @@ def stripes(*history: Path, options: StripeOptions = _STRIPE_DEFAULTS) -> int:
         Days to plan from: feeds of any format that `isocast feed show` reads, directories of journals, or tables of
         text with the columns symbol, time and count.
     """
-    from isocast.cli.stripe_plan import run_stripes, show_stripes, write_pictures, write_plan
+    from isocast.cli.plan_stripes import run_stripes, show_stripes, write_pictures, write_plan
 
     run = run_stripes(history, options)
     write_plan(run, options)
@@ -185,7 +450,7 @@ def world(world: Path | None = None, /, *, options: WorldOptions = _WORLD_DEFAUL
     if options.example:
         line(WORLD_EXAMPLE.rstrip())
         return 0
-    from isocast.cli.world_plan import run_world, show_world, write_pictures
+    from isocast.cli.plan_world import run_world, show_world, write_pictures
 
     run = run_world(world, options)
     with working("Drawing", quiet=options.json):

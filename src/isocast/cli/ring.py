@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from isocast.cli.node import processes_of
-from isocast.cli.render import line, note, show_json
+from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from isocast.runtime.market.model import Market, NodePlan
     from isocast.runtime.operate.ring_change import Change, RingView
+    from isocast.runtime.watch.line_gauges import LineGauges
+    from isocast.runtime.watch.status import Answer, NodeStatus
 
-__all__ = ["app"]
+__all__ = ["app", "line_report", "line_watchers", "ring_report", "show_lines", "show_ring"]
+
 
 _EXAMPLES = """Examples:
 
@@ -64,7 +69,7 @@ def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> in
     json
         Print one JSON object instead of a table; of several stripes one with a list of them.
     """
-    from isocast.cli.ring_view import ring_report, show_ring
+    from isocast.cli.ring import ring_report, show_ring
     from isocast.runtime.market.file import load_market
 
     market = load_market(config)
@@ -175,8 +180,7 @@ def restart(*names: str, config: Config) -> int:
     """
     from isocast.runtime.market.file import load_market
     from isocast.runtime.operate.operator_door import OperatorError
-    from isocast.runtime.operate.ring_change import Change
-    from isocast.runtime.operate.rolling_restart import RollingRestart, restart_order
+    from isocast.runtime.operate.ring_change import Change, RollingRestart, restart_order
 
     market = load_market(config)
     for name in names:
@@ -287,3 +291,223 @@ def _receivers(market: Market, name: str, stripe: int | None) -> tuple[NodePlan,
 
 def _names(market: Market, view: RingView) -> str:
     return " → ".join(market.name_of(site) for site in view.ring)
+
+
+# ---- What `isocast ring status` shows of the plan of lines: where each line is, how far it reaches, who hears how
+# many.
+
+
+def line_watchers(market: Market) -> tuple[NodePlan, ...]:
+    """Whose status pages tell of lines; nobody's where the market plans none."""
+    if not market.coverage.enabled:
+        return ()
+    from isocast.runtime.market.tables import line_listeners, line_receivers
+
+    return (*line_receivers(market), *[plan for plan in line_listeners(market) if plan.start])
+
+
+def line_report(market: Market, answers: Mapping[str, Answer]) -> dict[str, Any] | None:
+    """Everything, for programs; None where the market plans no lines."""
+    if not market.coverage.enabled:
+        return None
+    known = {name: plan for name, answer in answers.items() if (plan := _plan_of(answer)) is not None}
+    newest = max(known.values(), key=lambda plan: (plan.ballot, plan.version), default=None)
+    watchers = line_watchers(market)
+    return {
+        "version": newest.version if newest is not None else None,
+        "wanted": market.coverage.lines,
+        "lines": [_receiver(plan, known.get(plan.name)) for plan in watchers if plan.role.is_receiver],
+        "listeners": [_listener(plan, known.get(plan.name)) for plan in watchers if not plan.role.is_receiver],
+        "draining": [
+            {"group": rest.group, "receiver": rest.receiver, "free_in_s": rest.free_in_s}
+            for rest in (newest.draining if newest is not None else ())
+        ],
+    }
+
+
+def _plan_of(answer: Answer) -> LineGauges | None:
+    return answer.status.gauges.line_plan if answer.status is not None else None
+
+
+def _receiver(plan: NodePlan, known: LineGauges | None) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "version": known.version if known else None,
+        "group": known.group if known else None,
+        "radius_km": known.radius_km if known else None,
+        "ttl": known.ttl if known else None,
+    }
+
+
+def _listener(plan: NodePlan, known: LineGauges | None) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "city": plan.place.name if plan.place else None,
+        "version": known.version if known else None,
+        "sources": list(known.sources) if known else [],
+    }
+
+
+def show_lines(report: dict[str, Any]) -> None:
+    """For people."""
+    if report["version"] is None:
+        line("Lines: no plan yet; each speaks in the group of its number.")
+        return
+    line(f"Lines by plan {report['version']}; everybody is to hear {report['wanted']}.")
+    rows = [
+        (one["name"], one["group"] or _why_none(one), _km(one["radius_km"]), figure(one["ttl"]), one["version"] or "–")
+        for one in report["lines"]
+    ]
+    show_table("", ("line of", "group", "scope", "TTL", "plan"), rows)
+    heard = [
+        (one["name"], one["city"] or "–", _sources(one, report["wanted"]), one["version"] or "–")
+        for one in report["listeners"]
+    ]
+    show_table("", ("listener", "city", "hears by plan", "plan"), heard)
+    if report["draining"]:
+        rests = [(one["group"], one["receiver"], f"{one['free_in_s']:.0f} s") for one in report["draining"]]
+        show_table("", ("group that rests", "left by", "free in"), rests)
+
+
+def _why_none(one: dict[str, Any]) -> str:
+    if one["version"] is None:
+        return "–"
+    return "silent, in reserve" if one["radius_km"] is not None else "not in the plan"
+
+
+def _km(radius_km: float | None) -> str:
+    return f"{radius_km:,.0f} km" if radius_km else "–"
+
+
+def _sources(one: dict[str, Any], wanted: int) -> str:
+    names = ", ".join(one["sources"]) or "–"
+    return names if one["version"] is None or len(one["sources"]) >= wanted else f"{names} (too few)"
+
+
+# ---- What `isocast ring status` shows: the ring in its order, U, and where everybody stands.
+
+
+def ring_report(market: Market) -> dict[str, Any]:
+    """Everything, for programs: asked of the status pages of those who are on rings and those who make them."""
+    from isocast.runtime.market.model import NodeRole
+    from isocast.runtime.watch.status import Target, poll
+
+    plans = [*market.by_role(NodeRole.PRIMARY_RECEIVER), *market.by_role(NodeRole.REFORMATION_SERVER)]
+    asked = [plan for plan in dict.fromkeys((*plans, *line_watchers(market))) if plan.http_port]
+    answers = shutdown.run(poll([Target(plan.address, plan.http_port, plan.name) for plan in asked]))
+    by_name = {plan.name: answer for plan, answer in zip(asked, answers, strict=True)}
+    receivers = [plan for plan in plans if plan.role is NodeRole.PRIMARY_RECEIVER]
+    best = _newest([by_name[plan.name].status for plan in receivers if plan.name in by_name])
+    ring, universe = _of(best, "ring"), _of(best, "universe")
+    whole = bool(ring) and set(ring) == set(universe) and best is not None and best.gauges.mode == "normal"
+    return {
+        "market": market.name,
+        "stripe": market.stripes[0],
+        "policy": market.policy.value,
+        "epoch": best.gauges.epoch if best is not None else None,
+        "ring": ring,
+        "universe": universe,
+        "majority": len(universe) // 2 + 1 if universe else None,
+        "uncertified": bool(best is not None and best.gauges.uncertified),
+        "whole": whole,
+        "receivers": [_ring_view_receiver(plan, by_name.get(plan.name), ring, universe) for plan in receivers],
+        "servers": [
+            _server(plan, by_name.get(plan.name)) for plan in plans if plan.role is NodeRole.REFORMATION_SERVER
+        ],
+        "lines": line_report(market, by_name),
+    }
+
+
+def _newest(statuses: list[NodeStatus | None]) -> NodeStatus | None:
+    """Whoever knows the newest ring, and of those who holds most."""
+    known = [status for status in statuses if status is not None and status.gauges.ring]
+    return max(known, key=lambda s: (s.gauges.epoch_number or 0, s.gauges.held_token or 0), default=None)
+
+
+def _of(status: NodeStatus | None, name: str) -> list[str]:
+    return list(getattr(status.gauges, name) or ()) if status is not None else []
+
+
+def _ring_view_receiver(plan: NodePlan, answer: Answer | None, ring: list[str], universe: list[str]) -> dict[str, Any]:
+    status = answer.status if answer is not None else None
+    gauges = status.gauges if status is not None else None
+    return {
+        "name": plan.name,
+        "number": plan.number,
+        "city": plan.place.name if plan.place else None,
+        "on_ring": plan.name in ring,
+        "in_universe": plan.name in universe,
+        "leaving": gauges.leaving if gauges else None,
+        "mode": gauges.mode if gauges else None,
+        "epoch": gauges.epoch if gauges else None,
+        "held": gauges.held_token if gauges else None,
+        "certified": gauges.certified_token if gauges else None,
+        "released": gauges.released_token if gauges else None,
+        "trouble": _trouble(answer),
+    }
+
+
+def _server(plan: NodePlan, answer: Answer | None) -> dict[str, Any]:
+    status = answer.status if answer is not None else None
+    gauges = status.gauges if status is not None else None
+    return {
+        "name": plan.name,
+        "stage": gauges.mode if gauges else None,
+        "epoch": gauges.epoch if gauges else None,
+        "ballot": gauges.ballot_number if gauges else None,
+        "trouble": _trouble(answer),
+    }
+
+
+def _trouble(answer: Answer | None) -> str | None:
+    if answer is None:
+        return "has no status page"
+    if answer.status is None:
+        return answer.trouble
+    return "; ".join(answer.status.reasons) or None
+
+
+def show_ring(report: dict[str, Any], *, of_several: bool = False) -> None:
+    """For people."""
+    ring, universe = report["ring"], report["universe"]
+    whose = f"{report['market']}, stripe {report['stripe']}" if of_several else report["market"]
+    if ring:
+        mark = " (uncertified: started without a majority)" if report["uncertified"] else ""
+        line(f"{whose}, epoch {report['epoch']}{mark}: {' → '.join(ring)} → {ring[0]}")
+        line(f"U has {len(universe)}: {', '.join(universe)}; a majority is {report['majority']}.")
+    else:
+        line(f"{whose}: no primary receiver knows a ring")
+    line()
+    rows = [
+        (
+            one["name"],
+            figure(one["number"]),
+            one["city"] or "–",
+            _place(one) if universe else "–",
+            one["mode"] or "–",
+            one["epoch"] or "–",
+            figure(one["held"]),
+            figure(one["certified"]),
+            figure(one["released"]),
+            one["trouble"] or "",
+        )
+        for one in report["receivers"]
+    ]
+    headers = ("receiver", "number", "city", "place", "mode", "epoch", "held", "certified", "released", "")
+    show_table("", headers, rows)
+    servers = [
+        (one["name"], one["stage"] or "–", one["epoch"] or "–", figure(one["ballot"]), one["trouble"] or "")
+        for one in report["servers"]
+    ]
+    show_table("", ("reformation server", "stage", "epoch", "ballot", ""), servers)
+    if report["lines"] is not None:
+        show_lines(report["lines"])
+
+
+def _place(one: dict[str, Any]) -> str:
+    """Where a receiver stands."""
+    if one["on_ring"]:
+        return "on the ring, leaving" if one["leaving"] else "on the ring"
+    if one["in_universe"]:
+        return "in U, drained" if one["leaving"] else "in U, off the ring"
+    return "not in U"

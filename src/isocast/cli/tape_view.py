@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from isocast.cli.render import figure, line, show_table
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.terms.market import EventKind, MarketStatus, from_ticks
-from isocast.ticker.digest import state_digest
-from isocast.ticker.faults import FaultName
-from isocast.ticker.lines import floor_name
-from isocast.ticker.tape import Tape
+from isocast.ticker.quotes import floor_name
+from isocast.ticker.records import FaultName
+from isocast.ticker.tape import Tape, state_digest
 from isocast.ticker.views import (
     Best,
     DayRow,

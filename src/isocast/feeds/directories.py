@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["MetSymbols", "pairs_of", "sound_events"]

@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from isocast.terms.market import EventFlag, Mic, Side
+from isocast.wire.events import EventArray
+
 __all__ = [
     "CROSS_TYPES",
     "HEADER_BYTES",
@@ -22,12 +25,21 @@ __all__ = [
     "LENGTH_OF_TYPE",
     "NAMES",
     "PREFIX_BYTES",
+    "STANDING",
     "SYSTEM_EVENTS",
     "Bytes",
+    "FloorTable",
     "Indices",
+    "OrderTable",
+    "Standing",
+    "floor_messages",
     "framed",
     "records_at",
+    "salt_of",
+    "told_by",
+    "tracking_of",
 ]
+
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -162,3 +174,224 @@ def records_at(block: Bytes, places: Indices, layout: np.dtype[np.void]) -> npt.
         return np.empty(0, layout)
     overlapping = np.ndarray((windows,), f"V{layout.itemsize}", block, strides=(1,))
     return overlapping[places].view(layout)
+
+
+# ---- Floors in an ITCH feed, which has no place for them: participant positions that name a floor for each stock.
+#
+# L, stock blank      the participant is a floor, and this number is the whole floor's
+# L, stock            this number is the stock on that floor
+#
+# In a feed of ours that is kept in a file, the tracking number of a message is the flags of its event, and its side in
+# the two bits that flags do not use; the order's number of P is the trade's reference. A position without a stock says
+# so by its mode, `P`. In a feed that is sent, tracking numbers are instants of release (`release_stamps`).
+#
+# Other decoders see positions of participants, as in any feed. A real feed never has one without a stock, so that its
+# participants are not taken for floors. Order numbers of several floors may be equal: each floor's are salted.
+
+
+TELLING = b"P"
+"""The mode of a position in a feed whose tracking numbers are flags."""
+_BUY_BIT, _SELL_BIT = 0x80, 0x8000
+_SIDE_BITS = np.array([0, _BUY_BIT, _SELL_BIT], np.uint16)
+
+_LOCATES = 1 << 16
+_BLANK = b" " * 8
+_FRAMED = framed("L")
+_SPREAD = np.uint64(0xD6E8FEB86659FD93)
+"""Odd, and without a pattern: floors differ in all bits of their salts."""
+_LETTERS = np.zeros(256, np.bool_)
+_LETTERS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")] = True
+
+
+def salt_of(floors: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """What makes order numbers of different floors different."""
+    return np.ascontiguousarray(floors).view(np.uint32).astype(np.uint64) * _SPREAD
+
+
+class FloorTable:
+    """Which floor each number is of."""
+
+    def __init__(self, floor: Mic) -> None:
+        """All are of one floor until the feed says otherwise."""
+        self.floors = np.full(_LOCATES, floor.fixed, "S4")
+        self.named = False
+        """Whether the feed names floors ..."""
+        self.tells_flags = False
+        """... and flags."""
+        self._known: list[bytes] = []
+
+    def learn(self, records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Participant positions: says which of them name a floor."""
+        codes = np.ascontiguousarray(records["mpid"]).view(np.uint8).reshape(-1, 4)
+        is_code = np.logical_and.reduce(_LETTERS[codes], axis=1)
+        whole = (np.char.rstrip(records["stock"]) == b"") & is_code
+        if whole.any():
+            self._known = sorted({*self._known, *records["mpid"][whole].tolist()})
+            self.named = True
+            self.tells_flags |= bool((records["mode"][whole] == TELLING).any())
+        if not self.named:
+            return np.zeros(len(records), np.bool_)
+        names: npt.NDArray[np.bool_] = np.isin(records["mpid"], np.array(self._known, "S4"))
+        self.floors[records["locate"][names].astype(np.int64)] = records["mpid"][names]
+        return names
+
+
+def tracking_of(events: EventArray) -> npt.NDArray[np.uint16]:
+    """Flags and side as a tracking number."""
+    tracking: npt.NDArray[np.uint16] = events["flags"] | _SIDE_BITS[events["side"]]
+    return tracking
+
+
+def told_by(tracking: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+    """The flags and the side in tracking numbers."""
+    sides = np.where(tracking & _SELL_BIT, int(Side.SELL), np.where(tracking & _BUY_BIT, int(Side.BUY), 0))
+    return tracking.astype(np.uint16) & np.uint16(sum(EventFlag)), sides.astype(np.uint8)
+
+
+def floor_messages(
+    pairs: list[tuple[bytes, bytes]], numbers: Indices, clock: int, *, tells_flags: bool = False
+) -> bytes:
+    """A position for each pair of floor and symbol; those without a symbol first."""
+    records = np.zeros(len(pairs), _FRAMED)
+    records["length"] = _FRAMED.itemsize - 2
+    records["type"] = b"L"
+    records["locate"] = numbers
+    records["clock_high"], records["clock_low"] = clock >> 32, clock & 0xFFFFFFFF
+    records["mpid"] = [floor for floor, _ in pairs]
+    records["stock"] = [symbol.ljust(8) or _BLANK for _, symbol in pairs]
+    records["primary"], records["mode"], records["state"] = b"Y", TELLING if tells_flags else b"N", b"A"
+    return records[np.argsort([symbol != b"" for _, symbol in pairs], kind="stable")].tobytes()
+
+
+# ---- The orders that stand, by number: a hash table in numpy arrays, asked and changed for a whole block at once.
+#
+# An execution of ITCH names an order and no price, a replacement no side: both stand in the message that entered the
+# order, perhaps hours before. Numbers are never used twice in a day, so that within a block no order of the steps
+# matters: everything is entered, everything is looked up, and what has gone is dropped at the end.
+
+
+_ITCH_ORDERS_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: neighbouring numbers land far apart."""
+_LEAST_BITS = 12
+_EMPTY, _STANDS, _GONE = 0, 1, 2
+
+STANDING = np.dtype([("number", "<u8"), ("shares", "<i8"), ("price", "<u4"), ("owner", "<u4"), ("side", "u1")])
+"""One order that stands."""
+
+Standing = npt.NDArray[np.void]
+Numbers = npt.NDArray[np.uint64]
+Slots = npt.NDArray[np.int64]
+
+
+class OrderTable:
+    """Open addressing with linear probing, never more than half full."""
+
+    def __init__(self) -> None:
+        """No order stands."""
+        self.count = 0
+        """Slots in use, by orders that stand or that have gone."""
+        self._make(_LEAST_BITS)
+
+    def _make(self, bits: int) -> None:
+        self._bits = bits
+        self._shift = np.uint64(64 - bits)
+        size = 1 << bits
+        self._numbers = np.zeros(size, np.uint64)
+        self._state = np.zeros(size, np.uint8)
+        self.price = np.zeros(size, np.uint32)
+        self.owner = np.zeros(size, np.uint32)
+        self.side = np.zeros(size, np.uint8)
+        self._shares = np.zeros(size, np.int64)
+        self.count = 0
+
+    def find(self, numbers: npt.NDArray[Any]) -> Slots:
+        """The slot of each order that stands, or -1."""
+        found = np.full(len(numbers), -1, np.int64)
+        waiting = np.arange(len(numbers))
+        wanted = numbers.astype(np.uint64)
+        slots = ((wanted * _ITCH_ORDERS_SPREAD) >> self._shift).astype(np.int64)
+        mask = (1 << self._bits) - 1
+        while len(waiting):
+            state = self._state[slots]
+            here = (self._numbers[slots] == wanted) & (state != _EMPTY)
+            found[waiting[here]] = np.where(state[here] == _STANDS, slots[here], -1)
+            on = np.flatnonzero(~here & (state != _EMPTY))
+            waiting, wanted = waiting[on], wanted[on]
+            slots = (slots[on] + 1) & mask
+        return found
+
+    def enter(
+        self,
+        numbers: npt.NDArray[Any],
+        price: npt.NDArray[Any],
+        side: npt.NDArray[Any],
+        owner: npt.NDArray[Any],
+        shares: npt.NDArray[Any],
+    ) -> npt.NDArray[np.bool_]:
+        """Orders are entered; says which of them stood already. Of equal numbers the last one counts."""
+        if not len(numbers):
+            return np.zeros(0, np.bool_)
+        self._reserve(len(numbers))
+        slots, stood = self._claim(numbers.astype(np.uint64))
+        self._state[slots] = _STANDS
+        self.price[slots] = price
+        self.side[slots] = side
+        self.owner[slots] = owner
+        self._shares[slots] = shares
+        return stood
+
+    def shrink(self, slots: Slots, shares: npt.NDArray[Any]) -> None:
+        """Orders lose shares; those with none left go."""
+        np.subtract.at(self._shares, slots, shares.astype(np.int64))
+        self._state[slots[self._shares[slots] <= 0]] = _GONE
+
+    def drop(self, slots: Slots) -> None:
+        """Orders go."""
+        self._state[slots] = _GONE
+
+    def _claim(self, wanted: Numbers) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """A slot for each number: its own, or the next that is empty."""
+        taken = np.empty(len(wanted), np.int64)
+        stood = np.zeros(len(wanted), np.bool_)
+        waiting = np.arange(len(wanted))
+        slots = ((wanted * _ITCH_ORDERS_SPREAD) >> self._shift).astype(np.int64)
+        mask = (1 << self._bits) - 1
+        while len(waiting):
+            state = self._state[slots]
+            empty = state == _EMPTY
+            free = slots[empty]
+            # Of several that meet in one empty slot the last writer has it; the others see that and go on.
+            self._numbers[free] = wanted[empty]
+            self._state[free] = _GONE
+            here = self._numbers[slots] == wanted
+            stood[waiting[here]] = state[here] == _STANDS
+            taken[waiting[here]] = slots[here]
+            self.count += int(np.count_nonzero(here & empty))
+            on = np.flatnonzero(~here)
+            waiting, wanted = waiting[on], wanted[on]
+            slots = (slots[on] + 1) & mask
+        return taken, stood
+
+    def standing(self) -> Standing:
+        """A row for each order that stands: all that matters of the table."""
+        kept = np.flatnonzero(self._state == _STANDS)
+        rows = np.zeros(len(kept), STANDING)
+        rows["number"], rows["shares"] = self._numbers[kept], self._shares[kept]
+        rows["price"], rows["owner"], rows["side"] = self.price[kept], self.owner[kept], self.side[kept]
+        return rows
+
+    def restore(self, rows: Standing, more: int = 0) -> None:
+        """Begin with these orders, and room for so many more."""
+        bits = _LEAST_BITS
+        while 1 << bits < 4 * (len(rows) + more):
+            bits += 1
+        self._make(bits)
+        slots, _ = self._claim(rows["number"].astype(np.uint64))
+        self._state[slots] = _STANDS
+        self.price[slots], self.owner[slots] = rows["price"], rows["owner"]
+        self.side[slots], self._shares[slots] = rows["side"], rows["shares"]
+
+    def _reserve(self, more: int) -> None:
+        """Room for so many more: rebuild with what stands when half would be passed."""
+        if 2 * (self.count + more) > 1 << self._bits:
+            self.restore(self.standing(), more)

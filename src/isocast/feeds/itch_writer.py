@@ -23,16 +23,97 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.days import DayClock, day_clock
-from isocast.feeds.itch_decoder import CLOSED_REASON, STEP_TICKS
-from isocast.feeds.itch_floors import floor_messages, salt_of, tracking_of
-from isocast.feeds.itch_layout import CROSS_TYPES, LENGTHS, PREFIX_BYTES, SYSTEM_EVENTS, Indices, framed
-from isocast.feeds.itch_locates import Locates
-from isocast.feeds.itch_orders import OrderTable
+from isocast.feeds.directories import pairs_of
+from isocast.feeds.itch_layout import (
+    CROSS_TYPES,
+    LENGTHS,
+    PREFIX_BYTES,
+    SYSTEM_EVENTS,
+    Indices,
+    OrderTable,
+    floor_messages,
+    framed,
+    salt_of,
+    tracking_of,
+)
+from isocast.feeds.itch_reader import CLOSED_REASON, STEP_TICKS
 from isocast.feeds.outcomes import FeedLog
+from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["OTHER_DAY", "ItchWriter"]
+__all__ = ["OTHER_DAY", "TRADE_BYTES", "ItchWriter", "Locates", "plain_trades"]
+
+
+# ---- Numbers of stocks: each pair of floor and symbol gets one when it is met.
+
+
+_MOST = (1 << 16) - 1
+
+
+class Locates:
+    """From (floor, symbol) to a number: the one that its directory says if it is free, otherwise the least free one.
+
+    Whole floors are numbered from the top. Without numbers of their own they have 0, as in a feed of one floor.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was met."""
+        self.numbers: dict[tuple[bytes, bytes], int] = {}
+        self._taken: set[int] = set()
+        self._least = 1
+        self._highest = _MOST
+
+    def restore(self, numbers: dict[tuple[bytes, bytes], int]) -> None:
+        """Begin with these."""
+        self.numbers = numbers
+        self._taken = set(numbers.values())
+        # Numbers are never given back: the least and the highest free ones are found again when they are wanted.
+        self._least, self._highest = 1, _MOST
+
+    def whole_floor(self, floor: bytes) -> int:
+        """The number of a whole floor, its own."""
+        return self._number((floor, b""), 0)
+
+    def of(self, events: EventArray, *, floors: bool) -> tuple[Indices, Indices]:
+        """The number of each event, and the first events of pairs that are new, in order.
+
+        With `floors` a whole floor has a number of its own too.
+        """
+        pairs, first, pair_of = pairs_of(events)
+        directory = events["kind"][first] == EventKind.DIRECTORY
+        wanted = np.where(directory, np.minimum(events["id"][first], _MOST), 0).tolist()
+        numbers = np.zeros(len(pairs), np.int64)
+        fresh = []
+        for place in np.argsort(first, kind="stable").tolist():
+            pair = pairs[place]
+            if not pair[1] and not floors:
+                continue
+            if pair not in self.numbers:
+                fresh.append(int(first[place]))
+            numbers[place] = self._number(pair, int(wanted[place]))
+        return numbers[pair_of], np.array(fresh, np.int64)
+
+    def _number(self, pair: tuple[bytes, bytes], wanted: int) -> int:
+        if pair not in self.numbers:
+            if len(self.numbers) >= _MOST:
+                raise LocalProtocolError(f"more than {_MOST:,} symbols do not fit one ITCH feed")
+            self.numbers[pair] = self._free(wanted) if pair[1] else self._top()
+            self._taken.add(self.numbers[pair])
+        return self.numbers[pair]
+
+    def _free(self, wanted: int) -> int:
+        if wanted and wanted not in self._taken:
+            return wanted
+        while self._least in self._taken:
+            self._least += 1
+        return self._least
+
+    def _top(self) -> int:
+        while self._highest in self._taken:
+            self._highest -= 1
+        return self._highest
+
 
 OTHER_DAY = "times of another day, told as the same hour of this one"
 
@@ -399,3 +480,44 @@ def _letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     table = references.astype(">u4").view(np.uint8).reshape(-1, 4)
     printable: npt.NDArray[np.bool_] = np.logical_and.reduce((table >= 0x20) & (table < 0x7F), axis=1)  # noqa: PLR2004
     return printable
+
+
+# ---- Trades to ITCH by the short way: most messages of a market are nothing else, and small.
+#
+# `ItchWriter` takes whole blocks of any events; for a few dozen trades of stocks that it has numbered already, one
+# array of records does. The bytes are the same.
+
+
+_ITCH_TRADES_FRAMED = framed("P")
+TRADE_BYTES = _ITCH_TRADES_FRAMED.itemsize
+"""With the length before it."""
+_ITCH_TRADES_LENGTH = LENGTHS["P"]
+
+
+_OTHERWISE = int(EventFlag.AUCTION | EventFlag.LINKED)
+_BLANK = np.uint8(0x20)
+
+
+def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
+    """What `writer.write` would give; None unless all are ordinary trades of stocks that have their numbers."""
+    if (events["kind"] != EventKind.TRADE).any() or (events["flags"] & _OTHERWISE).any():
+        return None
+    price = events["price"]
+    if price.min() < 0 or price.max() > _U32:
+        return None
+    known = writer.locates.numbers.get
+    numbers = [known(pair, 0) for pair in zip(events["floor"].tolist(), events["symbol"].tolist(), strict=True)]
+    symbols = np.ascontiguousarray(events["symbol"]).view(np.uint8).reshape(-1, 8)
+    if not all(numbers) or not symbols[:, 0].all():
+        return None
+    clock = writer.counted_clock(events)
+    if clock.min() < 0 or int(clock.max()) >> _CLOCK_BITS:
+        return None
+    records = np.zeros(len(events), _ITCH_TRADES_FRAMED)
+    records["length"], records["type"], records["side"] = _ITCH_TRADES_LENGTH, b"P", ord("B")
+    records["locate"] = numbers
+    records["clock_high"], records["clock_low"] = clock >> 32, clock & _U32
+    records["shares"], records["price"], records["match"] = events["quantity"], price, events["id"]
+    records["stock"] = np.where(symbols, symbols, _BLANK).reshape(-1).view("S8")
+    writer.log.took("P", len(records))
+    return records.tobytes()

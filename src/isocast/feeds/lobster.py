@@ -19,11 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.cells import Cells, read_cells
-from isocast.feeds.clock_watch import ClockWatch
-from isocast.feeds.days import NEW_YORK, read_day
+from isocast.feeds.days import NEW_YORK, SKIPPED_TIME, ClockWatch, WallClock, read_day
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
-from isocast.feeds.wall_clock import SKIPPED_TIME, WallClock
+from isocast.feeds.tables import Cells, read_cells
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray

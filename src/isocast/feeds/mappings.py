@@ -10,12 +10,41 @@ from types import MappingProxyType
 from typing import Any
 
 from isocast.feeds.days import NEW_YORK, check_zone
-from isocast.feeds.venues import US_TAPE
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 
-__all__ = ["BUILT_IN", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
+__all__ = ["BUILT_IN", "US_TAPE", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
+
+
+# ---- Letters of the US consolidated tapes to market identifier codes (ISO 10383).
+
+
+US_TAPE = MappingProxyType(
+    {
+        "A": "XASE",
+        "B": "XBOS",
+        "C": "XCIS",
+        "D": "XADF",
+        "H": "EPRL",
+        "I": "XISX",
+        "J": "EDGA",
+        "K": "EDGX",
+        "L": "LTSE",
+        "M": "XCHI",
+        "N": "XNYS",
+        "P": "ARCX",
+        "Q": "XNAS",
+        "T": "XNAS",
+        "U": "MEMX",
+        "V": "IEXG",
+        "W": "CBSX",
+        "X": "XPSX",
+        "Y": "BATY",
+        "Z": "BATS",
+    }
+)
+"""D is FINRA: trades off the exchanges. W was the CBOE Stock Exchange until 2014."""
 
 
 class TimeForm(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from isocast.feeds.cells import BOM
 from isocast.feeds.itch_layout import LENGTH_OF_TYPE, PREFIX_BYTES
-from isocast.wire.event_checks import are_events
+from isocast.feeds.tables import BOM
+from isocast.wire.events import are_events
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["begins_like_events", "begins_like_itch", "begins_like_lobster", "is_text", "is_wide_text"]

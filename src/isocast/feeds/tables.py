@@ -2,29 +2,490 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from itertools import chain
 from operator import or_
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.cells import TOO_LARGE, Cells, Column, Tally, Wrong, read_cells
-from isocast.feeds.clock_watch import ClockWatch
+from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
-from isocast.feeds.table_times import TableClock
 from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
-from isocast.terms.whole_numbers import times
+from isocast.terms.quantities import times
+from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = ["ColumnSource", "TableDecoder", "scaled"]
+__all__ = [
+    "BOM",
+    "TOO_LARGE",
+    "Cells",
+    "Column",
+    "ColumnSource",
+    "TableClock",
+    "TableDecoder",
+    "Tally",
+    "Wrong",
+    "read_cells",
+    "scaled",
+]
+
+
+# ---- Tables of text as columns, without a Python object for each cell.
+#
+# All separators of a block are found at once; where every line has as many cells as the table has columns, they are a
+# matrix of bounds. A column is then read by its digits: first digit of all rows, second digit of all rows, and so on.
+# Lines with another number of cells are bad rows, named by their byte. Quotes are rare in ticks: a block that has any
+# is rewritten without them first.
+
+
+BOM = b"\xef\xbb\xbf"
+"""The mark that some programs put before text in UTF-8."""
+
+_NEWLINE, _RETURN, _BLANK, _QUOTE = 10, 13, 32, 34
+_SAFE = "\x1f"
+"""Separates cells that were in quotes: no text has it."""
+_LINE_MAX = 1 << 16
+_SHOWN = 40
+"""Characters of a cell that a message quotes."""
+_DIGITS_MAX = 19
+"""As many as a 64-bit integer can have. Not all of those fit: above 2^63 they wrap to below zero, and are seen."""
+TOO_LARGE = "is beyond what a record holds"
+_ZERO, _MINUS, _PLUS, _POINT = (ord(sign) for sign in "0-+.")
+
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Wrong(NamedTuple):
+    """Some rows of a column that are bad, and why."""
+
+    rows: Flags
+    what: str
+    example: str = ""
+    """What stands in the first of them, if the reason is not the same for all."""
+
+
+class Column(NamedTuple):
+    """Values and which of them are good; where one is not, the value means nothing, and `wrong` may say why."""
+
+    values: npt.NDArray[Any]
+    good: Flags
+    wrong: tuple[Wrong, ...] = ()
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far a table was read."""
+
+    offset: int = 0
+    """Bytes."""
+    lines: int = 0
+    rows: int = 0
+    """Lines that are not empty, good or bad; a header is none."""
+
+
+class Cells:
+    """Whole rows of a block: bounds of every cell, and where each row begins in the file, by byte and by line."""
+
+    def __init__(self, raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows, offsets: Rows, lines: Rows) -> None:
+        """`starts` and `ends` have a row for each line and a column for each cell."""
+        self.offsets = offsets
+        self.lines = lines
+        self._raw = np.concatenate([raw, np.zeros(1, np.uint8)])
+        self._starts, self._ends = _trimmed(self._raw, starts, ends)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def only(self, rows: Flags) -> Cells:
+        """Some of the rows."""
+        chosen = object.__new__(Cells)
+        chosen.offsets, chosen.lines = self.offsets[rows], self.lines[rows]
+        chosen._raw = self._raw
+        chosen._starts, chosen._ends = self._starts[rows], self._ends[rows]
+        return chosen
+
+    def empty(self, place: int) -> Flags:
+        """Which cells of a column have nothing in them."""
+        return self._ends[:, place] <= self._starts[:, place]
+
+    def text(self, place: int, width: int) -> Column:
+        """ASCII text of at most so many characters; bad where it is longer."""
+        start, length = self._starts[:, place], self._ends[:, place] - self._starts[:, place]
+        table = np.zeros((len(start), width), np.uint8)
+        for at in range(min(width, int(length.max(initial=0)))):
+            table[:, at] = np.where(at < length, self._at(start + at), 0)
+        good = (length >= 0) & (length <= width) & ((table == 0) | ((table >= _BLANK) & (table < 0x7F))).all(axis=1)  # noqa: PLR2004
+        return Column(table.reshape(-1).view(f"S{width}"), good)
+
+    def integer(self, place: int) -> Column:
+        """Whole numbers; a fraction of zeros, as some tables write them, will do."""
+        return self.decimal(place, 0)
+
+    def decimal(self, place: int, places: int, *, cut: bool = False) -> Column:
+        """Decimal numbers as integers of 10^-places; bad where one is too large, no number, or finer than that.
+
+        With `cut` finer digits are cut off: times that somebody kept as floating point have such noise.
+        """
+        start, end = self._starts[:, place], self._ends[:, place]
+        sign = self._at(start)
+        negative = (sign == _MINUS) & (end > start)
+        start = start + (negative | ((sign == _PLUS) & (end > start)))
+        values = np.zeros(len(start), np.int64)
+        whole = np.zeros(len(start), np.int64)
+        fraction = np.full(len(start), -1, np.int64)
+        """Digits behind the point so far; -1 before it."""
+        good = end > start
+        for at in range(int((end - start).max(initial=0))):
+            here = start + at < end
+            character = self._at(start + at).astype(np.int64)
+            digit = character - _ZERO
+            is_digit = (digit >= 0) & (digit <= 9) & here  # noqa: PLR2004
+            point = (character == _POINT) & here & (fraction < 0)
+            good &= is_digit | point | ~here
+            kept = is_digit & (fraction < places)
+            if not cut:
+                good &= kept | ~is_digit | (digit == 0)
+            values = np.where(kept, values * 10 + digit, values)
+            whole += kept
+            fraction = np.where(point, 0, fraction + (is_digit & (fraction >= 0)))
+        digits = np.clip(fraction, 0, places)
+        good &= whole > 0
+        fits = whole + places - digits <= _DIGITS_MAX
+        values = values * np.power(np.int64(10), np.minimum(places - digits, _DIGITS_MAX - 1))
+        fits &= values >= 0
+        large = good & ~fits
+        wrong = (Wrong(large, TOO_LARGE, self._shown(place, large)),) if large.any() else ()
+        return Column(np.where(negative, -values, values), good & fits, wrong)
+
+    def _shown(self, place: int, rows: Flags) -> str:
+        """The first of some cells, as it stands there."""
+        row = int(np.flatnonzero(rows)[0])
+        raw = self._raw[self._starts[row, place] : self._ends[row, place]].tobytes()
+        return raw[:_SHOWN].decode("ascii", "replace") + ("…" if len(raw) > _SHOWN else "")
+
+    def hexadecimal(self, place: int) -> Column:
+        """Numbers of at most 15 hexadecimal digits."""
+        start, end = self._starts[:, place], self._ends[:, place]
+        values = np.zeros(len(start), np.int64)
+        good = (end > start) & (end - start <= 15)  # noqa: PLR2004
+        for at in range(min(int((end - start).max(initial=0)), 15)):
+            here = start + at < end
+            digit = _HEX[self._at(start + at)].astype(np.int64)
+            good &= (digit < 16) | ~here  # noqa: PLR2004
+            values = np.where(here, values * 16 + digit, values)
+        return Column(values, good)
+
+    def _at(self, places: Rows) -> npt.NDArray[np.uint8]:
+        return self._raw[np.minimum(places, len(self._raw) - 1)]
+
+
+_HEX = np.full(256, 16, np.uint8)
+for _value, _letter in enumerate("0123456789abcdef"):
+    _HEX[ord(_letter)] = _HEX[ord(_letter.upper())] = _value
+
+
+def _trimmed(raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
+    """Cells without the blanks around them; most tables have none."""
+    while True:
+        before = (raw[np.minimum(starts, len(raw) - 1)] == _BLANK) & (starts < ends)
+        after = (raw[np.maximum(ends - 1, 0)] == _BLANK) & (starts < ends)
+        if not before.any() and not after.any():
+            return starts, ends
+        starts, ends = starts + before, np.maximum(ends - after, starts + before)
+
+
+def read_cells(
+    chunks: Iterable[bytes],
+    log: FeedLog,
+    columns: int,
+    delimiter: bytes,
+    tally: Tally | None = None,
+    trailer: Callable[[bytes, Tally], bytes] | None = None,
+) -> Iterator[Cells]:
+    """The whole rows of each chunk; what is left of a line waits for the next. Empty lines are nothing.
+
+    `tally` says where the chunks begin, and counts on. `trailer` may cut off the end of what it is shown.
+    """
+    at = tally or Tally()
+    rest = b""
+    for chunk in chunks:
+        log.bytes_read += len(chunk)
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            rest += chunk
+            if len(rest) > _LINE_MAX:
+                log.fault(Fault.BAD_ROW, at.offset, f"a line of more than {_LINE_MAX} bytes", row=at.lines + 1)
+                at.offset, rest = at.offset + len(rest), b""
+            continue
+        whole = rest + chunk[:cut]
+        rest = chunk[cut:]
+        yield from _rows_of(whole, log, columns, delimiter, at, trailer)
+    if rest.strip():
+        yield from _rows_of(rest + b"\n", log, columns, delimiter, at, trailer)
+
+
+def _rows_of(
+    whole: bytes,
+    log: FeedLog,
+    columns: int,
+    delimiter: bytes,
+    at: Tally,
+    trailer: Callable[[bytes, Tally], bytes] | None,
+) -> Iterator[Cells]:
+    if not at.offset and whole.startswith(BOM):
+        whole, at.offset = whole[len(BOM) :], len(BOM)
+    kept = whole if trailer is None else trailer(whole, at)
+    if kept:
+        yield _split(kept, log, columns, delimiter, at)
+    at.offset += len(whole)
+    at.lines += whole.count(b"\n")
+
+
+def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: Tally) -> Cells:
+    if b'"' in whole:
+        whole, delimiter, lines_at = _unquoted(whole, delimiter)
+    else:
+        lines_at = None
+    raw = np.frombuffer(whole, np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    stops = ends - ((ends > begins) & (raw[np.maximum(ends - 1, 0)] == _RETURN))
+    commas = np.flatnonzero(raw == ord(delimiter))
+    first = np.searchsorted(commas, begins)
+    count = np.searchsorted(commas, stops) - first + 1
+    filled = stops > begins
+    right = filled & (count == columns)
+    at.rows += int(np.count_nonzero(filled))
+    places = at.offset + (begins if lines_at is None else lines_at)
+    lines = at.lines + 1 + np.arange(len(ends))
+    wrong = np.flatnonzero(filled & ~right)
+    for cells in dict.fromkeys(count[wrong].tolist()):
+        those = wrong[count[wrong] == cells]
+        what = f"a row of {cells} cells where {columns} are wanted"
+        log.fault(Fault.BAD_ROW, int(places[those[0]]), what, len(those), row=int(lines[those[0]]))
+    chosen = np.flatnonzero(right)
+    inner = commas[first[chosen][:, None] + np.arange(columns - 1)] if columns > 1 else np.empty((len(chosen), 0), int)
+    starts = np.concatenate([begins[chosen][:, None], inner + 1], axis=1)
+    stop = np.concatenate([inner, stops[chosen][:, None]], axis=1)
+    bounds = starts.astype(np.int64), stop.astype(np.int64)
+    return Cells(raw, *bounds, places[chosen].astype(np.int64), lines[chosen].astype(np.int64))
+
+
+def _unquoted(whole: bytes, delimiter: bytes) -> tuple[bytes, bytes, Rows]:
+    """The block with its cells out of their quotes, and where each line began."""
+    lines = whole.split(b"\n")[:-1]
+    sizes = np.array([len(line) + 1 for line in lines], np.int64)
+    rows = []
+    for line in lines:
+        if b'"' in line:
+            text = line.decode("latin-1").rstrip("\r")
+            try:
+                cells = next(csv.reader([text], delimiter=delimiter.decode("ascii"), strict=True), [])
+            except csv.Error:
+                cells = [text, "", ""] * 100  # No table is that wide: the row is bad.
+            rows.append(_SAFE.join(cell.replace("\n", " ") for cell in cells).encode("latin-1"))
+        else:
+            rows.append(line.replace(delimiter, _SAFE.encode("ascii")))
+    return b"\n".join(rows) + b"\n", _SAFE.encode("ascii"), np.cumsum(sizes) - sizes
+
+
+# ---- Times of a table's rows, as tables write them, to nanoseconds since 1970.
+#
+# Whatever tells the hour of the day (a clock, time since midnight, a date and a time without an offset) goes through
+# the table's zone, so that it is right on days on which clocks change (`feeds.wall_clock`).
+
+
+_DIGITS = {"ns": 0, "us": 3, "ms": 6, "s": 9}
+"""Decimals that a unit needs to become nanoseconds."""
+_CLOCK_WIDTH = 18
+_ISO_WIDTH = 38
+_MINUTE_NS = 60 * 10**9
+_TABLE_TIMES_ZERO = ord("0")
+_FIRST_YEAR, _LAST_YEAR = 1970, 2261
+"""Those after 2261 do not fit 64 bits of nanoseconds to their end."""
+
+
+Numbers = npt.NDArray[np.int64]
+Characters = npt.NDArray[np.uint8]
+
+
+class _Rows(Protocol):
+    def text(self, name: str, width: int) -> Column: ...
+
+    def decimal(self, name: str, places: int, *, cut: bool = False) -> Column: ...
+
+    def moments(self, name: str) -> tuple[str, Column] | None: ...
+
+
+class TableClock:
+    """Reads the column of times of one table, in its order."""
+
+    def __init__(self, mapping: TableMapping, day: date | None, log: FeedLog) -> None:
+        """`day` is that of times since midnight."""
+        self._name = mapping.time
+        self._form = mapping.time_form
+        self._midnight = 0 if day is None else day_number(day) * DAY_NS
+        self._wall = WallClock(zone_of(mapping.zone), log)
+
+    def times(self, rows: _Rows) -> Column:
+        """The column of times; bad where a row has none."""
+        typed = rows.moments(self._name)
+        if typed is not None:
+            return self._typed(*typed)
+        form = self._form
+        if form is TimeForm.CLOCK:
+            return self._since_midnight(_clock(rows.text(self._name, _CLOCK_WIDTH)))
+        if form is TimeForm.ISO:
+            return self._iso(rows.text(self._name, _ISO_WIDTH))
+        since, _, unit = form.partition("-")
+        column = rows.decimal(self._name, _DIGITS[unit], cut=True)
+        if since == "epoch":
+            return column._replace(good=column.good & (column.values >= 0))
+        return self._since_midnight(column)
+
+    def _typed(self, kind: str, column: Column) -> Column:
+        """Columns that say themselves what they are: instants, dates and times without a zone, times of day."""
+        if kind == "instant" or (kind == "wall" and self._form.startswith("epoch")):
+            return column._replace(good=column.good & (column.values >= 0))
+        if kind == "wall":
+            return self._on_the_wall(column.values, column)
+        return self._since_midnight(column)
+
+    def _since_midnight(self, column: Column) -> Column:
+        good = column.good & (column.values >= 0) & (column.values < 2 * DAY_NS)
+        return self._on_the_wall(np.where(good, column.values, 0) + self._midnight, column._replace(good=good))
+
+    def _on_the_wall(self, walls: Numbers, column: Column) -> Column:
+        """Wall times of this table's zone to instants; those of bad rows are not looked at."""
+        found = np.flatnonzero(column.good)
+        values, good = np.zeros(len(walls), np.int64), column.good.copy()
+        instants, exists = self._wall.instants(walls[found])
+        values[found] = instants
+        good[found] = exists & (instants >= 0)
+        if exists.all():
+            return Column(values, good, column.wrong)
+        skipped = np.zeros(len(walls), np.bool_)
+        skipped[found] = ~exists
+        return Column(values, good, (*column.wrong, Wrong(skipped, f"{SKIPPED_TIME} in {self._wall.zone.name}")))
+
+    def _iso(self, column: Column) -> Column:
+        """2019-01-30T09:30:00.123456789, with a blank or a T; in the table's zone, or with its offset: Z, -04:00."""
+        texts, offset, is_exact, sound = _offsets(column.values)
+        table = _characters(texts, _ISO_WIDTH)
+        walls, good = _date_and_time(table)
+        good &= column.good & sound
+        local = self._on_the_wall(walls, Column(walls, good & ~is_exact))
+        values = np.where(is_exact, walls - offset, local.values)
+        return Column(values, good & (local.good | (is_exact & (values >= 0))), local.wrong)
+
+
+def _clock(column: Column) -> Column:
+    """093000123456789, 093000.123456789 or 09:30:00.123456789, the same form in all rows."""
+    table = _characters(column.values, _CLOCK_WIDTH)
+    values, good = _time_of_day(table, colons=bool(len(table)) and bool(table[0, 2] == ord(":")))
+    return Column(values, good & column.good)
+
+
+def _characters(texts: npt.NDArray[Any], width: int) -> Characters:
+    """A row for each text, a column for each character; zeros behind the end."""
+    return np.ascontiguousarray(texts).view(np.uint8).reshape(-1, width)
+
+
+def _pairs(table: Characters, places: tuple[int, ...]) -> tuple[Numbers, Flags]:
+    """Numbers of two digits that begin at these columns; good where all of them are digits."""
+    first = table[:, places].astype(np.int64) - _TABLE_TIMES_ZERO
+    second = table[:, [place + 1 for place in places]].astype(np.int64) - _TABLE_TIMES_ZERO
+    good = np.logical_and.reduce((first >= 0) & (first <= 9) & (second >= 0) & (second <= 9), axis=1)  # noqa: PLR2004
+    return first * 10 + second, good
+
+
+def _time_of_day(table: Characters, *, colons: bool) -> tuple[Numbers, Flags]:
+    """Nanoseconds since midnight."""
+    numbers, good = _pairs(table, (0, 3, 6) if colons else (0, 2, 4))
+    hours, minutes, seconds = numbers[:, 0], numbers[:, 1], numbers[:, 2]
+    good &= (hours < 24) & (minutes < 60) & (seconds < 61)  # noqa: PLR2004
+    if colons:
+        good &= (table[:, 2] == ord(":")) & (table[:, 5] == ord(":"))
+    after = 8 if colons else 6
+    fraction = np.zeros(len(table), np.int64)
+    ended = np.zeros(len(table), np.bool_)
+    rows = np.arange(len(table))
+    start = after + (table[:, after] == ord("."))
+    for place in range(9):
+        at = start + place
+        character = np.where(at < table.shape[1], table[rows, np.minimum(at, table.shape[1] - 1)], 0).astype(np.int64)
+        ended |= character == 0
+        digit = character - _TABLE_TIMES_ZERO
+        good &= ended | ((digit >= 0) & (digit <= 9))  # noqa: PLR2004
+        fraction = fraction * 10 + np.where(ended, 0, digit)
+    finer = (np.arange(table.shape[1]) >= start[:, None] + 9) & (table != 0)
+    good &= ~(finer & ((table < _TABLE_TIMES_ZERO) | (table > _TABLE_TIMES_ZERO + 9))).any(axis=1)
+    values = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction
+    return np.where(good, values, 0), good
+
+
+def _date_and_time(table: Characters) -> tuple[Numbers, Flags]:
+    """The wall times of texts without their offsets."""
+    numbers, good = _pairs(table, (0, 2, 5, 8))
+    good &= (table[:, 4] == ord("-")) & (table[:, 7] == ord("-"))
+    good &= (table[:, 10] == ord("T")) | (table[:, 10] == ord(" "))
+    years = numbers[:, 0] * 100 + numbers[:, 1]
+    months, days = numbers[:, 2], numbers[:, 3]
+    good &= (years >= _FIRST_YEAR) & (years <= _LAST_YEAR) & (months >= 1) & (months <= 12) & (days >= 1)  # noqa: PLR2004
+    begins = np.where(good, (years - _FIRST_YEAR) * 12 + months - 1, 0).astype("datetime64[M]")
+    dates = begins.astype("datetime64[D]") + np.where(good, days - 1, 0)
+    good &= dates.astype("datetime64[M]") == begins
+    since, sound = _time_of_day(table[:, 11:], colons=True)
+    good &= sound
+    return np.where(good, dates.astype("datetime64[D]").astype(np.int64) * DAY_NS + since, 0), good
+
+
+def _offsets(texts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Numbers, Flags, Flags]:
+    """Texts without the offset at their end; the offsets, which texts have one, and which are sound.
+
+    Z, +hh:mm, +hhmm and +hh are offsets.
+    """
+    table = _characters(texts, _ISO_WIDTH).copy()
+    length = np.char.str_len(texts)
+    rows = np.arange(len(table))
+    offset, is_exact = np.zeros(len(table), np.int64), np.zeros(len(table), np.bool_)
+    sound = np.ones(len(table), np.bool_)
+    cut = length.copy()
+    last = table[rows, np.maximum(length - 1, 0)]
+    universal = (last == ord("Z")) | (last == ord("z"))
+    is_exact |= universal
+    cut -= universal
+    for size, minutes_at in ((6, 4), (5, 3), (3, 0)):
+        at = length - size
+        sign = table[rows, np.maximum(at, 0)]
+        own = ~is_exact & (at > 10) & ((sign == ord("+")) | (sign == ord("-")))  # noqa: PLR2004 - behind the date
+        found = np.flatnonzero(own)
+        if not len(found):
+            continue
+        tail = table[found[:, None], at[found][:, None] + np.arange(size)]
+        numbers, good = _pairs(tail, (1, minutes_at) if minutes_at else (1,))
+        hours, minutes = numbers[:, 0], numbers[:, 1] if minutes_at else 0
+        good &= (hours < 24) & (minutes < 60)  # noqa: PLR2004
+        if size == 6:  # noqa: PLR2004
+            good &= tail[:, 3] == ord(":")
+        offset[found] = (hours * 60 + minutes) * _MINUTE_NS * np.where(tail[:, 0] == ord("-"), -1, 1)
+        sound[found] = good
+        is_exact |= own
+        cut = np.where(own, at, cut)
+    table[np.arange(_ISO_WIDTH) >= cut[:, None]] = 0
+    return table.reshape(-1).view(f"S{_ISO_WIDTH}"), offset, is_exact, sound
+
 
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12

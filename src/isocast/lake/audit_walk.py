@@ -8,29 +8,354 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from isocast.lake.audit_digests import BlockDigest, StretchDigest
-from isocast.lake.audit_journals import SegmentTask
-from isocast.runtime.disk.journal_record import JournalRecord
-from isocast.runtime.disk.journal_segments import Segment, segment_files
+from isocast.lake.source.catalog import market_of
+from isocast.runtime.disk.journal_record import JournalRecord, read_record
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.runtime.disk.journal_verify import Fault, FaultKind, VerifyReport, verify
-from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
+from isocast.terms.ids import describe
+from isocast.terms.places import local_path
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
+    DIRECTORY_BYTES,
+    IS_EVENTS,
     SEGMENT_HEADER_BYTES,
+    SEGMENT_SUFFIX,
     BlockHeader,
+    BlockView,
     pack_block_header,
     read_block_header,
+    segment_of_name,
 )
-from isocast.wire.journal_blocks import BlockView
+from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import payload_digest
 
-__all__ = ["SegmentRecord", "read_segment"]
+__all__ = [
+    "PART_BYTES",
+    "BlockDigest",
+    "HeldJournal",
+    "SegmentRecord",
+    "SegmentTask",
+    "Start",
+    "StretchDigest",
+    "find_journals",
+    "plan_tasks",
+    "read_segment",
+]
+
+
+# ---- The digest of a block of messages: of their canonical content, however a site cut it into tokens and segments.
+#
+# A block of N messages is a stretch of the sequence that begins at a multiple of N, so that receivers are compared
+# without any of them knowing the others. Five streams are hashed apart, since a journal keeps events and other payloads
+# apart: labels (source, number, the ring's digest, the shuffle key), lengths, events, opaque payloads, and the schedule
+# (epoch, token, T_t). What is a site's own, its release time and clock, is in none of them.
+
+
+_BYTES = 16
+_LABEL = slice(0, 32)
+"""Columns of a directory's row: source, number, digest."""
+_LENGTH = slice(44, 52)
+"""Length and flags."""
+_SCHEDULE = Struct("<IIQq")
+
+
+class BlockDigest(NamedTuple):
+    """What one receiver holds of one block of messages."""
+
+    block: int
+    first_sequence: int
+    last_sequence: int
+    messages: int
+    labels: str
+    """Empty where a message's source is not known: lines do not tell it."""
+    contents: str
+    schedule: str
+
+
+class StretchDigest:
+    """Grows message by message, in the order of the journal."""
+
+    def __init__(self, block: int) -> None:
+        """Of an empty block."""
+        self.block = block
+        self.messages = 0
+        self._first = self._last = 0
+        self._labelled = True
+        self._labels, self._lengths, self._events, self._opaque, self._schedule = (
+            blake2b(digest_size=_BYTES) for _ in range(5)
+        )
+
+    def add(self, block: BlockView, start: int, stop: int) -> None:
+        """Take the messages at some places of a journal's block."""
+        header, raw = block.header, block.raw
+        rows = block.directory[start:stop]
+        count = stop - start
+        table = np.frombuffer(raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
+        table = table.reshape(-1, DIRECTORY_BYTES)[start:stop]
+        if self.messages == 0:
+            self._first = header.first_sequence + start
+        self._last = header.first_sequence + stop - 1
+        self.messages += count
+        self._labelled = self._labelled and bool(rows["source"].all())
+        # One stream has one row for each message: what follows must not depend on where a journal cut its blocks.
+        labels = np.empty((count, _LABEL.stop + len(header.shuffle_key)), np.uint8)
+        labels[:, _LABEL] = table[:, _LABEL]
+        labels[:, _LABEL.stop :] = np.frombuffer(header.shuffle_key, np.uint8)
+        self._labels.update(labels.tobytes())
+        self._lengths.update(table[:, _LENGTH].tobytes())
+        self._schedule.update(
+            _SCHEDULE.pack(header.epoch_number, header.epoch_server, header.token_number, header.instant) * count
+        )
+        payloads = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
+        first, last = int(rows["first_event"][0]), int(rows["first_event"][-1]) + int(rows["events"][-1])
+        self._events.update(raw[payloads + first * EVENT_BYTES : payloads + last * EVENT_BYTES])
+        opaque = rows[rows["flags"] != IS_EVENTS]
+        if len(opaque):
+            begin, end = int(opaque["offset"][0]), int(opaque["offset"][-1]) + int(opaque["length"][-1])
+            self._opaque.update(raw[payloads + begin : payloads + end])
+
+    def finish(self) -> BlockDigest:
+        """What it came to."""
+        contents = blake2b(digest_size=_BYTES)
+        for stream in (self._lengths, self._events, self._opaque):
+            contents.update(stream.digest())
+        return BlockDigest(
+            self.block,
+            self._first,
+            self._last,
+            self.messages,
+            self._labels.hexdigest() if self._labelled else "",
+            contents.hexdigest(),
+            self._schedule.hexdigest(),
+        )
+
+
+# ---- Which journals lie in a folder, whose they are, and the tasks that read them: one for each segment, or part of
+# one.
+#
+# A long segment is cut into parts between two of its blocks, which the driver finds by skipping from header to header.
+# One in which that is not possible, since a header is damaged or sequences are not contiguous, is read by one task.
+
+
+PART_BYTES = 16 << 20
+"""Of a segment: what a task reads in about a second."""
+_PARTS_ENOUGH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HeldJournal:
+    """One receiver's journal of one stripe."""
+
+    stripe: int
+    receiver: int
+    directory: str
+    name: str
+    """The node's name where its folder tells, else its id in words."""
+    files: tuple[SegmentFile, ...]
+    aside: tuple[str, ...] = ()
+    """Files that were set aside, or never finished: not part of the journal."""
+    record: JournalRecord | None = None
+    """What the journal says of itself."""
+    record_fault: str = ""
+    """What is wrong with that."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its segments, oldest first."""
+        return tuple(str(file.path) for file in self.files)
+
+
+class Start(NamedTuple):
+    """Where a part of a journal begins."""
+
+    path: str
+    offset: int
+    """Of its first block."""
+    first_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """A segment to read, or a part of it, and where to read on until its last block of messages is whole."""
+
+    stripe: int
+    receiver: int
+    start: Start
+    stop: int | None
+    """Where the next part of the same segment begins; None: it is read to its end."""
+    following: tuple[Start, ...]
+    """Parts behind it that may hold the rest of a block of messages that begins in it."""
+    next_sequence: int | None
+    """Where what follows begins; None for the newest."""
+    is_oldest: bool
+    block_messages: int
+    delays: tuple[tuple[int, int], ...] = ()
+    """From which sequence on which Δ_A, as far as that is known."""
+
+    def to_json(self) -> str:
+        """As a row's cell."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> SegmentTask:
+        """Back from a cell."""
+        fields: dict[str, Any] = json.loads(text)
+        following = tuple(Start(*each) for each in fields["following"])
+        delays = tuple((first, delay_ns) for first, delay_ns in fields["delays"])
+        return cls(**{**fields, "start": Start(*fields["start"]), "following": following, "delays": delays})
+
+
+def find_journals(where: Path) -> list[HeldJournal]:
+    """Every journal below a folder, by stripe and receiver; ConfigurationError if two markets lie there."""
+    where = local_path(where, "command line", "--journals")
+    if not where.is_dir():
+        raise ConfigurationError(str(where), "--journals", "no such folder")
+    folders: dict[tuple[int, int, str], list[SegmentFile]] = {}
+    aside: dict[str, list[str]] = {}
+    for path in sorted(where.rglob(f"*{SEGMENT_SUFFIX}*")):
+        parsed = segment_of_name(path.name)
+        if parsed is not None and path.is_file():
+            stripe, site, first = parsed
+            folders.setdefault((stripe, site, str(path.parent)), []).append(SegmentFile(first, path, stripe, site))
+        elif segment_of_name(path.name.partition(SEGMENT_SUFFIX)[0] + SEGMENT_SUFFIX) is not None:
+            aside.setdefault(str(path.parent), []).append(str(path))
+    if not folders:
+        raise ConfigurationError(str(where), "--journals", f"holds no segment of a journal (*{SEGMENT_SUFFIX})")
+    _insist_on_one_market(where, list(folders))
+    return [
+        HeldJournal(
+            stripe,
+            site,
+            directory,
+            _name(where, site, directory),
+            tuple(sorted(files)),
+            _aside(aside, directory),
+            *_record(stripe, site, directory),
+        )
+        for (stripe, site, directory), files in sorted(folders.items())
+    ]
+
+
+def _record(stripe: int, site: int, directory: str) -> tuple[JournalRecord | None, str]:
+    try:
+        return read_record(Path(directory), stripe, site), ""
+    except JournalError as damage:
+        return None, damage.rule
+
+
+def _aside(aside: dict[str, list[str]], directory: str) -> tuple[str, ...]:
+    return tuple(aside.get(directory, ()))
+
+
+def _insist_on_one_market(where: Path, owners: Sequence[tuple[int, int, str]]) -> None:
+    """A site has one journal of a stripe, and all nodes belong to one market."""
+    known: dict[tuple[int, int], str] = {}
+    for stripe, site, directory in owners:
+        other = known.setdefault((stripe, site), directory)
+        if other != directory:
+            rule = (
+                f"{describe(site)} has two journals of stripe {stripe}, {other} and {directory}: "
+                "two markets are mixed here, or a copy lies beside its original; give each a folder of its own"
+            )
+            raise ConfigurationError(str(where), "--journals", rule)
+    markets: dict[str, str] = {}
+    for _, _, directory in owners:
+        market = market_of(Path(directory))
+        if market is not None:
+            markets.setdefault(market, directory)
+    if len(markets) > 1:
+        listed = ", ".join(f'"{market}" ({directory})' for market, directory in sorted(markets.items()))
+        raise ConfigurationError(str(where), "--journals", f"journals of two markets are mixed here: {listed}")
+
+
+def _name(where: Path, site: int, directory: str) -> str:
+    folder = Path(directory)
+    folder = folder.parent if folder.name == "journal" else folder
+    return describe(site) if folder == where else folder.name
+
+
+def plan_tasks(
+    journals: Sequence[HeldJournal],
+    block_messages: int,
+    part_bytes: int = PART_BYTES,
+    release_delay_ns: int | None = None,
+) -> list[SegmentTask]:
+    """A task for each segment, or part of one. A block of messages belongs to the part in which it begins.
+
+    Δ_A is what the market's file says, if it was given, else what each journal records.
+    """
+    total = sum(_size(file.path) for journal in journals for file in journal.files)
+    # Parts are for balance: where there are many segments anyway, none has to be looked through for places to cut.
+    part_bytes = max(part_bytes, total // _PARTS_ENOUGH)
+    tasks = []
+    for journal in journals:
+        recorded = journal.record.delays if journal.record is not None else ()
+        delays = recorded if release_delay_ns is None else ((0, release_delay_ns),)
+        starts = [start for file in journal.files for start in _starts(file, part_bytes)]
+        for place, start in enumerate(starts):
+            following = starts[place + 1 :]
+            in_segment = bool(following) and following[0].path == start.path
+            tasks.append(
+                SegmentTask(
+                    journal.stripe,
+                    journal.receiver,
+                    start,
+                    following[0].offset if in_segment else None,
+                    tuple(_reached(following, block_messages)),
+                    following[0].first_sequence if following else None,
+                    place == 0,
+                    block_messages,
+                    delays,
+                )
+            )
+    return tasks
+
+
+def _starts(file: SegmentFile, part_bytes: int) -> list[Start]:
+    """Where the parts of a segment begin: one, unless it is long and its blocks follow one another."""
+    starts = [Start(str(file.path), SEGMENT_HEADER_BYTES, file.first_sequence)]
+    if _size(file.path) < 2 * part_bytes:
+        return starts
+    expected, begin = file.first_sequence, SEGMENT_HEADER_BYTES
+    cuts: list[Start] = []
+    try:
+        with Segment(file) as segment:
+            for offset, header in segment.headers():
+                if header.first_sequence != expected:
+                    return starts
+                expected = header.next_sequence
+                if offset - begin >= part_bytes:
+                    cuts.append(Start(str(file.path), offset, header.first_sequence))
+                    begin = offset
+    except JournalError:
+        return starts  # The task that reads it says what is wrong.
+    return starts + cuts
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _reached(following: Sequence[Start], block_messages: int) -> list[Start]:
+    """Parts that may hold the rest of the block in which the first of them begins."""
+    if not following:
+        return []
+    end = -(-following[0].first_sequence // block_messages) * block_messages
+    return [start for start in following if start.first_sequence < end]
+
 
 _FAULTS_MAX = 200
 _DELAYS_MAX = 8

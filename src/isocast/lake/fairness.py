@@ -7,20 +7,16 @@ Everything heavy is a frame-to-frame step under `transforms`; here the small res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.timing_advice import Advice, advise
-from isocast.lake.transforms.delays import delay_curves, delay_quantiles, token_delays
-from isocast.lake.transforms.entry import entry_delays, messages_by_region, region_order
-from isocast.lake.transforms.faults import fairness_faults, worst_faults
-from isocast.lake.transforms.losses import loss_correlation, losses_by_place
 from isocast.lake.transforms.skew import (
     message_releases,
     release_skew,
@@ -29,9 +25,387 @@ from isocast.lake.transforms.skew import (
     skew_totals,
     worst_messages,
 )
+from isocast.runtime.watch.measurements import FOLDER, MEASUREMENT_VERSION
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.timing import Timing
 
-__all__ = ["FairnessReport", "FairnessSettings", "Row", "fairness"]
+__all__ = [
+    "LINE_DDL",
+    "LIVE_NS",
+    "Advice",
+    "FairnessReport",
+    "FairnessSettings",
+    "Lines",
+    "Row",
+    "advise",
+    "delay_curves",
+    "delay_quantiles",
+    "entry_delays",
+    "fairness",
+    "fairness_faults",
+    "loss_correlation",
+    "losses_by_place",
+    "measurement_files",
+    "messages_by_region",
+    "read_measurements",
+    "region_order",
+    "token_delays",
+    "worst_faults",
+]
+
+
+# ---- The times that a market should have, from the delays it measured: δ_N for a wanted fraction, and what follows.
+
+
+_DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What is, and what would do."""
+
+    fraction: float
+    tokens: int
+    present: Timing
+    wanted: Timing
+    slowest: str
+    """The receiver whose delays decide."""
+    enough: bool
+    """Whether every receiver heard so many tokens that the fraction can be told at all."""
+    token_loss: float
+    """Share of tokens that had to be asked for: no δ_N helps against these."""
+    below_ns: Mapping[str, int] = field(default_factory=dict)
+    """The same delay of each secondary receiver, which may wait for δ_N+δ_S."""
+
+    @property
+    def below_allowed_ns(self) -> int:
+        """What the recommended times give a secondary receiver before it asks."""
+        return self.wanted.late_ns + self.wanted.secondary_detect_ns
+
+    @property
+    def below_short(self) -> list[str]:
+        """Secondary receivers for which that is too little: δ_S should be larger."""
+        return sorted(node for node, delay in self.below_ns.items() if delay > self.below_allowed_ns)
+
+    @property
+    def rows(self) -> list[tuple[str, str, int, int]]:
+        """Symbol, meaning, present and wanted nanoseconds."""
+        return [
+            ("δ_N", "detect", self.present.detect_ns, self.wanted.detect_ns),
+            ("τ_r", "retry", self.present.retry_ns, self.wanted.retry_ns),
+            ("τ_t", "token_period", self.present.token_period_ns, self.wanted.token_period_ns),
+            ("Δ_A", "release_delay", self.present.release_delay_ns, self.wanted.release_delay_ns),
+        ]
+
+    @property
+    def give_up(self) -> float:
+        """Chance that all k_r requests for one token are lost, there or back: a false suspicion."""
+        one = 1 - (1 - self.token_loss) ** 2
+        return self.token_loss * one**self.wanted.retries_max
+
+
+def advise(
+    present: Timing,
+    wanted_ns: Mapping[str, int],
+    tokens: Mapping[str, int],
+    fraction: float,
+    token_loss: float,
+    below_ns: Mapping[str, int] | None = None,
+) -> Advice:
+    """From each primary receiver's delay at the fraction: δ_N is the largest, rounded up; the rest follows (§5.1).
+
+    Secondary receivers (`below_ns`) do not decide: they wait δ_S longer before they ask.
+    """
+    slowest = max(wanted_ns, key=lambda node: (wanted_ns[node], node))
+    detect_ns = _rounded_up(max(wanted_ns[slowest], 2 * present.clock_error_ns, 1))
+    # All that follows from δ_N is derived again, also where an operator had chosen more.
+    wanted = replace(present, detect_ns=detect_ns, retry_ns=0, token_period_ns=0, release_delay_ns=0)
+    least = 1 / (1 - fraction) if fraction < 1 else float("inf")
+    return Advice(
+        fraction,
+        sum(tokens.values()),
+        present,
+        wanted,
+        slowest,
+        min(tokens.values()) >= least,
+        token_loss,
+        below_ns or {},
+    )
+
+
+def _rounded_up(nanoseconds: int) -> int:
+    """To three digits, as people write settings."""
+    step = int(10 ** max(len(str(nanoseconds)) - _DIGITS, 0))
+    return -(-nanoseconds // step) * step
+
+
+# ---- Delay distributions: when tokens are heard after their instant, at each receiver and from each owner (§5.1).
+
+
+_ACCURACY = 100_000
+_ACCURACY_MAX = 2**31 - 1
+_OWNER, _TOKEN, _DELAY = range(3)
+
+
+def token_delays(lines: DataFrame) -> DataFrame:
+    """One row for each token that a receiver heard by itself: clocks, distance, queues and the owner's lateness."""
+    return (
+        lines.where(F.col("tokens").isNotNull())
+        .select("node", "city", "role", "stripe", F.explode("tokens").alias("heard"))
+        .select(
+            "node",
+            "city",
+            "role",
+            "stripe",
+            F.col("heard")[_OWNER].alias("owner"),
+            F.col("heard")[_TOKEN].alias("token"),
+            F.col("heard")[_DELAY].alias("delay_ns"),
+        )
+    )
+
+
+def delay_quantiles(delays: DataFrame, fraction: float, by: Sequence[str] = ("node", "city", "role")) -> DataFrame:
+    """Of each group: median, 99 %, the wanted fraction and the largest delay."""
+    # An error of 1/accuracy in rank must be small beside the tail that is asked for.
+    accuracy = min(max(_ACCURACY, round(100 / (1 - fraction))), _ACCURACY_MAX)
+    found = F.percentile_approx("delay_ns", [0.5, 0.99, fraction], accuracy)
+    return (
+        delays.groupBy(*by)
+        .agg(
+            F.count("*").alias("tokens"),
+            found[0].alias("p50_ns"),
+            found[1].alias("p99_ns"),
+            found[2].alias("wanted_ns"),
+            F.max("delay_ns").alias("max_ns"),
+        )
+        .orderBy(*by)
+    )
+
+
+def delay_curves(delays: DataFrame, steps: int = 200) -> DataFrame:
+    """For a picture: of each receiver the quantiles 0, 1/steps, … 1."""
+    shares = [step / steps for step in range(steps + 1)]
+    return delays.groupBy("node").agg(F.percentile_approx("delay_ns", shares, _ACCURACY).alias("curve")).orderBy("node")
+
+
+# ---- Entry fairness: how long messages of each region wait for their token, and which of two comes first (§3, point
+# 6).
+#
+# A region is the place of a source, or its floor where places are not known. Times of events are those of the floors'
+# own clocks; what is replayed carries the times of another day, and is counted apart.
+
+
+LIVE_NS = 60 * 10**9
+"""An event this much older than its token is replayed."""
+_SHARES = (0.5, 0.99)
+
+
+_SOURCE_BITS = 32
+"""Below them a source's id has its incarnation."""
+
+
+def messages_by_region(messages: DataFrame, places: Mapping[int, str], lowest: int | None = None) -> DataFrame:
+    """One row for each message, whoever released it, with its region; `places` are those of source numbers.
+
+    A message that begins with a copy entered in another stripe, unless its own is the `lowest` that is there.
+    """
+    counted = ~F.col("copied") if lowest is None else ~F.col("copied") | (F.col("stripe") == lowest)
+    once = (
+        messages.where(counted)
+        .dropDuplicates(["stripe", "sequence"])
+        .select("stripe", "sequence", "token", "source", "floor", "event_ns", "instant_ns")
+    )
+    return once.withColumn("region", _region(places)).withColumn("delay_ns", F.col("instant_ns") - F.col("event_ns"))
+
+
+def _region(places: Mapping[int, str]) -> Column:
+    floor = F.col("floor")
+    if not places:
+        return floor
+    number = F.shiftright("source", _SOURCE_BITS)
+    known = F.create_map(*[F.lit(part) for pair in sorted(places.items()) for part in pair])
+    return F.coalesce(known[number.cast("int")], floor)
+
+
+def _is_live() -> Column:
+    return F.col("delay_ns").between(0, LIVE_NS)
+
+
+def entry_delays(messages: DataFrame) -> DataFrame:
+    """For each region: from the event to the instant of the token that ordered it."""
+    delay = F.when(_is_live(), F.col("delay_ns"))
+    found = F.percentile_approx(delay, list(_SHARES), _ACCURACY)
+    return (
+        messages.groupBy("region")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum((~_is_live()).cast("bigint")).alias("not_live"),
+            F.avg(delay).alias("mean_ns"),
+            found[0].alias("p50_ns"),
+            found[1].alias("p99_ns"),
+            F.max(delay).alias("max_ns"),
+        )
+        .orderBy("region")
+    )
+
+
+def region_order(messages: DataFrame, within_ns: int) -> DataFrame:
+    """For each pair of regions: of two neighbours in time, less than `within_ns` apart, who got the lower sequence.
+
+    `one_first` is the share that the first region won: a half is fair, whatever their distances. An inversion is a
+    pair in which the later event got the lower sequence. Neighbours are looked for inside whole minutes.
+    """
+    minute = F.floor(F.col("event_ns") / F.lit(LIVE_NS))
+    order = Window.partitionBy("stripe", "minute").orderBy("event_ns", "sequence")
+    pairs = (
+        messages.where(_is_live())
+        .withColumn("minute", minute)
+        .withColumn("other", F.lead("region").over(order))
+        .withColumn("other_sequence", F.lead("sequence").over(order))
+        .withColumn("apart_ns", F.lead("event_ns").over(order) - F.col("event_ns"))
+        .where((F.col("other") != F.col("region")) & (F.col("apart_ns") < within_ns))
+    )
+    earlier_won = F.col("sequence") < F.col("other_sequence")
+    is_one = F.col("region") < F.col("other")
+    return (
+        pairs.select(
+            F.least("region", "other").alias("one"),
+            F.greatest("region", "other").alias("two"),
+            is_one.cast("int").alias("one_earlier"),
+            (is_one == earlier_won).cast("int").alias("one_won"),
+            (~earlier_won & (F.col("apart_ns") > 0)).cast("int").alias("inverted"),
+        )
+        .groupBy("one", "two")
+        .agg(
+            F.count("*").alias("pairs"),
+            F.avg("one_earlier").alias("one_earlier"),
+            F.avg("one_won").alias("one_first"),
+            F.sum("inverted").alias("inversions"),
+        )
+        .orderBy("one", "two")
+    )
+
+
+# ---- Fairness faults: messages that a receiver released after their instant, or from an earlier ring's backlog (§5).
+
+
+def fairness_faults(messages: DataFrame, late_after_ns: int) -> DataFrame:
+    """For each receiver: late by more than P, late beyond its clock's bound, and owed from before a new ring."""
+    late, backlog = F.col("late_ns") > late_after_ns, F.col("due_ns") > F.col("first_due_ns")
+    return (
+        messages.groupBy("receiver")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(late.cast("bigint")).alias("late"),
+            F.sum((F.col("late_ns") > F.col("bound_ns")).cast("bigint")).alias("beyond_bound"),
+            F.sum(backlog.cast("bigint")).alias("backlog"),
+            F.countDistinct(F.when(late | backlog, F.col("token"))).alias("tokens"),
+            F.max("late_ns").alias("worst_ns"),
+            F.max_by("sequence", "late_ns").alias("worst_sequence"),
+        )
+        .orderBy("receiver")
+    )
+
+
+def worst_faults(messages: DataFrame, late_after_ns: int, count: int) -> DataFrame:
+    """The tokens that were latest, each with the receiver and its first late message."""
+    return (
+        messages.where((F.col("late_ns") > late_after_ns) | (F.col("due_ns") > F.col("first_due_ns")))
+        .groupBy("stripe", "token", "receiver")
+        .agg(
+            F.min("sequence").alias("sequence"),
+            F.count("*").alias("messages"),
+            F.max("late_ns").alias("late_ns"),
+            F.max(F.col("due_ns") - F.col("first_due_ns")).alias("backlog_ns"),
+        )
+        .orderBy(F.desc(F.col("late_ns") + F.col("backlog_ns")), "stripe", "token", "receiver")
+        .limit(count)
+    )
+
+
+# ---- Losses and repairs by place, and which places lose together: shared losses point at a shared branch (§5.2).
+
+
+_SECOND_NS = 10**9
+
+
+def _count(name: str) -> Column:
+    return F.coalesce(F.col("counts")[name], F.lit(0))
+
+
+def losses_by_place(lines: DataFrame) -> DataFrame:
+    """For each receiver: tokens that came by themselves, requests, repairs, drops; and the share of tokens lost."""
+    heard = F.size(F.coalesce("tokens", F.array())) + F.coalesce("tokens_unlisted", F.lit(0))
+    return (
+        lines.where(F.col("role").endswith("receiver"))
+        .groupBy("node", "city", "role", "stripe")
+        .agg(
+            F.count("*").alias("seconds"),
+            F.sum(_count("tokens_accepted")).alias("tokens"),
+            F.sum(heard).alias("heard"),
+            F.sum(_count("data_received")).alias("data"),
+            F.sum(_count("nacks_sent")).alias("nacks_sent"),
+            F.sum(_count("repairs_received")).alias("repairs_received"),
+            F.sum(_count("nacks_received")).alias("nacks_received"),
+            F.sum(_count("repairs_sent")).alias("repairs_sent"),
+            F.sum(_count("kernel_drops")).alias("kernel_drops"),
+            F.sum(_count("fairness_faults")).alias("fairness_faults"),
+            F.sum(_count("late_releases")).alias("late_releases"),
+        )
+        # Restarts and repairs can make a token complete that was never heard, and the other way round.
+        .withColumn("token_loss", F.greatest(F.lit(0.0), 1 - F.col("heard") / F.greatest("tokens", F.lit(1))))
+        .withColumn("repairs_per_data", F.col("repairs_received") / F.greatest("data", F.lit(1)))
+        .orderBy("node", "stripe")
+    )
+
+
+def loss_correlation(lines: DataFrame) -> DataFrame:
+    """For each pair of receivers: the correlation of their losses, second by second, and how often both lost.
+
+    All places lose more when there is more to lose, and nothing when there is nothing. So what is correlated is what a
+    second had beyond the place's mean share of its data, in the seconds in which both had any. `lift` is how often both
+    lost in one of these over how often independent losses would: 1 is independent.
+    """
+    place = Window.partitionBy("node", "stripe")
+    seconds = (
+        lines.where(F.col("role").endswith("receiver"))
+        .withColumn("second", F.round(F.col("at_ns") / F.lit(_SECOND_NS)).cast("bigint"))
+        .groupBy("node", "city", "stripe", "second")
+        .agg(
+            F.sum(_count("repairs_received") + _count("kernel_drops")).alias("lost"),
+            F.sum(_count("data_received")).alias("data"),
+        )
+        .withColumn("all", F.col("lost") + F.col("data"))
+        .where(F.col("all") > 0)
+        .withColumn("mean_share", F.sum("lost").over(place) / F.sum("all").over(place))
+        .withColumn("excess", F.col("lost") - F.col("mean_share") * F.col("all"))
+    )
+    one, two = (
+        seconds.select(
+            "stripe",
+            "second",
+            F.col("node").alias(side),
+            F.col("city").alias(f"{side}_city"),
+            (F.col("lost") > 0).cast("int").alias(f"{side}_lost"),
+            F.col("excess").alias(f"{side}_excess"),
+        )
+        for side in ("one", "two")
+    )
+    both = F.sum(F.col("one_lost") * F.col("two_lost"))
+    alone = F.sum("one_lost") * F.sum("two_lost")
+    return (
+        one.join(two, ["stripe", "second"])
+        .where(F.col("one") < F.col("two"))
+        .groupBy("stripe", "one", "one_city", "two", "two_city")
+        .agg(
+            F.count("*").alias("seconds"),
+            F.corr("one_excess", "two_excess").alias("correlation"),
+            both.alias("both"),
+            (both * F.count("*") / F.nullif(alone, F.lit(0))).alias("lift"),
+        )
+        .orderBy(F.desc_nulls_last("correlation"), "one", "two")
+    )
+
 
 Row: TypeAlias = dict[str, Any]
 
@@ -230,3 +604,44 @@ def _rows(frame: DataFrame, settings: FairnessSettings) -> list[Row]:
 
 def _name(settings: FairnessSettings, receiver: int) -> str:
     return settings.names.get(receiver, f"site{receiver}")
+
+
+# ---- The measurements of nodes as a frame: what `runtime.measurements` writes, and what of it cannot be read.
+
+
+_BROKEN = "broken"
+LINE_DDL = (
+    "v INT, node STRING, id BIGINT, role STRING, stripe INT, city STRING, at_ns BIGINT, over_ns BIGINT, "
+    "counts MAP<STRING, BIGINT>, lateness ARRAY<ARRAY<BIGINT>>, tokens ARRAY<ARRAY<BIGINT>>, tokens_unlisted BIGINT"
+)
+
+
+class Lines(NamedTuple):
+    """What could be read, and what could not."""
+
+    lines: DataFrame
+    unread: dict[str, int]
+    """By reason: lines that are no measurements, lines of a newer version."""
+
+
+def measurement_files(where: Path) -> list[str]:
+    """Every file of measurements below a folder."""
+    return sorted(str(path) for path in where.rglob(f"{FOLDER}/m-*.jsonl"))
+
+
+def read_measurements(spark: SparkSession, where: Path) -> Lines:
+    """The measurements of a market's data directory; ConfigurationError if there are none."""
+    files = measurement_files(where)
+    if not files:
+        rule = f"holds no measurements (NODE/{FOLDER}/m-*.jsonl): is measurements.keep_bytes 0B in the market's file?"
+        raise ConfigurationError(str(where), "--journals", rule)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    # Spark parses lazily and may leave columns out: the broken ones are counted from what was parsed once.
+    read = spark.read.schema(f"{LINE_DDL}, {_BROKEN} STRING").options(**options).json(files).cache()
+    whole = F.col(_BROKEN).isNull() & F.col("v").isNotNull() & F.col("at_ns").isNotNull() & F.col("node").isNotNull()
+    reasons = read.select(
+        F.sum((~whole).cast("bigint")).alias("broken"),
+        F.sum((whole & (F.col("v") != MEASUREMENT_VERSION)).cast("bigint")).alias("newer"),
+    ).first()
+    unread = {} if reasons is None else {name: count for name, count in reasons.asDict().items() if count}
+    return Lines(read.where(whole & (F.col("v") == MEASUREMENT_VERSION)).drop(_BROKEN), unread)

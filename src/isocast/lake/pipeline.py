@@ -14,22 +14,126 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Self
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from isocast.lake.pipeline_bronze import BronzeSink, Report, StoppedError, Tell
-from isocast.lake.pipeline_close import compact_lake
-from isocast.lake.pipeline_follow import Follower
-from isocast.lake.pipeline_gold import advance_bars, advance_spreads, advance_vwap, spread_counts
-from isocast.lake.pipeline_silver import advance_quotes, advance_tape, news_of
-from isocast.lake.tables import Lake, Table
+from isocast.lake.pipeline_stages import (
+    BronzeSink,
+    Report,
+    StoppedError,
+    Tell,
+    advance_bars,
+    advance_quotes,
+    advance_spreads,
+    advance_tape,
+    advance_vwap,
+    news_of,
+    spread_counts,
+)
+from isocast.lake.tables import DataFile, Lake, Table
+from isocast.lake.transforms.slices import SLICE_ROWS, in_slices
 from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.quantities import counted
 
-__all__ = ["BATCH_ROWS", "Origin", "Report", "advance", "run", "stream"]
+__all__ = ["BATCH_ROWS", "Follower", "Origin", "Report", "advance", "compact", "compact_lake", "run", "stream"]
+
+
+# ---- Small files of a stream become few large ones, and old log entries go.
+
+
+_SMALL_ROWS = SLICE_ROWS // 4
+_MOST_SMALL = 8
+"""Small files that a partition may keep."""
+
+
+def compact_lake(spark: SparkSession, lake: Lake, most: int = _MOST_SMALL) -> dict[str, int]:
+    """Bronze and silver, as far as all other tables know them; rows that were moved, by table."""
+    tape, quotes = lake.tape.snapshot().notes, lake.quotes.snapshot().notes
+    known = {
+        lake.released: min(notes.get("released_version", 0) for notes in (tape, quotes)),
+        lake.tape: lake.bars.snapshot().notes.get("tape_version", 0),
+        lake.quotes: lake.quotes.snapshot().version,
+    }
+    moved = {table.name: compact(spark, table, version, most) for table, version in known.items()}
+    lake.forget()
+    return {name: rows for name, rows in moved.items() if rows}
+
+
+def compact(spark: SparkSession, table: Table, known: int, most: int = _MOST_SMALL) -> int:
+    """Put small files of a partition together, in the order of the sequence; how many rows were moved.
+
+    Only files of commits up to `known`: whoever goes on behind this table reads the others.
+    """
+    together: dict[tuple[str, ...], list[DataFile]] = {}
+    for file in table.snapshot().files:
+        if file.rows < _SMALL_ROWS and file.version <= known:
+            together.setdefault(tuple(file.partition.values()), []).append(file)
+    chosen = [file for files in together.values() if len(files) > most for file in files]
+    frame = table.read(spark, chosen) if chosen else None
+    if frame is None:
+        return 0
+    table.compact(in_slices(frame), chosen)
+    return sum(file.rows for file in chosen)
+
+
+# ---- Work that goes on behind other work: silver and gold, while bronze takes the next batch.
+
+
+class Follower:
+    """Does its work in a thread of its own, once more whenever it was woken; waking it twice may do it once."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        """The work begins when it is first woken."""
+        self._work = work
+        self._changed = Condition()
+        self._is_due = self._is_over = False
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._go, name="follower", daemon=True)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the work has not failed."""
+        return self._error is None
+
+    def wake(self) -> None:
+        """There is something to do."""
+        with self._changed:
+            self._is_due = True
+            self._changed.notify()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is due is finished first; its error is raised, unless there is one already."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _go(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_due or self._is_over)
+                if not self._is_due:
+                    return
+                self._is_due = False
+            try:
+                self._work()
+            except BaseException as error:  # noqa: BLE001 - raised where the work was wanted
+                self._error = error
+                return
+
 
 BATCH_ROWS = 4_000_000
 """Events of one commit of bronze, unless somebody says otherwise: what a machine with little memory takes at once."""

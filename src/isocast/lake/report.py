@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from isocast.checks.skew import ReleaseSkew
+from isocast.lake.audit_terms import LAWS, AuditReport, Finding, FindingKind, Verdict
+from isocast.lake.fairness import Advice, FairnessReport, Row
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.ids import describe, is_site
 
-__all__ = ["Page", "Table", "write_page"]
+__all__ = [
+    "FINDING_HEADERS",
+    "JOURNAL_HEADERS",
+    "UNJUDGED_HEADERS",
+    "Page",
+    "Table",
+    "audit_page",
+    "draw_delays",
+    "draw_skew",
+    "fairness_page",
+    "fairness_tables",
+    "finding_rows",
+    "journal_rows",
+    "note_rows",
+    "span_text",
+    "unjudged_rows",
+    "write_page",
+]
+
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -104,3 +128,543 @@ def write_page(page: Page, path: Path) -> None:
         path.write_text(page.as_markdown() if suffix == ".md" else page.as_html(), encoding="utf-8")
     except OSError as reason:
         raise ConfigurationError(str(path), "--report", f"cannot be written: {reason.strerror}") from None
+
+
+# ---- Pictures of a fairness report: how far behind the first each site released, and when tokens were heard.
+
+
+_SIZE = (9.0, 5.2)
+# Told apart by eyes that see red and green alike, too.
+_COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#6b4fa0",
+    "#000000",
+    "#999933",
+    "#884422",
+)
+_DASHES = ("-", "--", ":", "-.")
+_MS = 1e6
+
+
+def _axes(title: str, across: str) -> tuple[Any, Any]:
+    # Here, because matplotlib takes half a second that no other report should pay for.
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    axes.set_title(title, loc="left", fontsize=12)
+    axes.set_xlabel(across)
+    axes.set_ylabel("share of all")
+    axes.set_ylim(0, 1.01)
+    axes.grid(visible=True, alpha=0.25, linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _curves(axes: Any, curves: Mapping[str, Sequence[int]]) -> None:  # noqa: ANN401 - matplotlib's
+    for place, (name, curve) in enumerate(sorted(curves.items())):
+        shares = [step / max(len(curve) - 1, 1) for step in range(len(curve))]
+        style = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+        colour = _COLOURS[place % len(_COLOURS)]
+        axes.plot(
+            [value / _MS for value in curve],
+            shares,
+            style,
+            color=colour,
+            label=name,
+            linewidth=1.6,
+            drawstyle="steps-post",
+        )
+
+
+def _mark(axes: Any, at_ns: int, text: str, colour: str, *, left: bool) -> None:  # noqa: ANN401 - matplotlib's
+    """An upright line with its name along it, on a side where no other name is."""
+    axes.axvline(at_ns / _MS, color=colour, linewidth=1.2, linestyle="--")
+    axes.annotate(
+        text,
+        (at_ns / _MS, 0.3),
+        (-4 if left else 4, 0),
+        textcoords="offset points",
+        color=colour,
+        fontsize=9,
+        rotation=90,
+        ha="right" if left else "left",
+        va="bottom",
+    )
+
+
+def _save(figure: Any, axes: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib's
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def draw_skew(curves: Mapping[str, Sequence[int]], bound_ns: int, path: Path) -> None:
+    """Of each site, the distribution of its release after the first; 2ε is marked."""
+    figure, axes = _axes("Released after the first site", "milliseconds after the first release of the message")
+    _curves(axes, curves)
+    _mark(axes, bound_ns, f"2ε = {bound_ns / _MS:g} ms", "#c0392b", left=True)
+    axes.set_xlim(left=0)
+    _save(figure, axes, path)
+
+
+def draw_delays(curves: Mapping[str, Sequence[int]], advice: Advice | None, path: Path) -> None:
+    """Of each receiver, when it heard tokens after their instant; δ_N, present and wanted, is marked."""
+    figure, axes = _axes("Tokens heard after their instant", "milliseconds after $T_t$, by the receiver's clock")
+    _curves(axes, curves)
+    if advice is not None:
+        now, wanted = advice.present.detect_ns, advice.wanted.detect_ns
+        _mark(axes, now, f"$δ_N$ now: {now / _MS:g} ms", "#777777", left=now < wanted)
+        _mark(axes, wanted, f"$δ_N$ for {advice.fraction:g}: {wanted / _MS:g} ms", "#c0392b", left=now >= wanted)
+    _save(figure, axes, path)
+
+
+# ---- An audit as a page: the verdict, each finding with its place, what was read, and which rules were held to.
+
+
+FINDING_HEADERS = ("what", "law", "receiver", "where", "file", "byte", "says")
+JOURNAL_HEADERS = (
+    "stripe", "receiver", "segments", "sequences", "messages", "events", "fetched", "uncertified",
+    "unread bytes", "digest",
+)  # fmt: skip
+
+UNJUDGED_HEADERS = ("rule", "law", "count", "what and why")
+
+_CHECKED = (
+    (
+        "same sequence",
+        "S1",
+        "a digest of every block of messages is equal at all receivers; the first difference is named",
+    ),
+    (
+        "no gap, no duplicate",
+        "S2",
+        "sequences are contiguous from 1 or a journal's recorded beginning; none, nor a (source, number), occurs twice",
+    ),
+    ("source order", "S3", "each source's numbers follow one another"),
+    (
+        "no forged message",
+        "S4",
+        "source, number and digest are what the others have; unsealed payloads match their digest",
+    ),
+    ("one content a token", "S5", "epoch, instant, size and shuffle key of a token are the same everywhere"),
+    ("instants rise", "S11", "tokens, epochs and scheduled instants never go back"),
+    ("nothing early", "S12", "by its own clock nobody releases before the common instant; none lies before T_t+Δ_A"),
+    ("every byte", "", "checksums of headers and bodies; what could not be read is a finding, never clean"),
+)
+
+
+def audit_page(report: AuditReport) -> Page:
+    """The whole of it."""
+    return Page(
+        f"Audit of {report.path}",
+        report.sentence,
+        (
+            Table("Findings", FINDING_HEADERS, finding_rows(report)),
+            Table("Journals", JOURNAL_HEADERS, journal_rows(report), _digest_text(report)),
+            Table("Not judged", UNJUDGED_HEADERS, unjudged_rows(report)),
+            Table("Notes", ("what", "receiver", "stripe", "count", "says"), note_rows(report)),
+            Table("What was checked", ("rule", "law", "how"), _CHECKED),
+        ),
+        report.verdict is Verdict.CLEAN,
+    )
+
+
+def _digest_text(report: AuditReport) -> str:
+    return (
+        f"Blocks of {report.block_messages:,} messages: {report.blocks_compared:,} compared, "
+        f"{report.blocks_different:,} different. Receivers that hold the same have one digest."
+    )
+
+
+_Names: TypeAlias = dict[tuple[int, int], str]
+
+
+def _names(report: AuditReport) -> _Names:
+    return {(cover.stripe, cover.receiver): cover.name for cover in report.covers}
+
+
+def _name(names: _Names, stripe: int, receiver: int) -> str:
+    known = names.get((stripe, receiver), "")
+    said = describe(receiver)
+    return said if known in ("", said) else f"{known} ({said})" if is_site(receiver) else known
+
+
+def finding_rows(report: AuditReport, limit: int | None = None) -> list[tuple[str, ...]]:
+    """One for each; the most telling kinds first."""
+    names = _names(report)
+    order = {kind: place for place, kind in enumerate(FindingKind)}
+    findings = sorted(report.findings, key=lambda each: (order[each.kind], each.stripe, each.sequence or 0))
+    return [_row(finding, names) for finding in findings[:limit]]
+
+
+def _row(finding: Finding, names: _Names) -> tuple[str, ...]:
+    return (
+        finding.kind.value,
+        LAWS.get(finding.kind, ""),
+        _name(names, finding.stripe, finding.receiver),
+        finding.place,
+        finding.file,
+        "" if finding.offset is None else f"{finding.offset:,}",
+        finding.text,
+    )
+
+
+def journal_rows(report: AuditReport) -> list[tuple[str, ...]]:
+    """One for each receiver and stripe."""
+    names = _names(report)
+    return [
+        (
+            str(cover.stripe),
+            _name(names, cover.stripe, cover.receiver),
+            f"{cover.segments:,}",
+            "–" if cover.first_sequence is None else f"{cover.first_sequence:,} – {cover.last_sequence:,}",
+            f"{cover.messages:,}",
+            f"{cover.events:,}",
+            f"{cover.fetched:,}",
+            f"{cover.uncertified:,}",
+            f"{cover.unread_bytes:,}",
+            cover.digest[:12],
+        )
+        for cover in report.covers
+    ]
+
+
+def unjudged_rows(report: AuditReport) -> list[tuple[str, ...]]:
+    """What could not be held to a rule; what decides the verdict first."""
+    ordered = sorted(report.unjudged, key=lambda each: not each.decides)
+    return [(each.rule, each.law, f"{each.count:,}", each.text) for each in ordered]
+
+
+def note_rows(report: AuditReport) -> list[tuple[str, ...]]:
+    """What is no fault."""
+    names = _names(report)
+    return [
+        (note.code, _name(names, note.stripe, note.receiver), str(note.stripe), f"{note.count:,}", note.text)
+        for note in report.notes
+    ]
+
+
+# ---- A fairness report as tables: for the terminal, and with its pictures as a page.
+
+
+_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
+_PAIRS_SHOWN = 20
+
+
+def span_text(nanoseconds: float | None) -> str:
+    """A measured span for people, to four digits."""
+    if nanoseconds is None:
+        return "–"
+    for size, unit in _UNITS:
+        if abs(nanoseconds) >= size:
+            return f"{nanoseconds / size:.4g} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def fairness_page(report: FairnessReport, title: str, pictures: Mapping[str, Path]) -> Page:
+    """The whole of it."""
+    return Page(title, report.sentence, tuple(fairness_tables(report, pictures)), not report.exceeding)
+
+
+def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None = None) -> list[Table]:
+    """Every table that has something to say."""
+    drawn = pictures or {}
+    tables = [_basis(report), _sites(report, drawn.get("skew")), _worst(report), _faults(report), _worst_faults(report)]
+    tables += [_entry(report), _order(report)]
+    if report.losses:
+        tables += [_losses(report), _correlation(report), _delays(report, drawn.get("delays"))]
+    if report.advice is not None:
+        tables.append(_advice(report.advice))
+    return tables
+
+
+def _basis(report: FairnessReport) -> Table:
+    """What whoever has to judge the figures asks first."""
+    basis = report.basis
+    rows = [
+        ("receivers", ", ".join(basis["receivers"]), "whose journals were read; what one fetched later is left out"),
+        ("stripes", ", ".join(map(str, basis["stripes"])), "each has a sequence of its own"),
+        ("from", _instant(basis["first_instant_ns"]), "instant of the first token"),
+        ("to", _instant(basis["last_instant_ns"]), "instant of the last"),
+        ("releases", f"{basis['releases']:,}", "of messages with events, counted at each receiver"),
+        ("in common", f"{report.messages:,}", "messages that at least two receivers released"),
+        ("skew", _figures(report.skew), f"median, p99 and most of {report.skew.count:,} messages without a fault"),
+        ("… beyond 2ε", f"{report.skew.exceeding:,}", "of these"),
+        ("… partly", f"{report.skew.partly:,}", "of these; a receiver was away, and the others are compared"),
+        ("fairness faults", f"{report.skew.faulted:,}", _kinds(report.skew)),
+        ("alone", f"{report.skew.alone:,}", "messages of one receiver; there is nothing to compare"),
+        ("ε", span_text(basis["clock_bound_ns"]), "no clock was further from true time, as each one vouched"),
+        ("P", span_text(basis["late_after_ns"]), "released later than this after the common instant is a fault"),
+    ]
+    text = (
+        "A release time is what the receiver's own clock showed. Clocks that are within ε show one instant up to 2ε"
+        " apart, so a skew within 2ε cannot be told from none, and one beyond it is real."
+    )
+    return Table("What was measured", ("", "", "meaning"), rows, text)
+
+
+def _figures(skew: ReleaseSkew) -> str:
+    return " / ".join(map(span_text, (skew.p50_ns, skew.p99_ns, skew.max_ns))) if skew.count else "–"
+
+
+def _kinds(skew: ReleaseSkew) -> str:
+    return f"{skew.late:,} later than P, {skew.backlog:,} owed to an earlier ring; held to no bound, in no quantile"
+
+
+def _instant(nanoseconds: int | None) -> str:
+    """UTC, to the millisecond."""
+    if nanoseconds is None:
+        return "–"
+    whole = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
+    return f"{whole:%Y-%m-%d %H:%M:%S}.{nanoseconds // 10**6 % 1000:03} UTC"
+
+
+def _sites(report: FairnessReport, picture: Path | None) -> Table:
+    rows = [
+        (
+            row["receiver"],
+            f"{row['messages']:,}",
+            f"{row['first']:,}",
+            span_text(row["p50_ns"]),
+            span_text(row["p99_ns"]),
+            span_text(row["p999_ns"]),
+            span_text(row["max_ns"]),
+            span_text(row["bound_ns"]),
+            f"{row['exceeding']:,}",
+        )
+        for row in report.sites
+    ]
+    text = (
+        "How long after the first site each one released the same message, where nobody had a fault; 2ε is the bound."
+    )
+    headers = ("site", "messages", "was first", "p50", "p99", "p99.9", "max", "2ε", "beyond 2ε")
+    return Table("Release skew by site", headers, rows, text, picture)
+
+
+def _worst(report: FairnessReport) -> Table:
+    rows = [
+        (
+            str(row["stripe"]),
+            f"{row['sequence']:,}",
+            f"{row['token']:,}",
+            span_text(row["skew_ns"]),
+            span_text(row["bound_ns"]),
+            row["first_receiver"],
+            row["last_receiver"],
+            "fault" if row["faulted"] else "BEYOND 2ε" if row["exceeds"] else "within",
+        )
+        for row in report.worst
+    ]
+    headers = ("stripe", "sequence", "token", "skew", "2ε", "first", "last", "")
+    text = (
+        "Of each token the message whose releases lie furthest apart. A fault is counted below, and held to no bound."
+    )
+    return Table("Messages furthest apart", headers, rows, text)
+
+
+def _faults(report: FairnessReport) -> Table:
+    rows = [
+        (
+            row["receiver"],
+            f"{row['messages']:,}",
+            f"{row['late']:,}",
+            f"{row['beyond_bound']:,}",
+            f"{row['backlog']:,}",
+            f"{row['tokens']:,}",
+            span_text(row["worst_ns"]),
+            f"{row['worst_sequence']:,}",
+        )
+        for row in report.faults
+    ]
+    headers = (
+        "site",
+        "messages",
+        "late (> P)",
+        "late (> 2ε)",
+        "owed to an earlier ring",
+        "tokens",
+        "worst",
+        "sequence",
+    )
+    text = (
+        f"Messages that a site released later than P = {span_text(report.basis['late_after_ns'])} after the instant"
+        " that all share, or, after a reformation, at a later instant than other sites: its customers had them late."
+    )
+    return Table("Fairness faults by site", headers, rows, text)
+
+
+def _worst_faults(report: FairnessReport) -> Table:
+    rows = [
+        (
+            str(row["stripe"]),
+            f"{row['token']:,}",
+            row["receiver"],
+            f"{row['sequence']:,}",
+            f"{row['messages']:,}",
+            span_text(row["late_ns"]),
+            span_text(row["backlog_ns"]),
+        )
+        for row in report.worst_faults
+    ]
+    headers = ("stripe", "token", "site", "from sequence", "messages", "late", "owed for")
+    return Table("Latest tokens", headers, rows)
+
+
+def _entry(report: FairnessReport) -> Table:
+    rows = [
+        (
+            row["region"],
+            f"{row['messages']:,}",
+            f"{row['not_live']:,}",
+            span_text(row["mean_ns"]),
+            span_text(row["p50_ns"]),
+            span_text(row["p99_ns"]),
+            span_text(row["max_ns"]),
+        )
+        for row in report.entry
+    ]
+    text = (
+        "From an event, by its floor's clock, to the instant of the token that ordered it. Regions differ by their"
+        " distance to the owners; what that may not do is decide who is ordered first (next table). An event that is"
+        " more than a minute old, or not past, is not live and in no figure."
+    )
+    headers = ("region", "messages", "not live", "mean", "p50", "p99", "max")
+    return Table("Entry delay by region", headers, rows, text)
+
+
+def _order(report: FairnessReport) -> Table:
+    rows = [
+        (
+            row["one"],
+            row["two"],
+            f"{row['pairs']:,}",
+            _share(row["one_earlier"]),
+            _share(row["one_first"]),
+            f"{row['inversions']:,}",
+            f"± {1 / row['pairs'] ** 0.5:.3f}",
+        )
+        for row in report.order
+    ]
+    text = (
+        f"Neighbours in time from two regions, less than {span_text(report.basis['within_ns'])} apart: 0.5 is fair,"
+        " whatever their distances, give or take the chance in the last column (two standard deviations of a coin). In"
+        " an inversion the later event was ordered first."
+    )
+    headers = ("region", "against", "pairs", "happened first", "was ordered first", "inversions", "chance")
+    return Table("Who is ordered first", headers, rows, text)
+
+
+def _losses(report: FairnessReport) -> Table:
+    rows = [
+        (
+            _place(row, "node", "city"),
+            f"{row['seconds']:,}",
+            f"{row['tokens']:,}",
+            f"{row['token_loss']:.2%}",
+            f"{row['nacks_sent']:,}",
+            f"{row['repairs_received']:,}",
+            f"{row['repairs_per_data']:.2%}",
+            f"{row['repairs_sent']:,}",
+            f"{row['kernel_drops']:,}",
+        )
+        for row in report.losses
+    ]
+    headers = (
+        "place", "seconds", "tokens", "tokens lost", "requests", "repairs got", "per DATA", "repairs sent",
+        "kernel drops",
+    )  # fmt: skip
+    text = "Tokens lost: those of others that a place never heard, and had to ask for."
+    return Table("Losses and repairs by place", headers, rows, " ".join(filter(None, [text, _unread(report)])))
+
+
+def _unread(report: FairnessReport) -> str:
+    said = {"broken": "lines are no measurements", "newer": "lines are of a newer version"}
+    told = "; ".join(f"{count:,} {said[reason]} and were left out" for reason, count in report.unread.items())
+    return f"{told}." if told else ""
+
+
+def _place(row: Row, node: str, city: str) -> str:
+    name, place = str(row[node]), str(row[city] or "")
+    return f"{name} ({place})" if place and place.casefold().replace(" ", "-") != name.casefold() else name
+
+
+def _correlation(report: FairnessReport) -> Table:
+    rows = [
+        (
+            _place(row, "one", "one_city"),
+            _place(row, "two", "two_city"),
+            f"{row['seconds']:,}",
+            _share(row["correlation"]),
+            f"{row['both']:,}",
+            _share(row["lift"]),
+        )
+        for row in report.correlation[:_PAIRS_SHOWN]
+    ]
+    text = (
+        "Losses beyond each place's own mean, over the seconds in which both had DATA: places that lose together hang"
+        " on one branch. A correlation of 0 and a lift of 1 are chance."
+    )
+    headers = ("place", "and", "seconds", "correlation", "both lost", "lift")
+    return Table("Places that lose together", headers, rows, text)
+
+
+def _delays(report: FairnessReport, picture: Path | None) -> Table:
+    rows = [
+        (
+            _place(row, "node", "city"),
+            f"{row['tokens']:,}",
+            span_text(row["p50_ns"]),
+            span_text(row["p99_ns"]),
+            span_text(row["wanted_ns"]),
+            span_text(row["max_ns"]),
+        )
+        for row in report.delays
+    ]
+    headers = ("place", "tokens heard", "p50", "p99", "wanted fraction", "max")
+    text = (
+        "From the scheduled instant of a token, by its owner's clock, until a place heard it, by its own: distance,"
+        " queues and both clocks."
+    )
+    return Table("Tokens after their instant", headers, rows, text, picture)
+
+
+def _advice(advice: Advice) -> Table:
+    rows = [
+        (symbol, name, span_text(present), span_text(wanted), f"{wanted / present:.2f}")
+        for symbol, name, present, wanted in advice.rows
+    ]
+    parts = [
+        f"For {advice.fraction:g} of {advice.tokens:,} tokens heard in time; {advice.slowest} decides.",
+        f"{advice.token_loss:.2%} of tokens had to be asked for, which no δ_N changes.",
+        f"All {advice.wanted.retries_max} requests for one fail with probability {advice.give_up:.1e}.",
+    ]
+    if advice.below_ns:
+        slowest = max(advice.below_ns, key=lambda node: (advice.below_ns[node], node))
+        parts.append(
+            f"Secondary receivers may wait for δ_N+2ε+δ_S = {span_text(advice.below_allowed_ns)}; {slowest} needs"
+            f" {span_text(advice.below_ns[slowest])}."
+        )
+        if advice.below_short:
+            parts.append(f"TOO SHORT for {', '.join(advice.below_short)}: raise secondary_detect.")
+    if not advice.enough:
+        least = 1 / (1 - advice.fraction) if advice.fraction < 1 else float("inf")
+        parts.append(
+            f"TOO FEW TOKENS: every receiver must hear {least:,.0f} to tell this fraction; it is the largest so far."
+        )
+    headers = ("", "key of [timing]", "now", f"for {advice.fraction:g}", "factor")
+    return Table("Recommended times", headers, rows, " ".join(parts))

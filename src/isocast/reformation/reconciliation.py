@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint, Ledger
-from isocast.ring.parts import PartStore
+from isocast.ring.ledger import Checkpoint, Ledger, LogEntry
 from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS
 from isocast.ring.rejoin import continues
-from isocast.ring.token import run_digest
+from isocast.ring.token import PartStore, run_digest
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Data, NewRing, Range, Repairable, Token, TokenPart

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import LogEntry
 from isocast.terms.ids import NodeId
 from isocast.wire.limits import HOLDING_BYTES, MAX_HOLDING_BITS, MAX_UDP, MAX_WHOLE_TOKEN
 from isocast.wire.packets import Holding, Nack, Repairable, Token, TokenPart

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import Epoch, Label, NodeId
 from isocast.wire.packets import ControlEntry, Data, NewRing, Packet, Suspicion
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from isocast.ring.effects import RingSuspected
-from isocast.ring.entries import LogEntry
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import OrderRule, RingSettings
-from isocast.ring.stability import groups_floor, possession_floor
+from isocast.ring.ledger import LogEntry
+from isocast.ring.release import groups_floor, possession_floor
+from isocast.ring.settings import OrderRule, RingSettings, Schedule
 from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER

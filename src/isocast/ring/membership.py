@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isocast.ring.effects import ControlOutcome, ControlSettled, RingSuspected
-from isocast.ring.universe import CHANGES, UNIVERSE_MIN, force_entry
+from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, force_entry
 from isocast.terms.ids import NodeId
 from isocast.wire.limits import MAX_CONTROL_ENTRIES
 from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token
 
 if TYPE_CHECKING:
     from isocast.ring.ordering import Ordering
-    from isocast.ring.schedule import Schedule
+    from isocast.ring.settings import Schedule
 
 __all__ = ["Membership", "forced_rightly"]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 from isocast.ring.answers import Answered, as_packets
-from isocast.ring.certificate import Certificates
 from isocast.ring.effects import (
     Effect,
     EntryAppended,
@@ -25,17 +24,14 @@ from isocast.ring.effects import (
     Unicast,
     UniverseForced,
 )
-from isocast.ring.entries import LogEntry
 from isocast.ring.issuing import Issuer
-from isocast.ring.ledger import Ledger, Stored
+from isocast.ring.ledger import Ledger, LogEntry, Stored, forced_universe
 from isocast.ring.membership import Membership, forced_rightly
-from isocast.ring.parts import PartStore
 from isocast.ring.recovery import Recovery
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import RingSettings
-from isocast.ring.stability import groups_floor, possession_floor
+from isocast.ring.release import Certificates, groups_floor, possession_floor
+from isocast.ring.settings import RingSettings, Schedule
 from isocast.ring.storage import SiteState
-from isocast.ring.universe import forced_universe
+from isocast.ring.token import PartStore
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NO_LIMIT, Data, Nack, NewRing, Packet, Receipt, Standing, Suspicion, Token, TokenPart

@@ -27,14 +27,12 @@ from isocast.ring.effects import (
     RingInstalled,
     RingSuspected,
 )
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.ordering import Mode
 from isocast.ring.recovery import AskForRange, AskForToken, GiveUp, Recovery
 from isocast.ring.rejoining import Rejoining
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import RingSettings
-from isocast.ring.stability import possession_floor
+from isocast.ring.release import possession_floor
+from isocast.ring.settings import RingSettings, Schedule
 from isocast.ring.storage import SiteState
 from isocast.terms.ids import Epoch, NodeId, is_source
 from isocast.terms.instants import NEVER

@@ -9,14 +9,13 @@ from isocast.ring.effects import LogReplaced, Persist
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.ordering import Mode
-from isocast.ring.parts import PartStore
 from isocast.ring.recovery import RANGE_TOKENS
 from isocast.ring.rejoin import Rejoin, continues
 from isocast.ring.release import Releaser
-from isocast.ring.schedule import Schedule
 from isocast.ring.serving import Serving
-from isocast.ring.settings import RingSettings
+from isocast.ring.settings import RingSettings, Schedule
 from isocast.ring.storage import SiteState
+from isocast.ring.token import PartStore
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Range, RangeReply, RangeRequest, Token, TokenPart
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from isocast.ring.effects import Effect, FairnessFaulted, Release
-from isocast.ring.entries import LogEntry
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import RingSettings
-from isocast.terms.ids import Epoch
+from isocast.ring.ledger import LogEntry
+from isocast.ring.settings import RingSettings, Schedule
+from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
 
-__all__ = ["Releaser"]
+__all__ = ["Certificates", "Releaser", "groups_floor", "knowledge_floor", "majority", "possession_floor"]
 
 
 class Releaser:
@@ -138,3 +137,75 @@ class Releaser:
         if self._faulted < number:
             self._faulted = number
             effects.append(FairnessFaulted(number))
+
+
+# ---- Receipts, and what a majority of them certifies (protocol §4).
+
+
+def majority(universe: tuple[NodeId, ...]) -> int:
+    """More than half of U."""
+    return len(universe) // 2 + 1
+
+
+class Certificates:
+    """How far each site has said that it holds the log in the present epoch."""
+
+    def __init__(self) -> None:
+        """Nobody has said anything."""
+        self.receipts: dict[NodeId, int] = {}
+        self.certified = 0
+        """A majority of U held everything up to here, in one epoch. Never goes back."""
+
+    def restart(self) -> None:
+        """A new epoch: receipts of an old one say nothing about it."""
+        self.receipts = {}
+
+    def receive(self, site: NodeId, held: int) -> bool:
+        """Note a receipt; whether it says something new."""
+        if held <= self.receipts.get(site, -1):
+            return False
+        self.receipts[site] = held
+        return True
+
+    def receive_from_all(self, sites: tuple[NodeId, ...], held: int) -> None:
+        """Note what each of some sites is known to hold, whoever told."""
+        receipts = self.receipts
+        for site in sites:
+            if receipts.get(site, -1) < held:
+                receipts[site] = held
+
+    def level(self, universe: tuple[NodeId, ...]) -> int:
+        """The newest token that a majority of this universe holds."""
+        need = majority(universe)
+        held = sorted([self.receipts.get(site, 0) for site in universe], reverse=True)
+        return held[need - 1] if len(held) >= need else 0
+
+    def certify(self, universe: tuple[NodeId, ...], limit: int) -> None:
+        """Raise `certified` to what a majority of this universe holds, at most to `limit`."""
+        self.certified = max(self.certified, min(self.level(universe), limit))
+
+
+# ---- What everyone is known to hold (§2.1, corrected; protocol §6).
+
+
+def possession_floor(token_number: int, schedule: Schedule) -> int:
+    """When t is sent, every member holds everything up to t-m+1: its last m senders each had all before.
+
+    0 while the epoch has not seen a whole cycle: what another ring's members held says nothing about this one's.
+    """
+    floor = token_number - schedule.size + 1
+    return floor if floor >= schedule.first_token else 0
+
+
+def knowledge_floor(token_number: int, schedule: Schedule) -> int:
+    """When t is sent, every member knows that all hold everything up to t-2m+2 (the paper prints t-m+2)."""
+    floor = token_number - 2 * schedule.size + 2
+    return floor if floor >= schedule.first_token else 0
+
+
+def groups_floor(reports: Mapping[NodeId, int], schedule: Schedule) -> int:
+    """Every secondary group holds everything up to here: the least of what each head said in its latest token.
+
+    0 until every member has spoken in this epoch: a head that is silent may have the group that is furthest behind.
+    """
+    return min([reports.get(head, 0) for head in schedule.ring])

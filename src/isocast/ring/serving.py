@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from isocast.ring.answers import ANSWERS_MAX, answers_to, as_packets
 from isocast.ring.effects import Multicast, ReadJournal
-from isocast.ring.entries import LogEntry
 from isocast.ring.inputs import JournalRead
+from isocast.ring.ledger import LogEntry
 from isocast.ring.ordering import Ordering
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Nack, Pending, Range, RangeReply, RangeRequest, Repair, Repairable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, Release, RingInstalled
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import NO_EPOCH, Epoch
 from isocast.wire.packets import NewRing
 

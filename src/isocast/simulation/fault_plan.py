@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from isocast.ring.universe import UNIVERSE_MIN
-from isocast.simulation.fault_keys import FAULT_KEYS_BY_NAME
+from isocast.ring.ledger import UNIVERSE_MIN
 from isocast.simulation.layers import Layers
+from isocast.simulation.scenario_keys import FAULT_KEYS_BY_NAME
 from isocast.simulation.scenario_values import Values, suggestion
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id

@@ -6,32 +6,532 @@ reaches them: only a simulated world can be built from them, to show that the ch
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
+from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.reformation.forming import Ballot, Formation
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
 from isocast.reformation.server import ReformationServer
 from isocast.ring.answers import holdings
-from isocast.ring.effects import RingSuspected
-from isocast.ring.entries import LogEntry
+from isocast.ring.effects import Effect, OutboxFreed, Persist, RingSuspected
 from isocast.ring.issuing import Issuer
-from isocast.ring.ledger import Ledger
+from isocast.ring.ledger import Ledger, LogEntry
+from isocast.ring.membership import Membership
+from isocast.ring.ordering import Ordering
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
-from isocast.ring.release import Releaser
-from isocast.ring.schedule import Schedule
+from isocast.ring.release import Certificates, Releaser, majority
+from isocast.ring.settings import RingSettings, Schedule
 from isocast.ring.source import PrimarySource
-from isocast.simulation.build import Build
-from isocast.simulation.change_mutants import CHANGE_MUTANTS
-from isocast.simulation.clock_mutants import CLOCK_MUTANTS
-from isocast.simulation.layer_mutants import LAYER_MUTANTS
-from isocast.simulation.mutant import Mutant
-from isocast.simulation.rule_mutants import RULE_MUTANTS
+from isocast.ring.storage import SiteState
+from isocast.ring.token import choose
+from isocast.simulation.world import Build
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.packets import Data, Join, Nack, NewRing, Token
+from isocast.terms.instants import MILLISECOND, NEVER
+from isocast.wire.packets import NO_LIMIT, NO_NONCE, Data, Join, Nack, NewRing, Packet, Receipt, Standing, Token
 
-__all__ = ["MUTANTS", "Mutant"]
+__all__ = ["CHANGE_MUTANTS", "CLOCK_MUTANTS", "LAYER_MUTANTS", "MUTANTS", "RULE_MUTANTS", "Mutant", "site_of"]
+
+
+# ---- What a mutant is: the product with one rule switched off.
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One rule switched off."""
+
+    name: str
+    rule: str
+    """The rule of the protocol that it breaks."""
+    mistake: int
+    """Its number among the ten mistakes to expect; 0 for one of ours."""
+    build: Build
+
+
+def site_of(receiver: type[Receiver] = Receiver, member: type[Member] = Member) -> type[PrimaryReceiver]:
+    """A site made of the given halves."""
+    return type("MutantReceiver", (PrimaryReceiver,), {"receiver_class": receiver, "member_class": member})
+
+
+# ---- Mutants of the rules of planned changes, and of rings without a majority.
+
+
+class _HastyMembership(Membership):
+    changes_max = 2
+
+    def settled(self, receiver: Ordering, ring: NewRing) -> bool:  # noqa: ARG002
+        return True
+
+
+class _HastyReceiver(Receiver):
+    membership_class = _HastyMembership
+
+
+class _FoundersReceiver(Receiver):
+    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
+        self._founders = state.checkpoint.universe
+        super().__init__(site, settings, secret, state)
+
+    def _certify(self) -> None:
+        if self._founders:
+            self.certificates.certify(self._founders, self.held)
+        super()._certify()
+
+
+class _SilentReceiver(Receiver):
+    @property
+    def may_lose(self) -> bool:
+        return False
+
+
+class _RepeatingReleaser(Releaser):
+    def take_over(self, token_number: int, next_sequence: int) -> None:
+        self.restore(token_number, 0, next_sequence, next_sequence)
+
+
+class _RepeatingReceiver(Receiver):
+    releaser_class = _RepeatingReleaser
+
+
+def _mutant(name: str, rule: str, receiver: type[Receiver]) -> Mutant:
+    return Mutant(name, rule, 0, Build(receiver=site_of(receiver)))
+
+
+CHANGE_MUTANTS = (
+    _mutant("two-changes-at-once", "a change of U is certified before the next one begins", _HastyReceiver),
+    _mutant("founders-only", "U is that of the log: whoever was added counts, whoever was removed does not",
+            _FoundersReceiver),
+    _mutant("unmarked-releases", "what is released without a majority of U says so", _SilentReceiver),
+    _mutant("release-again", "what was released before a log was given up is never released again",
+            _RepeatingReceiver),
+)  # fmt: skip
+"""Each breaks one rule."""
+
+
+# ---- Mutants of the rules that keep wrong clocks from stopping the market (L7, F3).
+
+
+class _SelfAssuredServer(ReformationServer):
+    def _members_now(self, now: int) -> int:
+        return now
+
+
+class _FirstServer(_SelfAssuredServer):
+    # Only rings that begin at a wrong time show who may try again.
+    def _turn(self) -> int:
+        return self._rank
+
+
+class _CredulousServer(ReformationServer):
+    def _wrong(self, ballot: Ballot, now: int) -> tuple[NodeId, ...]:  # noqa: ARG002
+        return ()
+
+
+class _SkippingIssuer(Issuer):
+    def set_back(self, held: int) -> None:
+        """Go on where a clock that was ahead has left off."""
+
+
+class _SkippingReceiver(Receiver):
+    issuer_class = _SkippingIssuer
+
+
+CLOCK_MUTANTS = (
+    Mutant("start-by-own-clock", "a ring begins by the clocks of its voters, not by its server's alone", 0,
+           Build(server=_SelfAssuredServer)),
+    Mutant("fruitless-server-first", "a server whose ballots bring no token moves behind the others", 0,
+           Build(server=_FirstServer)),
+    Mutant("wrong-clocks-on-the-ring", "a voter whose clock is wrong stays off the ring", 0,
+           Build(server=_CredulousServer)),
+    Mutant("skipped-slots", "an owner takes up the slots that a clock ahead made it skip", 0,
+           Build(receiver=site_of(_SkippingReceiver))),
+)  # fmt: skip
+"""Each breaks one rule."""
+
+
+# ---- Mutants of what lies below the ring: secondary groups, their heads and orphans, each with one rule switched
+# off.
+
+
+LAYER_MUTANTS: list[Mutant] = []
+
+
+def _switch_off(name: str, rule: str, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+    LAYER_MUTANTS.append(Mutant(name, rule, 0, Build(**build)))
+
+
+class _HastyRing(SecondaryRing):
+    def infer(self, schedule: Schedule) -> int:
+        floor = super().infer(schedule)
+        return floor if floor == NO_LIMIT else max([floor, *self.tally.passed.values()])
+
+
+class _HastyHead(PrimaryReceiver):
+    group_class = _HastyRing
+
+
+_switch_off("infer-the-newest", "a head that hears v knows of v-b+1, not of v", receiver=_HastyHead)
+
+
+class _BoastingRing(SecondaryRing):
+    def due(self, schedule: Schedule, now: int) -> int:
+        return schedule.last_due(now - self._delay_ns)
+
+
+class _BoastingSecondary(SecondaryReceiver):
+    group_class = _BoastingRing
+
+
+_switch_off(
+    "pass-without-holding", "a secondary token passes only from a site that holds as much", secondary=_BoastingSecondary
+)
+
+
+class _SelfishHeadship(Headship):
+    @property
+    def floor(self) -> int:
+        own = self.rings.get(self._receiver.site)
+        return own.floor if own is not None else NO_LIMIT
+
+
+class _SelfishHead(PrimaryReceiver):
+    headship_class = _SelfishHeadship
+
+
+_switch_off(
+    "own-group-only", "a site reports the least of all groups that it heads, not its own", receiver=_SelfishHead
+)
+
+
+class _HeartlessOrphans(Orphans):
+    def settle(self, others: int) -> None:
+        super().settle(others)
+        self.floor = NO_LIMIT
+
+
+class _HeartlessHeadship(Headship):
+    orphans_class = _HeartlessOrphans
+
+
+class _HeartlessHead(PrimaryReceiver):
+    headship_class = _HeartlessHeadship
+
+
+_switch_off("orphans-forgotten", "memory waits for an orphan as for any member", receiver=_HeartlessHead)
+
+
+class _FaithfulPlan(GroupPlan):
+    def heads(self, ring: Sequence[NodeId]) -> dict[NodeId, NodeId]:  # noqa: ARG002
+        return {group: group for group in self.groups}
+
+
+_switch_off("heads-for-life", "a group whose head is off the ring gets another", groups=_FaithfulPlan)
+
+
+class _GrudgingRing(SecondaryRing):
+    def _enter(self, schedule: Schedule) -> None:
+        stalled = dict(self.tally.stalled)
+        super()._enter(schedule)
+        self.tally.stalled.update(stalled)
+
+
+class _GrudgingHeadship(Headship):
+    def _assign(self) -> None:
+        self.__dict__.setdefault("known", {}).update(self.rings)
+        super()._assign()
+        for group, ring in self.rings.items():
+            ring.tally.stalled.update(self.__dict__["known"].get(group, ring).tally.stalled)
+
+
+class _GrudgingHead(PrimaryReceiver):
+    group_class = _GrudgingRing
+    headship_class = _GrudgingHeadship
+
+
+_switch_off(
+    "given-up-for-good",
+    "a head that missed an epoch counts everybody anew: another may have counted whom it gave up",
+    receiver=_GrudgingHead,
+)
+
+
+class _ShortSightedReceiver(Receiver):
+    def _append(self, entry: LogEntry) -> None:
+        super()._append(entry)
+        self._secstable = entry.token.secstable
+
+
+class _ShortSightedHead(PrimaryReceiver):
+    receiver_class = _ShortSightedReceiver
+
+
+_switch_off(
+    "one-group-for-all",
+    "memory waits for the group that is furthest behind, not for that of the newest token",
+    receiver=_ShortSightedHead,
+)
+
+
+# ---- Mutants of rules whose breach shows only to a sharp eye, or in a rare world, each with one rule switched off.
+#
+# Whose receipts count, what a source may believe and forget, when a ring may start and what it then releases, who gets
+# how much of a token, whether a revealed nonce is the committed one, and that the disk knows before others do.
+
+
+RULE_MUTANTS: list[Mutant] = []
+
+
+def _rule_mutants_switch_off(name: str, rule: str, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+    RULE_MUTANTS.append(Mutant(name, rule, 0, Build(**build)))
+
+
+def _parts(**classes: type) -> type[PrimaryReceiver]:
+    """A site whose receiver uses other parts: issuer_class, releaser_class, certificates_class."""
+    return site_of(type("MutantParts", (Receiver,), classes))
+
+
+# Whose receipts count ----------------------------------------------------------------------------
+
+
+class _HoardingReceiver(Receiver):
+    def _enter(self, ring: NewRing) -> None:
+        receipts = self.certificates.receipts
+        super()._enter(ring)
+        for site, held in receipts.items():
+            self.certificates.receive(site, held)
+
+
+_rule_mutants_switch_off("receipts-kept", "a new epoch begins without receipts", receiver=site_of(_HoardingReceiver))
+
+
+class _CredulousReceiver(Receiver):
+    def on_receipt(self, receipt: Receipt, now: int) -> None:
+        if receipt.epoch < self.accepted:
+            receipt = receipt._replace(epoch=self.accepted)
+        super().on_receipt(receipt, now)
+
+
+_rule_mutants_switch_off(
+    "old-receipts", "a receipt of an older epoch counts for nothing", receiver=site_of(_CredulousReceiver)
+)
+
+
+class _CrowdCertificates(Certificates):
+    def level(self, universe: tuple[NodeId, ...]) -> int:
+        held = sorted(self.receipts.values(), reverse=True)
+        need = majority(universe)
+        return held[need - 1] if len(held) >= need else 0
+
+
+_rule_mutants_switch_off(
+    "strangers-receipts",
+    "only receipts of sites of U make a majority",
+    receiver=_parts(certificates_class=_CrowdCertificates),
+)
+
+
+# What a source may believe and forget -------------------------------------------------------------
+
+
+class _ImpatientSource(PrimarySource):
+    def free(self, token: Token) -> None:
+        before = self._freed
+        super().free(token)
+        held = self._held.get(self._freed)
+        if self._freed > before and held is not None and held.token_number:
+            del self._held[self._freed]
+            self._freed += 1
+            self._out.append(Persist(OutboxFreed(self._freed)))
+
+
+_rule_mutants_switch_off(
+    "free-one-early", "a source holds every message until its own token is stable", source=_ImpatientSource
+)
+
+
+class _NostalgicSource(PrimarySource):
+    def _on_token(self, token: Token, now: int) -> None:
+        super()._on_token(replace(token, epoch=max(token.epoch, self._epoch)), now)
+
+    def _on_packet(self, packet: Packet, now: int) -> None:
+        if isinstance(packet, Standing):
+            packet = packet._replace(epoch=self._epoch)
+        super()._on_packet(packet, now)
+
+
+_rule_mutants_switch_off(
+    "old-epochs-heard", "a source believes nothing that an older epoch says", source=_NostalgicSource
+)
+
+
+# When a ring starts, and what it releases then -----------------------------------------------------
+
+
+class _HeadlongReleaser(Releaser):
+    def due(self, entry: LogEntry, place: int, schedule: Schedule) -> int:  # noqa: ARG002
+        paced = place // self._rate * MILLISECOND if self._rate else 0
+        return entry.token.instant + self._delay_ns + paced
+
+
+_rule_mutants_switch_off(
+    "backlog-before-start",
+    "what an earlier ring left unreleased goes out from the new ring's start on",
+    receiver=_parts(releaser_class=_HeadlongReleaser),
+)
+
+
+class _ApologeticReleaser(Releaser):
+    def _is_late(self, entry: LogEntry, schedule: Schedule, now: int) -> bool:
+        return entry.token.token_number < schedule.first_token or super()._is_late(entry, schedule, now)
+
+
+_rule_mutants_switch_off(
+    "all-before-start-is-backlog",
+    "what is released at its own instant is no backlog, whichever ring ordered it",
+    receiver=_parts(releaser_class=_ApologeticReleaser),
+)
+
+
+class _ForgetfulServer(ReformationServer):
+    def _decide(self, ballot: Ballot, formation: Formation, now: int) -> None:
+        super()._decide(ballot, replace(formation, best=formation.best._replace(instant=-NEVER)), now)
+
+
+_rule_mutants_switch_off(
+    "start-ignores-the-cut", "a ring starts a period after the newest token of its cut", server=_ForgetfulServer
+)
+
+
+# Who gets how much of a token ----------------------------------------------------------------------
+
+
+class _FirstComeIssuer(Issuer):
+    def batch(self, receiver: Receiver) -> list[Data]:
+        waiting = receiver.ledger.waiting
+        return choose(waiting, receiver.ledger.next_number, len(waiting))[: self._settings.batch_max]
+
+
+_rule_mutants_switch_off(
+    "first-come-takes-all",
+    "a token that is full takes a max-min fair share of every source",
+    receiver=_parts(issuer_class=_FirstComeIssuer),
+)
+
+
+class _PartialIssuer(Issuer):
+    def batch(self, receiver: Receiver) -> list[Data]:
+        return sorted(super().batch(receiver), key=lambda message: message.sender)
+
+
+_rule_mutants_switch_off(
+    "favourite-first", "messages stand in the order in which the owner got them",
+    receiver=_parts(issuer_class=_PartialIssuer),
+)  # fmt: skip
+
+
+class _CorruptIssuer(Issuer):
+    def batch(self, receiver: Receiver) -> list[Data]:
+        waiting, most = receiver.ledger.waiting, self._settings.batch_max
+        chosen = choose(waiting, receiver.ledger.next_number, len(waiting))
+        if len(chosen) <= most:
+            return chosen
+        kept = {message.label for message in sorted(chosen, key=lambda message: message.sender)[:most]}
+        return [message for message in chosen if message.label in kept]
+
+
+_rule_mutants_switch_off(
+    "favourite-takes-all", "no source has more of a full token than another that wants as much",
+    receiver=_parts(issuer_class=_CorruptIssuer),
+)  # fmt: skip
+
+
+class _LazyIssuer(Issuer):
+    def batch(self, receiver: Receiver) -> list[Data]:
+        chosen = super().batch(receiver)
+        return chosen[:-1] if len(chosen) > 1 else chosen
+
+
+_rule_mutants_switch_off(
+    "token-leaves-some", "a token that is not full takes everything that waits",
+    receiver=_parts(issuer_class=_LazyIssuer),
+)  # fmt: skip
+
+
+class _TrustingIssuer(Issuer):
+    def honest(self, token: Token) -> bool:  # noqa: ARG002
+        return True
+
+
+_rule_mutants_switch_off(
+    "reveal-unchecked",
+    "an owner reveals the nonce that it committed to a cycle before",
+    receiver=_parts(issuer_class=_TrustingIssuer),
+)
+
+
+class _CunningReceiver(Receiver):
+    def distrust(self, site: NodeId, now: int) -> None:
+        """Let it pass."""
+
+
+class _CunningMember(Member):
+    def _lies(self, ring: NewRing, result: Reconciled, now: int) -> bool:  # noqa: ARG002
+        return False
+
+
+_rule_mutants_switch_off(
+    "lie-by-reformation",
+    "a token that reveals another nonce enters no log by a reformation either",
+    receiver=site_of(_CunningReceiver, _CunningMember),
+)
+
+
+class _OneKeyLedger(Ledger):
+    def entry(self, token: Token, messages: Mapping[tuple[NodeId, int], Data], previous_reveal: bytes) -> LogEntry:  # noqa: ARG002
+        return super().entry(token, messages, NO_NONCE)
+
+
+_rule_mutants_switch_off(
+    "key-of-one-owner",
+    "the key of a shuffle comes from two owners' nonces, so that none of them chooses it",
+    receiver=_parts(ledger_class=_OneKeyLedger),
+)
+
+
+# The disk knows before others do --------------------------------------------------------------------
+
+
+def _disk_last(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    return tuple(sorted(effects, key=lambda effect: isinstance(effect, Persist)))
+
+
+class _CarelessSite(PrimaryReceiver):
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        return _disk_last(super().step(event, now))
+
+
+class _CarelessSource(PrimarySource):
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        return _disk_last(super().step(event, now))
+
+
+class _CarelessServer(ReformationServer):
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        return _disk_last(super().step(event, now))
+
+
+_rule_mutants_switch_off("site-sends-first", "a site writes before it sends", receiver=_CarelessSite)
+_rule_mutants_switch_off("source-sends-first", "a source writes a message before it sends it", source=_CarelessSource)
+_rule_mutants_switch_off("server-sends-first", "a server writes its ballot before it invites", server=_CarelessServer)
+_rule_mutants_switch_off(
+    "outbox-lost-unnoticed", "a source that lost its outbox comes back as a new incarnation", same_incarnation=True
+)
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -42,7 +542,7 @@ def _site(receiver: type[Receiver] = Receiver, member: type[Member] = Member) ->
     return type("MutantReceiver", (PrimaryReceiver,), {"receiver_class": receiver, "member_class": member})
 
 
-def _mutant(name: str, rule: str, mistake: int = 0, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+def _mutants_mutant(name: str, rule: str, mistake: int = 0, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
     MUTANTS[name] = Mutant(name, rule, mistake, Build(**build))
 
 
@@ -83,7 +583,7 @@ class _TwoPhaseReceiver(Receiver):
         self._send(to, Nack(0, self.accepted, self.site, number, False, parts, holdings(everything)))  # noqa: FBT003
 
 
-_mutant(
+_mutants_mutant(
     "two-phase-recovery",
     "one request recovers the token and its messages together",
     1,
@@ -104,7 +604,7 @@ class _HollowReceiver(Receiver):
         return LogEntry(token, tuple([waiting[label] for label in labels]), bytes(16))
 
 
-_mutant(
+_mutants_mutant(
     "token-without-messages",
     "h becomes t only when all messages of t are here",
     2,
@@ -121,7 +621,9 @@ class _GreatestHeldServer(ReformationServer):
         return (vote.held,)
 
 
-_mutant("greatest-held", "the cut is the greatest (e_acc, h), never the greatest h", 3, server=_GreatestHeldServer)
+_mutants_mutant(
+    "greatest-held", "the cut is the greatest (e_acc, h), never the greatest h", 3, server=_GreatestHeldServer
+)
 
 
 # 4. Releasing on time alone ----------------------------------------------------------------------
@@ -132,7 +634,7 @@ class _TimedReceiver(Receiver):
         return token_number <= self.held
 
 
-_mutant("release-on-time-alone", "a release waits for its gate", 4, receiver=_site(_TimedReceiver))
+_mutants_mutant("release-on-time-alone", "a release waits for its gate", 4, receiver=_site(_TimedReceiver))
 
 
 # 5. A source that frees at the acknowledgement ---------------------------------------------------
@@ -143,7 +645,7 @@ class _HastySource(PrimarySource):
         self._forget_until(token.token_number)
 
 
-_mutant("free-at-acknowledgement", "a source holds a message until it is stable", 5, source=_HastySource)
+_mutants_mutant("free-at-acknowledgement", "a source holds a message until it is stable", 5, source=_HastySource)
 
 
 # 6. The gap inference of stop-and-wait -----------------------------------------------------------
@@ -155,7 +657,7 @@ class _StopAndWaitReceiver(Receiver):
             super().on_data(message, now)
 
 
-_mutant(
+_mutants_mutant(
     "stop-and-wait-gaps",
     "a number above the next one waits; it proves no missing acknowledgement",
     6,
@@ -178,7 +680,7 @@ class _StampedReceiver(Receiver):
         return True
 
 
-_mutant("actual-instant", "T_t is the scheduled instant", 7, receiver=_site(_StampedReceiver))
+_mutants_mutant("actual-instant", "T_t is the scheduled instant", 7, receiver=_site(_StampedReceiver))
 
 
 # 8. Collecting too early -------------------------------------------------------------------------
@@ -200,8 +702,8 @@ class _UnforgettingReceiver(Receiver):
         self.reports, self._secstable = reports | self.reports, secstable
 
 
-_mutant("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=_site(_EagerReceiver))
-_mutant(
+_mutants_mutant("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=_site(_EagerReceiver))
+_mutants_mutant(
     "stability-across-epochs", "a new epoch restarts the count of stability", 8, receiver=_site(_UnforgettingReceiver)
 )
 
@@ -220,7 +722,7 @@ class _StubbornLedger(Ledger):
         return token.token_number == self.held + 1 and token.prev_digest == self.digest
 
 
-_mutant(
+_mutants_mutant(
     "no-roll-back",
     "next numbers are a function of the log, and roll back with it",
     9,
@@ -245,8 +747,8 @@ class _LateIssuer(Issuer):
         return receiver.held == slot - 1
 
 
-_mutant("skip-empty-tokens", "an empty token is sent too", 10, receiver=_receiver(issuer_class=_ThriftyIssuer))
-_mutant(
+_mutants_mutant("skip-empty-tokens", "an empty token is sent too", 10, receiver=_receiver(issuer_class=_ThriftyIssuer))
+_mutants_mutant(
     "late-owner-sends", "an owner past T_t+P suspects itself and stays silent", 10,
     receiver=_receiver(issuer_class=_LateIssuer),
 )  # fmt: skip
@@ -264,7 +766,7 @@ class _UnsealedReceiver(Receiver):
         return Mode.NORMAL if self.ring is not None else Mode.SEALED
 
 
-_mutant("no-seal", "after a promise no token or receipt of a lower epoch", receiver=_site(_UnsealedReceiver))
+_mutants_mutant("no-seal", "after a promise no token or receipt of a lower epoch", receiver=_site(_UnsealedReceiver))
 
 
 class _ForgetfulReceiver(Receiver):
@@ -272,7 +774,7 @@ class _ForgetfulReceiver(Receiver):
         self.promised = ballot
 
 
-_mutant("promise-in-memory", "a promise is on disk before the vote", receiver=_site(_ForgetfulReceiver))
+_mutants_mutant("promise-in-memory", "a promise is on disk before the vote", receiver=_site(_ForgetfulReceiver))
 
 
 class _UnwrittenReceiver(Receiver):
@@ -280,7 +782,7 @@ class _UnwrittenReceiver(Receiver):
         """Keep it in memory."""
 
 
-_mutant("receipt-before-disk", "a receipt is sent for what is on disk", receiver=_site(_UnwrittenReceiver))
+_mutants_mutant("receipt-before-disk", "a receipt is sent for what is on disk", receiver=_site(_UnwrittenReceiver))
 
 
 class _MinorityServer(ReformationServer):
@@ -289,9 +791,9 @@ class _MinorityServer(ReformationServer):
         return count >= len(universe) // 2
 
 
-_mutant("half-is-enough", "only a majority of U starts an epoch", server=_MinorityServer)
+_mutants_mutant("half-is-enough", "only a majority of U starts an epoch", server=_MinorityServer)
 
-_mutant("vote-without-disk", "a site that lost its disk never votes under its old id", remembers_nothing=True)
+_mutants_mutant("vote-without-disk", "a site that lost its disk never votes under its old id", remembers_nothing=True)
 
 
 class _EarlyReleaser(Releaser):
@@ -299,7 +801,9 @@ class _EarlyReleaser(Releaser):
         return super().due(entry, place, schedule) - self._delay_ns // 8
 
 
-_mutant("release-early", "nothing is released before T_t+Δ_A", receiver=_receiver(releaser_class=_EarlyReleaser))
+_mutants_mutant(
+    "release-early", "nothing is released before T_t+Δ_A", receiver=_receiver(releaser_class=_EarlyReleaser)
+)
 
 
 class _NumberReconciliation(Reconciliation):
@@ -314,7 +818,7 @@ class _NumberMember(Member):
     reconciliation_class = _NumberReconciliation
 
 
-_mutant(
+_mutants_mutant(
     "truncate-by-number",
     "the common prefix is found by the chained digest: a stale site may hold other tokens below the cut",
     receiver=_site(member=_NumberMember),
@@ -330,7 +834,7 @@ class _HalfMember(Member):
     reconciliation_class = _HalfReconciliation
 
 
-_mutant(
+_mutants_mutant(
     "install-before-fetching",
     "a ring is installed together with everything up to its cut",
     receiver=_site(member=_HalfMember),
@@ -342,7 +846,7 @@ class _UnorderedLedger(Ledger):
         return list(reversed(super().labels(token, key)))
 
 
-_mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
+_mutants_mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
 # Below the ring, planned changes, wrong clocks, and rules that only a sharp eye sees broken ----------

@@ -5,16 +5,105 @@ Reordering needs no switch of its own: jitter does it. A cut is one-way; a parti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heappop, heappush
+from math import log, log1p
 from random import Random
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from isocast.simulation.agenda import Agenda
-from isocast.simulation.randomness import LossProcess, stream
 from isocast.terms.ids import NodeId
+from isocast.wire.packets import Data, Nack, Token, TokenPart
 
-__all__ = ["Burst", "Deliver", "LinkModel", "Network"]
+__all__ = ["Agenda", "Burst", "Deliver", "LinkModel", "LossLedger", "LossProcess", "Network", "stream"]
+
+
+# ---- Virtual time: what happens next, in an order that depends on nothing but the instants and the insertions.
+
+
+class Agenda:
+    """Actions by instant. Actions of one instant happen in the order in which they were put down."""
+
+    def __init__(self) -> None:
+        """Start at instant zero."""
+        self.now = 0
+        self._instants: list[int] = []
+        self._actions: dict[int, list[tuple[Callable[..., None], object]]] = {}
+
+    def put(self, instant: int, action: Callable[..., None], argument: object) -> None:
+        """Call action(argument) at `instant`; an instant already past means now."""
+        instant = max(instant, self.now)
+        actions = self._actions.get(instant)
+        if actions is None:
+            self._actions[instant] = [(action, argument)]
+            heappush(self._instants, instant)
+        else:
+            actions.append((action, argument))
+
+    def run(self, until: int) -> None:
+        """Let everything happen that is due before or at `until`."""
+        instants, waiting = self._instants, self._actions
+        while instants and instants[0] <= until:
+            self.now = instant = heappop(instants)
+            for action, argument in waiting.pop(instant):
+                action(argument)
+        self.now = max(self.now, until)
+
+    @property
+    def next_instant(self) -> int | None:
+        """When the next action is due."""
+        return self._instants[0] if self._instants else None
+
+
+# ---- One random stream per (seed, names): adding a node or a link leaves all other draws alone.
+
+
+T = TypeVar("T")
+
+_NEVER = 1 << 62
+
+
+def stream(seed: int, *names: object) -> Random:
+    """A generator that depends on the seed and the names alone, in every process alike."""
+    text = "\x1f".join([str(seed), *map(str, names)])
+    return Random(int.from_bytes(blake2b(text.encode(), digest_size=16).digest()))
+
+
+class LossProcess:
+    """Independent losses with probability p, drawn as the gaps between them: cheap while nothing is lost."""
+
+    __slots__ = ("_log_keep", "_random", "left")
+
+    def __init__(self, probability: float, random: Random) -> None:
+        """Draw the first gap."""
+        self._random = random
+        self._log_keep = log1p(-probability) if probability < 1 else 0.0
+        self.left = self._gap() if probability > 0 else _NEVER
+
+    def _gap(self) -> int:
+        """Packets that pass before the next loss: geometric."""
+        if self._log_keep == 0.0:
+            return 0
+        return int(log(1.0 - self._random.random()) / self._log_keep)
+
+    def lost(self) -> bool:
+        """Whether the next packet is lost."""
+        if self.left > 0:
+            self.left -= 1
+            return False
+        self.left = self._gap()
+        return True
+
+    def survivors(self, burst: tuple[T, ...]) -> tuple[T, ...]:
+        """What of a burst passes; the same tuple when nothing is lost."""
+        count = len(burst)
+        if self.left >= count:
+            self.left -= count
+            return burst
+        return tuple([packet for packet in burst if not self.lost()])
+
 
 _COPIES = 0.5
 """Share of late packets that came in time as well."""
@@ -225,3 +314,91 @@ def _difference(sent: Burst, passed: Burst) -> Burst:
         else:
             lost.append(packet)
     return tuple(lost)
+
+
+# ---- How many requests one lost packet causes: the NACK implosion that §5.2 is about.
+
+
+_Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+
+SETTLE_NS = 120_000_000_000
+"""A lost packet's requests are over after two minutes of virtual time; then only its count is kept."""
+
+
+class LossLedger:
+    """Lost multicast packets, and the requests of all receivers that name each of them."""
+
+    def __init__(self) -> None:
+        """Nothing is lost."""
+        self.histogram: Counter[int] = Counter()
+        """How many lost packets caused so many NACKs."""
+        self._asked: dict[_Key, int] = {}
+        self._since: dict[_Key, int] = {}
+        self._lacking: dict[NodeId, dict[_Key, None]] = {}
+        self.now = 0
+
+    def lost(self, to: NodeId, burst: tuple[object, ...]) -> None:
+        """One destination does not get these packets."""
+        for packet in burst:
+            key = _key(packet)
+            if key is not None:
+                if key not in self._asked:
+                    self._asked[key] = 0
+                    self._since[key] = self.now
+                self._lacking.setdefault(to, {})[key] = None
+
+    def asked(self, node: NodeId, nack: Nack) -> None:
+        """A receiver requests; without the token it asks for everything that it lacks."""
+        lacking = self._lacking.get(node)
+        if not lacking:
+            return
+        if nack.has_token:
+            named: list[_Key] = [
+                (holding.source, holding.first + bit)
+                for holding in nack.listed
+                for bit in range(holding.bitmap.bit_length())
+                if holding.bitmap >> bit & 1
+            ]
+        else:
+            named = list(lacking)
+        for key in named:
+            if key in lacking and key in self._asked:
+                self._asked[key] += 1
+
+    def completed(self, node: NodeId, now: int) -> None:
+        """A receiver completed a token: what it lacked before is repaired, or belongs to the next."""
+        self.now = now
+        self._lacking.pop(node, None)
+        while self._since:
+            key = next(iter(self._since))
+            if self._since[key] > now - SETTLE_NS:
+                return
+            self._settle(key)
+
+    def _settle(self, key: _Key) -> None:
+        del self._since[key]
+        self.histogram[self._asked.pop(key)] += 1
+
+    def quantile(self, share: float) -> int:
+        """NACKs per lost multicast packet that `share` of them do not exceed."""
+        for key in list(self._since):
+            self._settle(key)
+        total = sum(self.histogram.values())
+        seen = 0
+        for count in sorted(self.histogram):
+            seen += self.histogram[count]
+            if seen >= share * total:
+                return count
+        return 0
+
+
+def _key(packet: object) -> _Key | None:
+    match packet:
+        case Data():
+            return (packet.sender, packet.number)
+        case Token():
+            return ("token", packet.token_number)
+        case TokenPart():
+            return (f"part {packet.part}", packet.token_number)
+        case _:
+            return None

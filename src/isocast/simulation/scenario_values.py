@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from isocast.simulation.key import MAX_SECONDS
-from isocast.simulation.scenario_keys import Key, Kind
+from isocast.simulation.scenario_keys import MAX_SECONDS, Key, Kind
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import from_seconds
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 from isocast.terms.topology import CITIES, City, city
 
 __all__ = ["Values", "suggestion"]

@@ -5,26 +5,177 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from isocast.checks.facts import Fact
 from isocast.checks.suite import EndOfRun, Law, Suite
+from isocast.checks.view import trim
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
-from isocast.ring.receiver import Mode
+from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.ring.source import PrimarySource
-from isocast.simulation.arrivals import Arrivals, PairCounter
-from isocast.simulation.build import PRODUCT, Build
 from isocast.simulation.faults import FaultPlan, correct_sites
-from isocast.simulation.last_requests import LastRequests
-from isocast.simulation.recorder import Recorder
+from isocast.simulation.network import stream
 from isocast.simulation.scenario import Scenario
-from isocast.simulation.world import World
+from isocast.simulation.world import PRODUCT, Build, Recorder, World
 from isocast.terms.ids import Epoch, NodeId
-from isocast.terms.instants import to_seconds
+from isocast.terms.instants import SECOND, to_seconds
 from isocast.terms.timing import Gate
+from isocast.wire.packets import Nack
 
-__all__ = ["Figures", "TimedRun"]
+if TYPE_CHECKING:
+    from isocast.wire.packets import Data
+
+__all__ = ["Arrivals", "Figures", "LastRequests", "PairCounter", "TimedRun"]
+
+
+# ---- Who submits what, and when: Poisson or even arrivals, bursts, and pairs of traders that decide at one instant.
+
+
+class Arrivals:
+    """Feeds a world's sources from the start of its first ring on, until all messages are submitted."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is submitted yet."""
+        self.world = world
+        self.waiting = True
+        """Until the first ring is formed."""
+        self.left = world.scenario.messages
+        self.finished_at: int | None = None
+        self._random = stream(world.seed, "arrivals")
+        self._turn = 0
+        self._key = 0
+        scenario = world.scenario
+        self._together = 2 if scenario.traders else scenario.burst
+        self._mean_gap_ns = self._together * SECOND / scenario.arrival_rate
+        self._steps = 0
+        self._start = 0
+
+    def begin(self, instant: int) -> None:
+        """The first ring is formed: its first token is due at `instant`."""
+        self._start = instant
+        self.waiting = False
+        self._plan()
+
+    def _plan(self) -> None:
+        if self.left <= 0:
+            self.finished_at = self.world.agenda.now
+            return
+        self._steps += 1
+        if self.world.scenario.even_arrivals:
+            at = self._start + round((self._steps - 0.5) * self._mean_gap_ns)
+        else:
+            since = max(self.world.agenda.now, self._start)
+            at = since + round(self._random.expovariate(1 / self._mean_gap_ns))
+        if self.world.scenario.duration_ns and at > self._start + self.world.scenario.duration_ns:
+            self.finished_at = self.world.agenda.now
+            return
+        self.world.agenda.put(at, self._submit, None)
+
+    def _submit(self, _: object) -> None:
+        world = self.world
+        sources = world.sources
+        if world.scenario.traders:
+            # Odd numbers stand at the first trader, even ones at the second: two neighbours are a pair.
+            for place in (self._turn, self._turn + 1):
+                world.submit(sources[place % len(sources)], [self._payload()])
+            self._turn += 2
+            self.left -= 2
+        else:
+            count = min(self._together, self.left)
+            world.submit(sources[self._turn % len(sources)], [self._payload() for _ in range(count)])
+            self._turn += 1
+            self.left -= count
+        self._plan()
+
+    def once_more(self) -> None:
+        """Submit one message at each source, whatever the rate."""
+        for source in self.world.sources:
+            self.world.submit(source, [self._payload()])
+
+    def _payload(self) -> tuple[bytes, bytes]:
+        self._key += 1
+        key = self._key.to_bytes(8)
+        return key, key.ljust(self.world.scenario.payload_bytes, b"\0")
+
+
+class PairCounter:
+    """Of two orders submitted at one instant, which came first in the sequence."""
+
+    def __init__(self, cities: tuple[str, ...]) -> None:
+        """Nobody has won."""
+        self.cities = cities
+        self.wins = dict.fromkeys(cities, 0)
+        self._open: dict[int, None] = {}
+
+    def sequenced(self, message: Data, _: int) -> None:
+        """The payload's key tells the pair: 1 and 2, 3 and 4, and so on."""
+        key = int.from_bytes(message.payload[:8]) - 1
+        pair, trader = divmod(key, 2)
+        if pair in self._open:
+            del self._open[pair]
+        else:
+            self._open[pair] = None
+            self.wins[self.cities[trader]] += 1
+
+    def shares(self) -> dict[str, float]:
+        """Share of the pairs won, by trader's city."""
+        total = sum(self.wins.values())
+        return {city: wins / total if total else 0.0 for city, wins in self.wins.items()}
+
+
+# ---- A rare event, weighed instead of awaited: how often a receiver's last request for a token is in vain (§5.1).
+#
+# After k_r requests a receiver gives up. The last of them fails if it is lost itself, or if anything is that answers
+# it: with independent losses, with probability 1-(1-p)^(j+1) for j items that the receiver still lacks. In a ring of
+# 100 there are some fifty last requests for each that fails, so that the sum of these chances is far steadier than a
+# count.
+
+
+_MADE_MAX = 65_536
+"""Of the largest ring, the requests of a hundred tokens."""
+
+
+class LastRequests:
+    """Watches a world for primary receivers' k_r-th requests, and weighs each."""
+
+    def __init__(self, world: World) -> None:
+        """Nobody has asked."""
+        self.count = 0
+        self.failing = 0.0
+        """The sum of their chances to fail."""
+        self._world = world
+        self._made: dict[tuple[NodeId, Epoch, int], int] = {}
+        """How often each receiver asked for each token, of those that were asked for lately."""
+
+    def asked(self, node: NodeId, request: Nack) -> None:
+        """A node sends a request."""
+        key = (node, request.epoch, request.token_number)
+        made = self._made[key] = self._made.get(key, 0) + 1
+        trim(self._made, _MADE_MAX)
+        if made == self._world.scenario.timing.retries_max:
+            receiver = self._receiver(node)
+            if receiver is not None:
+                self._weigh(receiver, request)
+
+    def _weigh(self, receiver: Receiver, request: Nack) -> None:
+        if receiver.schedule is None:
+            return
+        owner = self._receiver(receiver.schedule.owner(request.token_number))
+        entry = None if owner is None else owner.ledger.entries.get(request.token_number)
+        if entry is None or entry.token.epoch != request.epoch:
+            # The ring was reformed before its owner sent it: there is nothing to lose on the way.
+            return
+        lacking = len(receiver.ledger.missing(entry.token)) + (not request.has_token)
+        self.count += 1
+        self.failing += 1 - (1 - self._world.scenario.loss) ** (lacking + 1)
+
+    def _receiver(self, node: NodeId) -> Receiver | None:
+        host = self._world.hosts.get(node)
+        machine = None if host is None else host.machine
+        return machine.receiver if isinstance(machine, PrimaryReceiver) else None
+
 
 _CUTS = ("partition", "one-way", "isolate")
 _PLANNED = ("drain", "add", "remove", "force")

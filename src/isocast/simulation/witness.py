@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from isocast.ring.ledger import Ledger
     from isocast.ring.receiver import Receiver
     from isocast.ring.settings import RingSettings
-    from isocast.simulation.agenda import Agenda
     from isocast.simulation.host import Host
-    from isocast.simulation.network import Burst
+    from isocast.simulation.network import Agenda, Burst
     from isocast.terms.ids import NodeId
 
 __all__ = ["Witness"]

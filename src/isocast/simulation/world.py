@@ -6,34 +6,52 @@ carries. What happens is told to a recorder as facts; the world itself judges no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
 
 from isocast.checks.facts import (
     Collected,
     Completed,
     Fact,
     Faulted,
+    Forced,
     Freed,
+    GroupHeaded,
+    HandedBack,
+    HeadChanged,
     Installed,
     Invited,
     Promised,
     ReceiptSent,
     Released,
     Replaced,
+    Returned,
     RingFormed,
     SecondaryTokenPassed,
+    Settled,
     StabilityClaimed,
+    Stalled,
+    Strayed,
     Submitted,
     Suspected,
     TokenMade,
     TokenSent,
+    Unanswered,
     Voted,
 )
+from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.reformation.server import ServerState
+from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.reformation.server import ReformationServer, ServerState
+from isocast.ring import effects
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
+    ControlSettled,
+    Diverged,
     EntryAppended,
     EntryCompleted,
     FairnessFaulted,
@@ -52,34 +70,31 @@ from isocast.ring.effects import (
     RingInstalled,
     RingSuspected,
     Unicast,
+    UniverseForced,
 )
-from isocast.ring.inputs import JournalRead, PublishRequested
+from isocast.ring.inputs import CheckpointFetched, JournalRead, PublishRequested
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
-from isocast.ring.source import OutboxState
+from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
-from isocast.simulation.agenda import Agenda
-from isocast.simulation.build import PRODUCT, Build
-from isocast.simulation.change_facts import CHANGE_EFFECTS, change_fact
-from isocast.simulation.checkpoints import fetch_checkpoint
-from isocast.simulation.clock import Clock
-from isocast.simulation.geography import branch_of, delays
-from isocast.simulation.host import Host, Machine
-from isocast.simulation.layer_facts import LAYER_EFFECTS, layer_fact
-from isocast.simulation.network import LinkModel, Network
-from isocast.simulation.randomness import stream
+from isocast.simulation.host import Clock, Host, Machine
+from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
+from isocast.simulation.scenario import Scenario
 from isocast.simulation.witness import Witness
-from isocast.terms.ids import NodeId, is_server, is_site, is_source, server_id, source_id
-from isocast.wire.audience import AUDIENCE, Role
+from isocast.terms.ids import FIRST_SERVER, NodeId, is_server, is_site, is_source, server_id, source_id
+from isocast.terms.topology import City, delay_ns
 from isocast.wire.codec import decode, encode
+from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import (
     Data,
     Invite,
     Join,
+    Nack,
     NewRing,
     Packet,
     Receipt,
     SecondaryToken,
+    Suspicion,
     Token,
     TokenPart,
     digest_of,
@@ -87,11 +102,183 @@ from isocast.wire.packets import (
 )
 from isocast.wire.token_body import token_digest
 
-if TYPE_CHECKING:
-    from isocast.simulation.recorder import Recorder
-    from isocast.simulation.scenario import Scenario
+__all__ = [
+    "CHANGE_EFFECTS",
+    "LAYER_EFFECTS",
+    "PRODUCT",
+    "Build",
+    "Judge",
+    "Recorder",
+    "World",
+    "branch_of",
+    "change_fact",
+    "delays",
+    "fetch_checkpoint",
+    "layer_fact",
+    "place_of",
+]
 
-__all__ = ["World"]
+
+# ---- Which machines a world is made of: the product's, or a mutant's.
+
+
+@dataclass(frozen=True)
+class Build:
+    """The classes of the four roles, and who heads which group."""
+
+    receiver: type[PrimaryReceiver] = PrimaryReceiver
+    source: type[PrimarySource] = PrimarySource
+    server: type[ReformationServer] = ReformationServer
+    secondary: type[SecondaryReceiver] = SecondaryReceiver
+    groups: type[GroupPlan] = GroupPlan
+    remembers_nothing: bool = False
+    """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
+    same_incarnation: bool = False
+    """A source that lost its outbox goes on under its old id (a mutant's mistake)."""
+
+
+PRODUCT = Build()
+
+
+# ---- What machines say of planned, forced and lost changes, as facts for the checkers.
+
+
+CHANGE_EFFECTS = (ControlSettled, UniverseForced, Diverged)
+"""Effects that only tell."""
+
+
+def change_fact(now: int, node: NodeId, effect: object) -> Fact | None:
+    """The fact of an effect."""
+    match effect:
+        case ControlSettled(entry, outcome):
+            return Settled(now, node, entry, str(outcome))
+        case UniverseForced(epoch, token_number, universe):
+            return Forced(now, node, epoch, token_number, universe)
+        case Diverged(epoch, first_sequence, next_sequence):
+            return Strayed(now, node, epoch, first_sequence, next_sequence)
+        case _:
+            return None
+
+
+# ---- A simulated driver's part in rejoining: a checkpoint travels from one site's memory to another, by a call that
+# waits.
+#
+# Whoever is down, stopped or cut off does not answer. What was released meanwhile needs no fetching here: nobody reads
+# a simulated journal.
+
+
+def fetch_checkpoint(world: World, host: Host, wish: CheckpointWanted) -> None:
+    """Ask the first that was named; a site that is left without an answer asks another."""
+    giver = wish.ask[0]
+    delay_ns = world.network.delay_ns(host.node, giver)
+    if world.network.reaches(host.node, giver):
+        world.agenda.put(world.agenda.now + delay_ns, lambda _: _give(world, host, giver), None)
+
+
+def _give(world: World, host: Host, giver: NodeId) -> None:
+    there = world.hosts.get(giver)
+    if there is None or not there.running or not world.network.reaches(giver, host.node):
+        return
+    if isinstance(there.machine, PrimaryReceiver | SecondaryReceiver):
+        fetched = CheckpointFetched(there.machine.receiver.ledger.floor.copy(), giver)
+        world.agenda.put(world.agenda.now + world.network.delay_ns(giver, host.node), host.feed, fetched)
+
+
+# ---- Where the nodes of a world are, and how long packets take between them.
+
+
+def place_of(scenario: Scenario, node: NodeId) -> City | None:
+    """The city of a node; None in a world without places.
+
+    Site i is in the i-th city of the ring, a secondary receiver near its primary one. Sources take turns between the
+    two traders, or among the ring's cities; servers stand in the ring's cities from the first on.
+    """
+    ring = scenario.ring
+    if is_source(node):
+        number = (node >> 32) - 1
+        if scenario.traders:
+            return scenario.traders[number % len(scenario.traders)]
+        return ring[number % len(ring)] if ring else None
+    if not ring:
+        return None
+    if is_site(node):
+        return ring[(scenario.tree.root(node) - 1) % len(ring)]
+    return ring[(node - FIRST_SERVER - 1) % len(ring)] if is_server(node) else None
+
+
+def delays(scenario: Scenario) -> Callable[[NodeId, NodeId], int]:
+    """The one-way delay of a pair: great circle in fibre between places, else the scenario's constant.
+
+    A secondary receiver is reached over its parent's place, each layer adding its own delay.
+    """
+    tree, step_ns = scenario.tree, scenario.secondary_delay_ns
+
+    def delay(a: NodeId, b: NodeId) -> int:
+        if not scenario.secondaries:
+            return apart(a, b)
+        if is_site(a) and is_site(b):
+            steps, over = tree.steps_between(a, b)
+            return steps * step_ns + (apart(a, b) if over else 0)
+        return apart(a, b) + sum([tree.depth(node) * step_ns for node in (a, b) if is_site(node)])
+
+    def apart(a: NodeId, b: NodeId) -> int:
+        place_a, place_b = place_of(scenario, a), place_of(scenario, b)
+        if place_a is None or place_b is None:
+            return scenario.one_way_delay_ns
+        return delay_ns(place_a, place_b)
+
+    return delay
+
+
+def branch_of(scenario: Scenario) -> Callable[[NodeId], int]:
+    """The branch of the multicast tree that feeds a node: sites in contiguous blocks of near equal size.
+
+    A secondary receiver is on its primary one's branch.
+    """
+    tree = scenario.tree
+    branches = {
+        site: (tree.root(site) - 1) * scenario.tree_branches // scenario.receivers
+        for site in (*range(1, scenario.receivers + 1), *tree.secondary_sites)
+    }
+
+    def branch(node: NodeId) -> int:
+        return branches.get(node, -node)
+
+    return branch
+
+
+# ---- What the machines say of the layers below the ring, as facts.
+
+
+LAYER_EFFECTS = (
+    effects.SupportSilent,
+    effects.SecondaryStalled,
+    effects.SecondaryReturned,
+    effects.SecondaryHandedBack,
+    effects.GroupHeaded,
+    effects.GroupLeft,
+    effects.HeadChanged,
+)
+
+
+def layer_fact(at: int, site: NodeId, effect: object) -> Fact | None:
+    """One of `LAYER_EFFECTS`; None where another site tells of the same."""
+    match effect:
+        case effects.SupportSilent(number, asked):
+            return Unanswered(at, site, number, asked)
+        case effects.SecondaryStalled(_, member, number):
+            return Stalled(at, site, member, number)
+        case effects.SecondaryReturned(_, member, number):
+            return Returned(at, site, member, number)
+        case effects.SecondaryHandedBack(_, member):
+            return HandedBack(at, site, member)
+        case effects.GroupHeaded(epoch, group, anew):
+            return GroupHeaded(at, site, epoch, group, anew)
+        case effects.HeadChanged(group, head, silent):
+            return HeadChanged(at, site, group, head, silent)
+        case _:
+            return None
+
 
 RETAIN_KEYS = 1_024
 """Client keys that a simulated source remembers: nobody here retries after minutes."""
@@ -477,3 +664,171 @@ class World:
     def fact(self, fact: Fact) -> None:
         """Tell what happened."""
         self.recorder.fact(fact)
+
+
+# ---- What happened in a run: facts for the checkers, figures for the report, a digest for reproduction.
+
+
+_REMEMBERED = 1_024
+"""Tokens that some receiver gave up on: each is counted once, within this many."""
+
+
+class Judge(Protocol):
+    """Whoever watches facts for violations."""
+
+    def observe(self, fact: Fact) -> None:
+        """Take one fact."""
+
+
+class Recorder:
+    """Counts, sums and hashes; everything it remembers is bounded."""
+
+    def __init__(
+        self, judge: Judge | None, receivers: int, *, transcript: Callable[[Fact], None] | None = None
+    ) -> None:
+        """`transcript` gets every fact too, for a person to read."""
+        self.judge = judge
+        self.receivers = receivers
+        self.transcript = transcript
+        self.sent: Counter[type] = Counter()
+        """Packets by kind, one per transmission."""
+        self.rejected = 0
+        """Submissions that a source's window did not allow."""
+        self.submitted = 0
+        self.tokens = 0
+        self.messages = 0
+        """In the sequence: acknowledged by some token that was released."""
+        self.releases = 0
+        """Messages released, summed over sites."""
+        self.latency_ns = 0
+        """Submit to release, summed like `releases`."""
+        self.fairness_faults = 0
+        self.suspicions: Counter[Suspicion] = Counter()
+        self.unanswered = 0
+        """How often somebody whom a secondary receiver asked stayed silent k_r times."""
+        self.stalled = 0
+        """Secondary receivers that their head gave up, each time."""
+        self.rings = 0
+        self.last_sequence: dict[NodeId, int] = {}
+        """The newest sequence that each site released."""
+        self.losses = LossLedger()
+        self.on_sequence: Callable[[Data, int], None] | None = None
+        """Called once per message, in sequence order, when its first site releases it."""
+        self.on_request: Callable[[NodeId, Nack], None] | None = None
+        """Called for every request."""
+        self._digest = blake2b(digest_size=16)
+        self._submitted_at: dict[tuple[NodeId, int], int] = {}
+        self._chunks: dict[int, list[int]] = {}
+        self._unrecovered: dict[int, None] = {}
+        self._newest_token = 0
+        self.false_reformations = 0
+        self._next_sequence = 1
+
+    @property
+    def trace_digest(self) -> str:
+        """Over every fact of the run."""
+        return self._digest.hexdigest()
+
+    def fact(self, fact: Fact) -> None:
+        """Take one fact."""
+        kind = type(fact)
+        if kind is Submitted:
+            self._on_submitted(fact)  # type: ignore[arg-type]
+        elif kind is Released:
+            self._on_released(fact)  # type: ignore[arg-type]
+        else:
+            self._on_other(fact)
+        if self.judge is not None:
+            self.judge.observe(fact)
+        if self.transcript is not None:
+            self.transcript(fact)
+
+    def heard(self, fact: Fact) -> None:
+        """Take a fact of what a node knows: for checkers alone."""
+        if self.judge is not None:
+            self.judge.observe(fact)
+
+    def unicast(self, node: NodeId, packet: Packet) -> None:
+        """A node sends to one other."""
+        kind = type(packet)
+        self.sent[kind] += 1
+        if kind is Nack:
+            self.losses.asked(node, packet)  # type: ignore[arg-type]
+            if self.on_request is not None:
+                self.on_request(node, packet)  # type: ignore[arg-type]
+
+    def ring_decided(self, at: int, ring: NewRing) -> None:
+        """A server formed a ring."""
+        self.rings += 1
+        self._digest.update(f"ring {at} {ring.ballot} {ring.ring} {ring.first_token} {ring.start}".encode())
+
+    def _on_submitted(self, fact: Submitted) -> None:
+        self.submitted += 1
+        self._submitted_at[fact.source, fact.number] = fact.at
+        self._digest.update(b"s%d %d %d" % (fact.at, fact.source, fact.number))
+
+    def _on_released(self, fact: Released) -> None:
+        self._digest.update(
+            b"r%d %d %d %d %d" % (fact.at, fact.site, fact.token_number, fact.first_sequence, len(fact.messages))
+        )
+        chunk = self._chunks.get(fact.first_sequence)
+        if chunk is None:
+            chunk = self._first_release(fact)
+        chunk[0] += 1
+        count = len(fact.messages)
+        self.last_sequence[fact.site] = fact.first_sequence + count - 1
+        self.releases += count
+        self.latency_ns += count * fact.at - chunk[1]
+        if chunk[0] == self.receivers or len(self._chunks) > 4 * self.receivers * 256:
+            self._chunks.pop(fact.first_sequence if chunk[0] == self.receivers else next(iter(self._chunks)))
+
+    def _first_release(self, fact: Released) -> list[int]:
+        """[sites that released, sum of submission instants]."""
+        total = 0
+        submitted_at = self._submitted_at
+        fresh = fact.first_sequence >= self._next_sequence
+        for message in fact.messages:
+            label = (message.sender, message.number)
+            self._digest.update(message.digest)
+            total += submitted_at.pop(label, fact.at)
+            if fresh and self.on_sequence is not None:
+                self.on_sequence(message, fact.at)
+        if fresh:
+            self.messages += len(fact.messages)
+            self._next_sequence = fact.first_sequence + len(fact.messages)
+        chunk = self._chunks[fact.first_sequence] = [0, total]
+        return chunk
+
+    def _on_other(self, fact: Fact) -> None:
+        match fact:
+            case Completed():
+                self._digest.update(b"c%d %d %d" % (fact.at, fact.site, fact.token_number))
+                self.losses.completed(fact.site, fact.at)
+                return
+            case TokenSent():
+                self.tokens += 1
+                self._newest_token = fact.token_number
+            case Faulted():
+                self.fairness_faults += 1
+            case Suspected():
+                self.suspicions[fact.reason] += 1
+                if fact.reason is Suspicion.UNRECOVERED:
+                    self._given_up(fact.token_number)
+            case Unanswered():
+                self.unanswered += 1
+            case Stalled():
+                self.stalled += 1
+            case Installed():
+                self._digest.update(f"i{fact.at} {fact.site} {fact.ring.ballot} {fact.keep}".encode())
+                return
+            case _:
+                pass
+        self._digest.update(repr(fact).encode())
+
+    def _given_up(self, token_number: int) -> None:
+        """Count a token that was sent and that a receiver gave up on; once, however many did."""
+        if token_number <= self._newest_token and token_number not in self._unrecovered:
+            self._unrecovered[token_number] = None
+            self.false_reformations += 1
+            if len(self._unrecovered) > _REMEMBERED:
+                del self._unrecovered[next(iter(self._unrecovered))]

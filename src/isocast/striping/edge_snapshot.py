@@ -17,7 +17,7 @@ from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge_queue import QueueState
 from isocast.striping.plan import NUMBER_MAX, STRIPES_MAX, SYMBOLS_MAX, VERSION_MAX, PlanNotice
 from isocast.terms.errors import RemoteProtocolError
-from isocast.wire.event_checks import are_events
+from isocast.wire.events import are_events
 from isocast.wire.limits import EVENT_BYTES, MAX_NUMBER
 from isocast.wire.packets import DIGEST_BYTES, digest_of
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isocast.wire.event_checks import are_events
-from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal_blocks import BlockView
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.journal import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import ControlEntry
 

@@ -10,20 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.market import EventFlag, EventKind
-from isocast.ticker.faults import FaultBook, TapeFault
-from isocast.ticker.keys import Indices, KeyTable, Words, stable_order
-from isocast.ticker.lines import Lines
-from isocast.ticker.pieces import PRICE_LIMIT, Piece
+from isocast.ticker.quotes import Lines
 from isocast.ticker.records import (
     NO_ASK,
     NO_BID,
     NO_ROW,
     NOT_COUNTED,
+    PRICE_LIMIT,
     PRICED,
     TRADE_DTYPE,
+    FaultBook,
+    Indices,
+    KeyTable,
+    Piece,
     Records,
     RecordTable,
+    TapeFault,
     TradeState,
+    Words,
+    stable_order,
 )
 from isocast.wire.events import EventArray
 

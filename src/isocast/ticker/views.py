@@ -10,10 +10,8 @@ import numpy as np
 
 from isocast.terms.conditions import left_out_reason
 from isocast.terms.market import TICKS_PER_UNIT, EventFlag, MarketStatus
-from isocast.ticker.keys import Indices
-from isocast.ticker.lines import floor_name, symbol_name
-from isocast.ticker.quotes import CROSSED, LOCKED
-from isocast.ticker.records import NO_ROW, NOT_COUNTED, Records, TradeState
+from isocast.ticker.quotes import CROSSED, LOCKED, floor_name, symbol_name
+from isocast.ticker.records import NO_ROW, NOT_COUNTED, Indices, Records, TradeState
 from isocast.ticker.tape import Tape
 
 __all__ = [

@@ -21,9 +21,25 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.limits import FRAME_BYTES, HEADER_BYTES, MAX_DATAGRAM, TAG_BYTES
-from isocast.wire.packets import DIGEST_BYTES, Packet
+from isocast.wire.packets import (
+    DIGEST_BYTES,
+    Data,
+    Invite,
+    Join,
+    LineAck,
+    LineAsk,
+    Lines,
+    NewRing,
+    Packet,
+    Receipt,
+    Repair,
+    Suspect,
+    Token,
+    TokenPart,
+)
 
 __all__ = [
+    "AUDIENCE",
     "MAGIC",
     "NO_KEY",
     "NO_KEYS",
@@ -32,6 +48,7 @@ __all__ = [
     "Keys",
     "Kind",
     "Layout",
+    "Role",
     "digest_fault",
     "header_bytes",
     "key_of",
@@ -42,6 +59,7 @@ __all__ = [
     "tag_of",
     "unsealed",
 ]
+
 
 MAGIC = b"IC"
 VERSION = 3
@@ -190,3 +208,34 @@ def digest_fault(*digests: bytes) -> str | None:
         if len(digest) != DIGEST_BYTES:
             return f"a digest or nonce of {len(digest)} bytes"
     return None
+
+
+# ---- Which roles listen to a multicast packet: the groups of the core, for simulator and sockets alike.
+
+
+class Role(IntEnum):
+    """Who listens on the core's groups."""
+
+    RECEIVER = 1
+    SOURCE = 2
+    SERVER = 3
+
+
+_EVERYBODY = (Role.RECEIVER, Role.SOURCE, Role.SERVER)
+_NETWORK = (Role.RECEIVER, Role.SERVER)
+
+AUDIENCE: dict[type[Packet], tuple[Role, ...]] = {
+    Data: (Role.RECEIVER,),
+    Token: _EVERYBODY,
+    TokenPart: _EVERYBODY,
+    Receipt: (Role.RECEIVER,),
+    Repair: (Role.RECEIVER,),
+    Suspect: _NETWORK,
+    Invite: _NETWORK,
+    Join: _NETWORK,
+    NewRing: _EVERYBODY,
+    LineAsk: _NETWORK,
+    LineAck: _NETWORK,
+    Lines: _NETWORK,
+}
+"""Who a multicast packet is for; packets not named here travel by unicast."""

@@ -7,18 +7,18 @@ authentication tag exist only in the bytes. `audience` says which roles a multic
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from hashlib import blake2b, sha256
 from typing import NamedTuple, TypeAlias
 
-from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.ballot_packets import Invite, Join, NewRing, NextNumber, Refuse, Suspect, Suspicion
-from isocast.wire.line_packets import LineAck, LineAsk, LineRest, Lines, LineScope, PlanVersion
+from isocast.terms.ids import FIRST_SERVER, NO_EPOCH, Epoch, NodeId
 
 __all__ = [
     "DIGEST_BYTES",
+    "NO_ADDRESS",
     "NO_DIGEST",
     "NO_NONCE",
+    "NO_VERSION",
     "ControlEntry",
     "ControlKind",
     "Data",
@@ -55,6 +55,217 @@ __all__ = [
     "digest_of",
     "payload_digest",
 ]
+
+
+# ---- The packets of suspicion and reformation (protocol §5), as values: SUSPECT, INVITE, REFUSE, JOIN and NEWRING.
+
+
+class Suspicion(StrEnum):
+    """Why a site asks for attention."""
+
+    UNRECOVERED = "unrecovered"
+    """k_r requests for a token or its messages stayed unanswered."""
+    NO_RECEIPTS = "no-receipts"
+    """A member sent no receipt for two tokens."""
+    BEHIND = "behind"
+    """The sender is the owner, and does not hold everything before its token."""
+    LATE = "late"
+    """The sender is the owner, and its clock is past T_t+P."""
+    CLOCK = "clock"
+    """A token came before its instant: somebody's clock is out of its bound."""
+    SEALED = "sealed"
+    """The sender promised a ballot whose server went silent."""
+    OUTSIDE = "outside"
+    """The sender is healthy, complete, of U, and not on the ring."""
+    LOST = "lost"
+    """The sender knows no ring that is alive."""
+    STRANDED = "stranded"
+    """The sender knows the new ring, and nobody gives it what the ring begins with."""
+    LEAVING = "leaving"
+    """The suspect is on the ring and shall not be: it drains, or U has it no more."""
+
+
+class Suspect(NamedTuple):
+    """SUSPECT: informs the reformation servers; nobody seals because of it."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    token_number: int
+    suspect: NodeId
+    reason: Suspicion
+    promised: Epoch
+
+
+class Invite(NamedTuple):
+    """INVITE: a server's ballot. At the current epoch it is a probe, answered by REFUSE."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+
+
+class Refuse(NamedTuple):
+    """REFUSE: the sender has promised `promised` already; `held` lets a probe see that it is alive and how far."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    promised: Epoch
+    held: int
+
+
+class NextNumber(NamedTuple):
+    """nextM of one source."""
+
+    source: NodeId
+    number: int
+
+
+class Join(NamedTuple):
+    """JOIN: a promise for `ballot`, and what the member brings.
+
+    (`epoch`, `held`) is (e_acc, h); `instant` and `next_sequence` belong to token h; `now` is what the sender's clock
+    shows; `universe` is U as of h; `next_numbers` covers the sources of the tokens that are not stable yet. Who is
+    `leaving` votes, and wants no place on the ring.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    held: int
+    digest: bytes
+    instant: int
+    next_sequence: int
+    now: int
+    heard: tuple[NodeId, ...]
+    commit: bytes
+    universe: tuple[NodeId, ...]
+    next_numbers: tuple[NextNumber, ...]
+    leaving: bool = False
+
+
+class NewRing(NamedTuple):
+    """NEWRING: the ring of epoch `ballot`, from token `first_token` at instant `start` on.
+
+    cut = (`cut_epoch`, `cut_token`, `cut_digest`); `holders` hold the cut; `commits` belong to `ring`
+    position by position. A source that `next_numbers` does not name resends all it holds. An `uncertified` ring was
+    started without a majority of U, as the policy `availability` allows; a `forced` one by an operator's word, and
+    `universe` is U from its first token on.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    ballot: Epoch
+    ring: tuple[NodeId, ...]
+    first_token: int
+    first_sequence: int
+    start: int
+    cut_epoch: Epoch
+    cut_token: int
+    cut_digest: bytes
+    holders: tuple[NodeId, ...]
+    commits: tuple[bytes, ...]
+    universe: tuple[NodeId, ...]
+    next_numbers: tuple[NextNumber, ...]
+    uncertified: bool = False
+    forced: bool = False
+
+
+# ---- The packets that say where receivers remulticast (§4.3; protocol §7), as values: LINEASK, LINEACK and LINES.
+
+
+NO_ADDRESS = 0xFFFF
+"""Of a scope that is silent."""
+
+
+class PlanVersion(NamedTuple):
+    """Which of two plans is newer: that of the higher ballot, of the higher revision, of the higher server."""
+
+    ballot: Epoch
+    revision: int
+    author: NodeId
+
+    def __str__(self) -> str:
+        """As people see it: the epoch, which plan of it, and whose plan if the ring was another server's."""
+        if not self.ballot.number:
+            return "none"
+        by = "" if self.author == self.ballot.server else f"@{max(self.author - FIRST_SERVER, 0)}"
+        return f"{self.ballot}/{self.revision}{by}"
+
+
+NO_VERSION = PlanVersion(NO_EPOCH, 0, 0)
+
+
+class LineAsk(NamedTuple):
+    """LINEASK: a server that holds plan `held` asks for promises to take nothing below `version`.
+
+    With no version it only asks for a plan that is newer than its own.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    version: PlanVersion
+    held: PlanVersion
+
+
+class LineAck(NamedTuple):
+    """LINEACK: what a receiver promised, and the plan that it holds on its disk.
+
+    `settled` says that a majority is known to hold that plan, so that lines may follow it.
+    """
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    promised: PlanVersion
+    held: PlanVersion
+    settled: bool = False
+
+
+class LineScope(NamedTuple):
+    """How far one receiver remulticasts, and on which address: metres around its place, in degrees."""
+
+    site: NodeId
+    latitude: float
+    longitude: float
+    radius_m: int
+    settled_m: int
+    """What it was planned with; what a reformation added beyond is given back when that is possible."""
+    address: int
+    """NO_ADDRESS if it is silent."""
+
+
+class LineRest(NamedTuple):
+    """An address that was taken from a scope: until an instant nobody else uses it where it was heard."""
+
+    site: NodeId
+    latitude: float
+    longitude: float
+    radius_m: int
+    settled_m: int
+    address: int
+    free_at: int
+
+
+class Lines(NamedTuple):
+    """LINES: the plan. Address n stands for `stripes` groups from `first_group`+n·`stripes` on, an IPv4 as a number."""
+
+    stripe: int
+    epoch: Epoch
+    sender: NodeId
+    version: PlanVersion
+    made_at: int
+    first_group: int
+    stripes: int
+    scopes: tuple[LineScope, ...]
+    rests: tuple[LineRest, ...]
+
 
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)

@@ -9,8 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from isocast.feeds.synthetic import SyntheticDay
-from isocast.feeds.synthetic_world import SyntheticPlan
+from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.wire.events import EventArray
 
 __all__ = ["asked", "plain", "released", "synthetic_day"]

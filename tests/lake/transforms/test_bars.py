@@ -17,14 +17,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.lake.transforms.days import asked, plain, released, synthetic_day
 
-from isocast.lake.transforms.asof import asof_join
-from isocast.lake.transforms.bars import BAR_COLUMNS, bar_parts, bars, grown_bars, last_sales, whole_bars
-from isocast.lake.transforms.calendars import read_calendar, read_interval
-from isocast.lake.transforms.eligibility import left_out
+from isocast.lake.transforms.asof import LEFT_OUT, NOTED, asof_join, spreads, trade_spreads
+from isocast.lake.transforms.bars import (
+    BAR_COLUMNS,
+    bar_parts,
+    bars,
+    grown_bars,
+    last_sales,
+    left_out,
+    read_calendar,
+    read_interval,
+    rolling_trade_vwap,
+    rolling_vwap,
+    vwap,
+    whole_bars,
+)
 from isocast.lake.transforms.quotes import quotes_across_floors, trades_with_quotes
-from isocast.lake.transforms.spreads import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.tape import consolidated_tape, reported_trades
-from isocast.lake.transforms.vwap import rolling_trade_vwap, rolling_vwap, vwap
 from isocast.runtime.client.feed_files import FeedFile
 from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import LocalProtocolError

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from isocast.lake.transforms.calendars import Calendar, Interval, read_calendar, read_interval
+from isocast.lake.transforms.bars import Calendar, Interval, read_calendar, read_interval
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.zones import zone_of
 

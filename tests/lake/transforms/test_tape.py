@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.lake.transforms.days import released, synthetic_day
 
-from isocast.lake.transforms.amendments import FloorDays, Line, Place, Reference, Trade, amend
 from isocast.lake.transforms.bars import counted, last_sales
+from isocast.lake.transforms.survey import FloorDays, Line, Place, Reference, Trade, amend
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, consolidated_tape, next_tape
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventFlag, EventKind

@@ -7,8 +7,7 @@ from math import asin, cos, hypot, inf, radians, sin, sqrt
 import numpy as np
 
 from isocast.reformation.scopes.plan import Draining, Plan, Scope
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import Link, Places, World
+from isocast.reformation.scopes.world import Link, Places, Surface, World
 
 __all__ = ["TOLERANCE_KM", "apart", "clashes", "hears", "left_behind", "places", "serving", "shared_while_draining"]
 

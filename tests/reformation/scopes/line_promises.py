@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from isocast.terms.topology import City, great_circle_km
-from isocast.wire.line_packets import NO_ADDRESS, LineRest, Lines, LineScope
+from isocast.wire.packets import NO_ADDRESS, LineRest, Lines, LineScope
 
 __all__ = ["check_plans", "heard_by", "overlap"]
 

@@ -12,16 +12,14 @@ from random import Random
 
 import numpy as np
 
-from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState, PlanFailed, PlanMade
-from isocast.reformation.scopes.line_keeper import LineKeeper
+from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_planner import LinePlanner
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, World
+from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
 from isocast.ring.effects import Multicast, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_server, server_id
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.terms.profiles import PROFILES
+from isocast.terms.timing import PROFILES
 from isocast.terms.topology import CITIES, City
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import NO_DIGEST, Lines, NewRing, Packet

@@ -21,12 +21,10 @@ from tests.reformation.scopes.independent import (
 )
 from tests.reformation.scopes.worlds import DRAIN_NS, drawn_worlds
 
-from isocast.reformation.scopes.adjustment import adjust
+from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.plan import Draining, Plan, What, changes
-from isocast.reformation.scopes.planning import plan_scopes
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import AddressPool, World
+from isocast.reformation.scopes.world import AddressPool, Surface, World
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 

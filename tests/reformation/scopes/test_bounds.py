@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from tests.reformation.scopes.independent import clashes
 
-from isocast.reformation.scopes.bounds import KM_PER_MILE, HexagonalBounds
+from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
-from isocast.reformation.scopes.planning import plan_scopes
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import Places, ScopeRules, World
+from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds
+from isocast.reformation.scopes.world import Places, ScopeRules, Surface, World
 
 PAPER = HexagonalBounds(10_000, 57e6 * KM_PER_MILE**2, 2)
 """§4.1: "The land surface of the earth is about 57 x 10^6 square miles. If we place 10,000 receivers uniformly"."""

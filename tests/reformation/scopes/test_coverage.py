@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.reformation.scopes.independent import places
 
+from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
-from isocast.reformation.scopes.planning import plan_scopes
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import Link, Paths, ScopeRules, World
+from isocast.reformation.scopes.world import Link, Paths, ScopeRules, Surface, World
 from isocast.terms.instants import MILLISECOND
 
 WORLD = World(Surface.PLANE, places("r", [(0.0, 0.0), (1000.0, 0.0)]), places("c", [(10.0, 0.0)]))

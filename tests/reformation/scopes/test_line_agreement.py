@@ -8,14 +8,21 @@ import pytest
 from tests.reformation.scopes.line_promises import check_plans
 from tests.reformation.scopes.line_stage import CUSTOMERS, DRAIN_NS, PLACES, SERVERS, Stage, new_ring
 
-from isocast.reformation.scopes.line_keeper import LineKeeper
+from isocast.reformation.scopes.line_keeper import (
+    LineKeeper,
+    hearing,
+    next_change,
+    reaches,
+    scope_of,
+    sources,
+    speaking,
+)
 from isocast.reformation.scopes.line_planner import PlanningStage
-from isocast.reformation.scopes.line_reach import hearing, next_change, reaches, scope_of, sources, speaking
 from isocast.ring.inputs import PacketsArrived
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.topology import great_circle_km
-from isocast.wire.line_packets import NO_ADDRESS, NO_VERSION, LineRest, Lines, LineScope, PlanVersion
+from isocast.wire.packets import NO_ADDRESS, NO_VERSION, LineRest, Lines, LineScope, PlanVersion
 
 ALL = tuple(PLACES)
 A, B, C = SERVERS

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tests.reformation.scopes.independent import apart
 
-from isocast.reformation.scopes.nearest import nearest
-from isocast.reformation.scopes.nearness import overlapping, within
-from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.reformation.scopes.nearest import nearest, overlapping, within
+from isocast.reformation.scopes.world import Floats, Surface
 
 EARTH = Surface.EARTH
 

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from tests.reformation.scopes.independent import TOLERANCE_KM, clashes, hears, places, serving
 from tests.reformation.scopes.worlds import drawn_worlds
 
+from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.plan import Plan
-from isocast.reformation.scopes.planning import plan_scopes
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import AddressPool, ScopeRules, World
+from isocast.reformation.scopes.world import AddressPool, ScopeRules, Surface, World
 from isocast.terms.errors import ConfigurationError
 
 LAND = World(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from tests.reformation.scopes.independent import places
 
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import AddressPool, Link, Paths, ScopeRules, World
+from isocast.reformation.scopes.world import AddressPool, Link, Paths, ScopeRules, Surface, World
 from isocast.terms.instants import MILLISECOND, SECOND
 
 __all__ = ["DRAIN_NS", "drawn_worlds"]

@@ -6,12 +6,20 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from isocast.ring.original.effects import Effect, Multicast, Placed, Unicast
-from isocast.ring.original.inputs import MessageSubmitted, PacketsArrived, TimerFired
-from isocast.ring.original.packets import Ack, Data, Packet
-from isocast.ring.original.receiver import Receiver
-from isocast.ring.original.source import Source
-from isocast.ring.original.timers import Timers
+from isocast.ring.original.packets import (
+    Ack,
+    Data,
+    Effect,
+    MessageSubmitted,
+    Multicast,
+    Packet,
+    PacketsArrived,
+    Placed,
+    TimerFired,
+    Timers,
+    Unicast,
+)
+from isocast.ring.original.receiver import Receiver, Source
 from isocast.terms.ids import Label, NodeId, is_source, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 

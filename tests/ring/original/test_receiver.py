@@ -5,9 +5,21 @@ from __future__ import annotations
 import pytest
 from tests.ring.original.group import RING, SOURCE, T_A, TIMERS, R_n, R_t, ack, arrive, data, receiver
 
-from isocast.ring.original.effects import Multicast, Placed, RingSuspected, Suspicion, Unicast
-from isocast.ring.original.inputs import TimerFired
-from isocast.ring.original.packets import Ack, AckItem, AckOfItem, MessageItem, Nack, Repair, TokenAck
+from isocast.ring.original.packets import (
+    Ack,
+    AckItem,
+    AckOfItem,
+    MessageItem,
+    Multicast,
+    Nack,
+    Placed,
+    Repair,
+    RingSuspected,
+    Suspicion,
+    TimerFired,
+    TokenAck,
+    Unicast,
+)
 from isocast.ring.original.receiver import Receiver
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import source_id

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from tests.ring.original.group import SOURCE, TIMERS, R_s, ack, arrive, data
 
-from isocast.ring.original.effects import Acknowledged, Multicast, RingSuspected, Suspicion
-from isocast.ring.original.inputs import MessageSubmitted, TimerFired
-from isocast.ring.original.source import Source
+from isocast.ring.original.packets import (
+    Acknowledged,
+    MessageSubmitted,
+    Multicast,
+    RingSuspected,
+    Suspicion,
+    TimerFired,
+)
+from isocast.ring.original.receiver import Source
 from isocast.terms.ids import source_id
 from isocast.terms.instants import NEVER
 

@@ -11,15 +11,14 @@ from tests.runtime.worlds import run, trades
 from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import LatestTable
-from isocast.runtime.client import heard_stripes
-from isocast.runtime.client.heard_stripes import HeardStripes
+from isocast.runtime.client import listener as heard_stripes
+from isocast.runtime.client.listener import HeardStripes, StripeSeat
 from isocast.runtime.client.received import BatchKind, Inbox
-from isocast.runtime.client.stripe_seat import StripeSeat
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventFlag
-from isocast.terms.profiles import PROFILES
+from isocast.terms.timing import PROFILES
 from isocast.wire.packets import Released
 
 TIMING = PROFILES["lan"].timing(3)

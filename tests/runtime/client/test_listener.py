@@ -152,7 +152,7 @@ def test_leaving_the_loop_frees_the_place(tmp_path: Path) -> None:
 
 def _is_taken(world: World) -> bool:
     """Whether somebody has the desk's ports."""
-    from isocast.runtime.net.udp import unicast_inlet  # noqa: PLC0415
+    from isocast.runtime.net.sockets import unicast_inlet  # noqa: PLC0415
 
     desk = world.market.node("desk")
     try:

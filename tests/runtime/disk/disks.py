@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from tests.ring.makers import PERIOD, S1, S2, SERVER, Chain, following, founding
 
 from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, RingInstalled
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
-from isocast.ring.schedule import Schedule
+from isocast.ring.ledger import Checkpoint, LogEntry
+from isocast.ring.settings import Schedule
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.site_store import SiteStore, open_site_store
-from isocast.runtime.disk.store_high_water import HighWater
-from isocast.runtime.disk.store_marker import StoreIdentity
-from isocast.runtime.disk.store_segments import Location
-from isocast.runtime.disk.store_settings import StoreSettings
+from isocast.runtime.disk.store import HighWater, Location
+from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
 from isocast.runtime.market.model import Durability
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, NewRing

@@ -14,16 +14,14 @@ from tests.runtime.disk.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 
 from isocast.ring.effects import Release
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.journal import Journal, JournalSettings, Position, released_block
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError
 from isocast.terms.ids import Epoch, server_id, source_id
-from isocast.wire.journal import segment_name
-from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.journal import ReleasedBlock, segment_name
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, Run, Token
 
 EPOCH = Epoch(4, server_id(2))

@@ -14,7 +14,7 @@ from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 
 from isocast.cli.main import main
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.disk.journal_repair import Cut
+from isocast.runtime.disk.journal_segments import Cut
 from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import BLOCK_HEADER_BYTES, segment_name

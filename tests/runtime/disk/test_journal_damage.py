@@ -8,9 +8,8 @@ import pytest
 from tests.wire.journal_samples import blocks
 
 from isocast.runtime.disk.journal import Journal, JournalSettings
-from isocast.runtime.disk.journal_damage import set_aside_blocks, set_aside_end, set_damage_aside
 from isocast.runtime.disk.journal_segments import segment_files
-from isocast.runtime.disk.journal_verify import verify
+from isocast.runtime.disk.journal_verify import set_aside_blocks, set_aside_end, set_damage_aside, verify
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import SEGMENT_HEADER_BYTES
 

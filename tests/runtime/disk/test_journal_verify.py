@@ -7,13 +7,12 @@ import pytest
 from tests.runtime.disk.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import DELAY, SITE, STRIPE, block, blocks, message, segment
 
+from isocast.runtime.disk.journal import prune
+from isocast.runtime.disk.journal_reader import summarise
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, record_path, write_record
-from isocast.runtime.disk.journal_summary import summarise
 from isocast.runtime.disk.journal_verify import FaultKind, verify
-from isocast.runtime.disk.retention import prune
 from isocast.terms.ids import Epoch, source_id
-from isocast.wire.journal import segment_name
-from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.journal import ReleasedBlock, segment_name
 
 RELEASED = [*blocks(3), block(4, 7, (None, b"ten bytes!"))]
 

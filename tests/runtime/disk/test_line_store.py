@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.wire.samples import BALLOT, SAMPLES, SERVER
 
-from isocast.reformation.scopes.line_effects import LineState
-from isocast.runtime.disk.line_store import LineStore
+from isocast.reformation.scopes.line_keeper import LineState
+from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.market.model import Durability
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Epoch

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.ring.makers import S1, Chain, message
 from tests.wire.strategies import EPOCHS, I64, PACKETS, U16, U64
 
-from isocast.reformation.ballot import ServerState
+from isocast.reformation.forming import ServerState
 from isocast.ring.effects import (
     BallotChosen,
     EntryAppended,
@@ -20,8 +20,7 @@ from isocast.ring.effects import (
     RingDecided,
     RingInstalled,
 )
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.settings import OrderRule
 from isocast.runtime.disk.records import (
     Kind,
@@ -46,7 +45,7 @@ from isocast.runtime.disk.snapshots import (
     server_snapshot,
     site_snapshot,
 )
-from isocast.runtime.disk.store_segments import Frame
+from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch, source_id
 from isocast.wire.packets import DIGEST_BYTES, Data, NewRing

@@ -8,11 +8,10 @@ import pytest
 from tests.ring.makers import EPOCH, NEXT_EPOCH, Chain, following, founding
 from tests.runtime.disk.disks import quick_directory, segment_paths
 
-from isocast.reformation.ballot import ServerState
+from isocast.reformation.forming import ServerState
 from isocast.ring.effects import BallotChosen, PromiseMade, RingDecided
 from isocast.runtime.disk.server_store import ServerStore, open_server_store
-from isocast.runtime.disk.store_marker import StoreIdentity
-from isocast.runtime.disk.store_settings import StoreSettings
+from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
 from isocast.runtime.market.model import Durability
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch, server_id

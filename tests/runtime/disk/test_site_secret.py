@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.runtime.disk.site_secret import site_secret
+from isocast.runtime.disk.site_store import site_secret
 from isocast.terms.errors import StoreError
 
 

@@ -17,13 +17,12 @@ from tests.runtime.disk.disks import quick_directory as quick
 from tests.runtime.disk.test_outbox_store import IN_2026, INCARNATION, POWER, appended, open_floor
 from tests.runtime.disk.test_outbox_store import SMALL as FLOOR_SMALL
 
-from isocast.reformation.ballot import ServerState
+from isocast.reformation.forming import ServerState
 from isocast.ring.effects import BallotChosen, OutboxFreed
 from isocast.runtime.disk.outbox_store import OutboxStore
 from isocast.runtime.disk.server_store import open_server_store
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import Role, StoreIdentity, read_marker
-from isocast.runtime.disk.store_settings import StoreSettings
+from isocast.runtime.disk.store_marker import Role, StoreIdentity, StoreSettings, read_marker
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Epoch, server_id
 

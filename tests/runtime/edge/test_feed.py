@@ -10,15 +10,21 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import OTHER_DAY, ItchWriter
 from isocast.feeds.mold import MoldRequest, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_release
 from isocast.runtime.edge import feed as edge_feed
-from isocast.runtime.edge.archive import DayArchive
-from isocast.runtime.edge.checkpoint import read_checkpoint, write_checkpoint
-from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed, SessionEnd, session_name
+from isocast.runtime.edge.feed import (
+    DayArchive,
+    EdgeBlock,
+    EdgeFeed,
+    SessionEnd,
+    read_checkpoint,
+    session_name,
+    write_checkpoint,
+)
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventKind, MarketStatus, Mic
 from isocast.wire.events import EVENT_DTYPE, EventArray

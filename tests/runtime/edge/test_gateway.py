@@ -19,7 +19,7 @@ from isocast.runtime.client.received import BatchKind, ReceivedBatch
 from isocast.runtime.edge import gateway as edge_gateway
 from isocast.runtime.edge.feed import EdgeFeed
 from isocast.runtime.edge.gateway import ItchGateway
-from isocast.runtime.net.udp import Endpoint
+from isocast.runtime.net.sockets import Endpoint
 from isocast.wire.events import EventArray
 
 SECOND = 10**9

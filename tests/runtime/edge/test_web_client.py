@@ -11,7 +11,7 @@ from tests.runtime.worlds import trades
 
 from isocast.cli.event_rows import fields_of
 from isocast.hierarchy.latest import LatestTable
-from isocast.runtime.edge.web_client import SNAPSHOT_ROWS, SYMBOLS_MAX, WebClient, read_wish
+from isocast.runtime.edge.web_gateway import SNAPSHOT_ROWS, SYMBOLS_MAX, WebClient, read_wish
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.events import EventArray
 

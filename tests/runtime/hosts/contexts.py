@@ -12,7 +12,7 @@ from tests.ring.makers import EPOCH, Chain
 from tests.runtime.worlds import LAYERED, Nodes, market_file, trades
 
 from isocast.ring.effects import Release
-from isocast.runtime.hosts.context import Context
+from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import found_market
 from isocast.runtime.market.key_files import load_keys

@@ -8,12 +8,12 @@ from rich.console import Console
 from tests.runtime.forged_line import send_on_line
 from tests.runtime.worlds import LAYERED, SMALL, World, eventually, market_file, run, trades
 
-from isocast.cli.top_view import frame
+from isocast.cli.top import frame
 from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.hosts.customer import CustomerHost
 from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.market.file import load_market
-from isocast.runtime.watch.status_poll import Answer, Target
+from isocast.runtime.watch.status import Answer, Target
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Epoch, server_id
 from isocast.wire.events import events_view

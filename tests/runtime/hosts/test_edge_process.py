@@ -17,8 +17,7 @@ from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanNotes
 from isocast.runtime.hosts.edge_process import EdgeProcess, NoEdge, edge_process
 from isocast.runtime.market.model import Market
 from isocast.runtime.watch.counters import NodeGauges
-from isocast.striping.plan import plan_entry
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import plan_entry, plan_text
 from isocast.wire.packets import ControlEntry, ControlKind
 
 

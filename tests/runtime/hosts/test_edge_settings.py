@@ -9,7 +9,7 @@ from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import LAYERED
 
 from isocast.hierarchy.customer_settings import CustomerSettings, Grade
-from isocast.runtime.hosts.edge_settings import customer_settings
+from isocast.runtime.hosts.customer import customer_settings
 from isocast.runtime.market.model import Market
 
 

@@ -11,13 +11,13 @@ from tests.ring.makers import Chain, T
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.market.markets import market_of
 
-from isocast.hierarchy.heads import Group
+from isocast.hierarchy.headship import Group
 from isocast.ring.effects import GroupHeaded, GroupLeft, HeadChanged, SecondaryHandedBack, SecondaryReturned
 from isocast.ring.inputs import TimerFired
-from isocast.runtime.hosts.group_report import GroupReport, group_plan
+from isocast.runtime.hosts.receiver import GroupReport, group_plan
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
-from isocast.runtime.watch.metric_table import METRICS, Identity, Reading
+from isocast.runtime.watch.metrics import METRICS, Identity, Reading
 from isocast.terms.ids import Epoch
 
 EPOCH = Epoch(2, 65_537)

@@ -20,7 +20,7 @@ from isocast.runtime.hosts.process import NodeProcess, run_node
 from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.market.founding import insist_on_past
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.priority import Granted
+from isocast.runtime.net.clock import Granted
 from isocast.terms.errors import ConfigurationError, JournalFull, NodeFailedError, StoreFull, StoreGone, TransportError
 
 NODES: dict[str, dict[str, object]] = {

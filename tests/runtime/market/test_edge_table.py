@@ -8,8 +8,8 @@ import pytest
 from tests.runtime.edge.narrow.edge_worlds import edge_market
 from tests.runtime.market.markets import fault_of, market_of
 
-from isocast.runtime.market.edge_table import EdgeTable
 from isocast.runtime.market.key_files import REPAIR, init_keys, key_names, load_keys, load_repair_key, needed_by
+from isocast.runtime.market.tables import EdgeTable
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
 

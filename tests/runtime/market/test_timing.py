@@ -4,8 +4,7 @@ import pytest
 from tests.runtime.market.markets import SMALL, fault_of, faults_of, market_of
 
 from isocast.terms.instants import MILLISECOND
-from isocast.terms.profiles import PROFILES
-from isocast.terms.timing import Gate
+from isocast.terms.timing import PROFILES, Gate
 
 DELAY = "0.003+2·0.0001+4·0.011+(0.003+2·0.0001)"
 ONE_LAYER = {"nodes.a2": None, "nodes.bank.lines": ["a", "b"]}

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from tests.runtime.market.markets import fault_of
 
-from isocast.runtime.market.keys import SETTINGS, Key
-from isocast.runtime.market.node_keys import NODE_TABLE
+from isocast.runtime.market.keys import NODE_TABLE, SETTINGS, Key
 from isocast.runtime.market.values import Faults, Values
 
 TIME = 'must be a time with its unit, such as "5ms" or "1.5s", in quotes'

@@ -9,8 +9,7 @@ import socket
 from time import monotonic
 from typing import Any
 
-from isocast.runtime.net.offload import SOL_UDP, UDP_GRO
-from isocast.runtime.net.udp import Inlet
+from isocast.runtime.net.sockets import SOL_UDP, UDP_GRO, Inlet
 
 PATIENCE_S = 10.0
 """Before a datagram counts as never coming; a passing test does not wait."""

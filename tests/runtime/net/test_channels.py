@@ -21,8 +21,8 @@ from isocast.runtime.watch.counters import Channel, NodeCounters
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import Kind
+from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import Data, Invite, Packet, Receipt, Released, Repair, Token
 
 MODES: dict[str, dict[str, object]] = {

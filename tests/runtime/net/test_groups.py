@@ -7,8 +7,7 @@ import pytest
 from tests.runtime.net.loopback import BUDGET, NoAggregates, frames_of, free_port, gather
 
 from isocast.runtime.market.model import NetworkMode
-from isocast.runtime.net.groups import open_group_inlet, open_group_outlet
-from isocast.runtime.net.udp import Endpoint, Inlet, Outlet
+from isocast.runtime.net.sockets import Endpoint, Inlet, Outlet, open_group_inlet, open_group_outlet
 
 GROUP = "239.255.77.51"
 ADDRESSES = ("127.0.0.51", "127.0.0.52", "127.0.0.53", "127.0.0.54")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.runtime.net.offload import (
+from isocast.runtime.net.sockets import (
     MAX_SEGMENTS,
     SOL_UDP,
     UDP_GRO,

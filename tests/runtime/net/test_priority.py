@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from isocast.runtime.net import kernel, priority
-from isocast.runtime.net.priority import FIFO_PRIORITY, become_punctual, collector_paused
+from isocast.runtime.net import clock, kernel
+from isocast.runtime.net.clock import FIFO_PRIORITY, become_punctual, collector_paused
 
 ASK = """
 import gc, json, os
 from dataclasses import asdict
-from isocast.runtime.net.priority import become_punctual
+from isocast.runtime.net.clock import become_punctual
 granted = become_punctual(realtime={realtime})
 child = os.waitpid(os.fork() or os._exit(os.sched_getscheduler(0)), 0)[1] >> 8
 print(json.dumps([asdict(granted), os.sched_getscheduler(0) & 0xF, child, gc.get_freeze_count()]))
@@ -53,7 +53,7 @@ def test_a_refusal_says_what_would_allow_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_system_without_priorities_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setscheduler")
-    assert priority._ask_for_realtime() == (False, "this system has no real-time priority")  # noqa: SLF001
+    assert clock._ask_for_realtime() == (False, "this system has no real-time priority")  # noqa: SLF001
 
 
 def test_the_collector_waits_and_comes_back() -> None:

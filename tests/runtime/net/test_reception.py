@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.samples import DATA, KEYS, SAMPLES, SITE, SOURCE, STRIPE, SharedKey
 
-from isocast.runtime.net.reception import Reception
+from isocast.runtime.net.channels import Reception
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.wire.codec import NO_KEYS, Keys, Kind, encode
 from isocast.wire.frame import VERSION, tag_of

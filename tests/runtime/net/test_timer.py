@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from isocast.runtime.net import kernel
-from isocast.runtime.net.timer import Alarm, Bell, DescriptorBell, LoopBell, Woken, open_bell
+from isocast.runtime.net.clock import Alarm, Bell, DescriptorBell, LoopBell, Woken, open_bell
 from isocast.terms.instants import MICROSECOND, MILLISECOND, NEVER, SECOND
 
 Opened = Callable[[asyncio.AbstractEventLoop, Woken], Bell]

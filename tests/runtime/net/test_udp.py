@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.runtime.net.loopback import BUDGET, NoAggregates, frames_of, free_port, gather
 
-from isocast.runtime.net.udp import (
+from isocast.runtime.net.sockets import (
     Endpoint,
     Outlet,
     Traffic,

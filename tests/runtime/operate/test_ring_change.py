@@ -13,8 +13,7 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import join_node
 from isocast.runtime.operate.operator_door import SOCKET, OperatorError, ask
-from isocast.runtime.operate.ring_change import Change
-from isocast.runtime.operate.rolling_restart import RollingRestart, restart_order
+from isocast.runtime.operate.ring_change import Change, RollingRestart, restart_order
 
 FOUR = {**SMALL, "d": {"role": "primary-receiver"}}
 

@@ -390,7 +390,7 @@ def test_when_the_supervisor_is_killed_its_nodes_end() -> None:
     """kill -9 of `isocast up` leaves no market behind that nobody watches."""
     child = (
         "from isocast.runtime.operate.supervisor import end_with_supervisor\nend_with_supervisor()\n"
-        "from isocast.runtime.watch.notify import notify\nnotify('READY=1')\n" + SLEEP
+        "from isocast.runtime.watch.logs import notify\nnotify('READY=1')\n" + SLEEP
     )
     parent = f"""
 import asyncio, sys

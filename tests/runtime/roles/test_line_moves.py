@@ -14,17 +14,15 @@ from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import Nodes
 
 from isocast.hierarchy.edge import LinesPlanned
-from isocast.reformation.scopes.line_effects import KeepLines, LinesSettled, LineState
-from isocast.runtime.disk.line_store import LineStore
-from isocast.runtime.hosts.line_following import LineFollowing
-from isocast.runtime.hosts.line_speaking import LineSpeaking
+from isocast.reformation.scopes.line_keeper import KeepLines, LinesSettled, LineState
+from isocast.runtime.disk.server_store import LineStore
+from isocast.runtime.hosts.lines import LineFollowing, LineSpeaking
 from isocast.runtime.market.model import Market
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
-from isocast.wire.line_packets import NO_ADDRESS, LineRest, Lines, LineScope, PlanVersion
-from isocast.wire.packets import Packet, Released
+from isocast.wire.packets import NO_ADDRESS, LineRest, Lines, LineScope, Packet, PlanVersion, Released
 
 NODES: Nodes = {
     "a": {"role": "primary-receiver", "city": "London"},

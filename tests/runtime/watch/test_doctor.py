@@ -19,8 +19,7 @@ from isocast.runtime.market.model import (
     NodeRole,
 )
 from isocast.runtime.net.kernel import KernelClock
-from isocast.runtime.watch.doctor import Finding, Listening, Outcome, Wants, examine, wants_of
-from isocast.runtime.watch.doctor_probes import KeyFile, Probes
+from isocast.runtime.watch.doctor import Finding, KeyFile, Listening, Outcome, Probes, Wants, examine, wants_of
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.timing import Timing
 

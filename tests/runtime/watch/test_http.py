@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.http import REQUEST_BYTES_MAX, Reply, StatusServer, monitor_pages
-from isocast.runtime.watch.metric_table import Identity
+from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import Monitor
 from isocast.terms.errors import TransportError
 

@@ -15,7 +15,7 @@ from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.runtime.watch.measurements import FOLDER, Measurements, TokenEar
-from isocast.runtime.watch.metric_table import Identity
+from isocast.runtime.watch.metrics import Identity
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import Kind

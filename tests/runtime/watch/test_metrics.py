@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from isocast import __version__
 from isocast.nodes.primary_receiver import PrimaryReceiverSnapshot
-from isocast.reformation.ballot import ServerSnapshot, Stage
+from isocast.reformation.forming import ServerSnapshot, Stage
 from isocast.reformation.member import MemberSnapshot
 from isocast.ring.receiver import Mode, ReceiverSnapshot
 from isocast.ring.source import PrimarySourceSnapshot
@@ -27,8 +27,17 @@ from isocast.runtime.watch.counters import (
     gauges_from,
     packet_slot,
 )
-from isocast.runtime.watch.metric_table import METRICS, MetricType
-from isocast.runtime.watch.metrics import LABELS, Identity, Metrics, Reading, metrics_page, series_names, totals_of
+from isocast.runtime.watch.metrics import (
+    LABELS,
+    METRICS,
+    Identity,
+    Metrics,
+    MetricType,
+    Reading,
+    metrics_page,
+    series_names,
+    totals_of,
+)
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
 from isocast.wire.packets import NO_DIGEST, Suspicion

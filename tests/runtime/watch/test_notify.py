@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.runtime.watch.notify import is_watched, notify
+from isocast.runtime.watch.logs import is_watched, notify
 
 
 def listen(address: str) -> socket.socket:

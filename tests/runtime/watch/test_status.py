@@ -11,9 +11,18 @@ import pytest
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, NodeCounters, NodeGauges, ReleaseMark, packet_slot
 from isocast.runtime.watch.http import Reply, StatusServer, monitor_pages
-from isocast.runtime.watch.metric_table import Identity
-from isocast.runtime.watch.status import Alarms, Monitor, NodeStatus, PeerStatus, reasons_not_ready
-from isocast.runtime.watch.status_poll import Answer, Target, poll, status_from_json
+from isocast.runtime.watch.metrics import Identity
+from isocast.runtime.watch.status import (
+    Alarms,
+    Answer,
+    Monitor,
+    NodeStatus,
+    PeerStatus,
+    Target,
+    poll,
+    reasons_not_ready,
+    status_from_json,
+)
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.wire.frame import Kind

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.simulation.exploration.lookup import Lookup, Seen, Words, mixed
+from isocast.simulation.exploration.sweep import Lookup, Seen, Words, mixed
 
 KEYS = st.lists(st.integers(1, 1 << 63), max_size=60)
 

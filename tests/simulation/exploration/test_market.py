@@ -9,11 +9,10 @@ import pytest
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
-from isocast.simulation.build import PRODUCT, Build
-from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.market import Market
-from isocast.simulation.exploration.rules import RULES
+from isocast.simulation.exploration.properties import RULES, Bounds
 from isocast.simulation.exploration.search import Found, search
+from isocast.simulation.world import PRODUCT, Build
 
 ONE_BALLOT = Bounds(servers=1, tokens=1)
 TINY = Bounds(sites=2, servers=1, tokens=1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.node import Memory
-from isocast.simulation.exploration.properties import AGREEMENT, CERTIFIED, Properties
+from isocast.simulation.exploration.properties import AGREEMENT, CERTIFIED, Bounds, Properties
 from isocast.terms.ids import Epoch, server_id
 
 FIRST, SECOND = Epoch(1, server_id(1)), Epoch(2, server_id(1))

@@ -11,7 +11,7 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
 from isocast.simulation.exploration.freezing import Freezer
-from isocast.simulation.exploration.relaxation import relax_server, relax_site
+from isocast.simulation.exploration.properties import relax_server, relax_site
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.timing import Timing
 from isocast.wire.packets import Invite

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.market import Market
-from isocast.simulation.exploration.rules import FOUND_AT, RULES
+from isocast.simulation.exploration.properties import FOUND_AT, RULES, Bounds
 from isocast.simulation.exploration.search import search
 from isocast.simulation.exploration.verdict import explore
 from isocast.simulation.mutants import MUTANTS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isocast.simulation.exploration.bounds import Bounds
-from isocast.simulation.exploration.rules import FOUND_AT
+from isocast.simulation.exploration.properties import FOUND_AT, Bounds
 from isocast.simulation.exploration.verdict import explore
 
 pytestmark = pytest.mark.soak

@@ -6,16 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.simulation.build import PRODUCT, Build
-from isocast.simulation.exploration.bounds import Bounds
 from isocast.simulation.exploration.driver import Event
 from isocast.simulation.exploration.freezing import Freezer
 from isocast.simulation.exploration.mail import numbers_in
-from isocast.simulation.exploration.market import Market
-from isocast.simulation.exploration.places import Places
-from isocast.simulation.exploration.rules import RULES
+from isocast.simulation.exploration.market import Market, Places
+from isocast.simulation.exploration.properties import RULES, Bounds
 from isocast.simulation.exploration.search import Found, search
 from isocast.simulation.exploration.sweep import sweep
+from isocast.simulation.world import PRODUCT, Build
 
 TINY = Bounds(sites=2, servers=1, tokens=1)
 RACE = Bounds(sites=2, servers=2, tokens=1)

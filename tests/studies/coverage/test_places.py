@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isocast.reformation.scopes.nearest import nearest
-from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.coverage.land import on_land, random_places
 from isocast.studies.coverage.places import around_cities, even_on_land, hexagonal, random_on_plane, square
 from isocast.terms.topology import city

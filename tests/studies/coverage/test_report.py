@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from tests.reformation.scopes.independent import places
 
-from isocast.reformation.scopes.adjustment import adjust
-from isocast.reformation.scopes.planning import plan_scopes
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import World
+from isocast.reformation.scopes.adjustment import adjust, plan_scopes
+from isocast.reformation.scopes.world import Surface, World
 from isocast.studies.coverage.report import change_counts, report
 from isocast.studies.coverage.world_file import world_from_mapping
 from isocast.terms.instants import SECOND

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocast.reformation.scopes.surface import Surface
-from isocast.reformation.scopes.world import World
+from isocast.reformation.scopes.world import Surface, World
 from isocast.studies.coverage.world_file import load_world, world_from_mapping
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND

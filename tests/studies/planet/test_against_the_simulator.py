@@ -19,17 +19,14 @@ from tests.hierarchy.edge_world import Link
 from tests.hierarchy.edge_world import World as ExactEdge
 
 from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.repair import Repairs
-from isocast.reformation.scopes.surface import Surface
+from isocast.hierarchy.complete import Repairs
+from isocast.reformation.scopes.world import Surface
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
-from isocast.studies.planet.core import TokenOutcome, run_token, with_sets
-from isocast.studies.planet.core_net import CoreNet
-from isocast.studies.planet.edge import EdgeWorld, run_servers
-from isocast.studies.planet.ground import Ground
-from isocast.studies.planet.page_figures import ring_of
-from isocast.studies.planet.settings import CoreSettings, EdgeSettings
-from isocast.studies.planet.tallies import Column
+from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
+from isocast.studies.planet.edge import EdgeWorld, Ground, run_servers
+from isocast.studies.planet.report import ring_of
+from isocast.studies.planet.settings import Column, CoreSettings, EdgeSettings
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.topology import FIBRE_KM_PER_MS
 

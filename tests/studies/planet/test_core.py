@@ -8,12 +8,20 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from isocast.ring.nack import nack_sets
+from isocast.ring.recovery import nack_sets
 from isocast.studies.planet import closed_forms
-from isocast.studies.planet.core import TokenOutcome, run_token, with_sets
-from isocast.studies.planet.core_net import CoreNet, TreeLevel
-from isocast.studies.planet.core_run import CorePart, CoreWorld, joined, run_tokens
-from isocast.studies.planet.page_figures import ring_of
+from isocast.studies.planet.core import (
+    CoreNet,
+    CorePart,
+    CoreWorld,
+    TokenOutcome,
+    TreeLevel,
+    joined,
+    run_token,
+    run_tokens,
+    with_sets,
+)
+from isocast.studies.planet.report import ring_of
 from isocast.studies.planet.settings import PAPER_TIMES, CoreSettings
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.timing import Timing

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from isocast.studies.planet.draws import Purpose, generator, lost_places
+from isocast.studies.planet.settings import Purpose, generator, lost_places
 
 
 def test_a_stream_depends_on_its_names_alone() -> None:

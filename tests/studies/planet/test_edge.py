@@ -11,13 +11,10 @@ import pytest
 from tests.studies.planet.worlds import small
 
 from isocast.reformation.scopes.nearest import nearest
-from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.planet import edge as edge_module
-from isocast.studies.planet.edge import EdgeWorld, run_servers
-from isocast.studies.planet.gap_repair import Gaps, repair
-from isocast.studies.planet.ground import Ground, lay_out
-from isocast.studies.planet.settings import EdgeSettings
-from isocast.studies.planet.tallies import DELAYS, DISTANCES, Bins, Column, EdgeTally
+from isocast.studies.planet.edge import EdgeWorld, Gaps, Ground, lay_out, repair, run_servers
+from isocast.studies.planet.settings import DELAYS, DISTANCES, Bins, Column, EdgeSettings, EdgeTally
 from isocast.terms.instants import MILLISECOND
 
 EARTH = Surface.EARTH

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.studies.planet.worlds import small
 
-from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.coverage.land import CELL_DEGREES, land_area_km2, on_land
-from isocast.studies.planet.ground import core_net, lay_out
-from isocast.studies.planet.world_file import planet_from_mapping
+from isocast.studies.planet.edge import core_net, lay_out
+from isocast.studies.planet.settings import planet_from_mapping
 from isocast.terms.topology import CITIES
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.studies.planet.worlds import small
 
-from isocast.studies.planet.page_figures import page_figures
-from isocast.studies.planet.report import Beside, PlanetReport, report
+from isocast.studies.planet.report import Beside, PlanetReport, page_figures, report
+from isocast.studies.planet.settings import Column
 from isocast.studies.planet.study import PlanetRun, run_planet
-from isocast.studies.planet.tallies import Column
 from isocast.studies.spreading import Spreading
 
 HERE = Spreading(jobs=1)

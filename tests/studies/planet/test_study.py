@@ -9,8 +9,8 @@ import pytest
 from tests.studies.planet.worlds import small
 
 from isocast.studies.planet import study
+from isocast.studies.planet.settings import Column
 from isocast.studies.planet.study import PlanetRun, run_planet
-from isocast.studies.planet.tallies import Column
 from isocast.studies.spreading import Spreading
 
 ARRAYS = ("servers", "table", "listeners", "delays", "nearest", "second")

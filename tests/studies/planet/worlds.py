@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isocast.studies.planet.settings import PlanetWorld
-from isocast.studies.planet.world_file import planet_from_mapping
+from isocast.studies.planet.settings import PlanetWorld, planet_from_mapping
 
 __all__ = ["small"]
 

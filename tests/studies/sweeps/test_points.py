@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.studies.sweeps.points import load_sweep, parse_seeds, parse_vary
+from isocast.studies.sweeps.sweep import load_sweep, parse_seeds, parse_vary
 from isocast.terms.errors import ConfigurationError
 
 

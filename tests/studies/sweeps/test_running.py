@@ -12,11 +12,19 @@ import pytest
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.studies.spreading import Spreading
-from isocast.studies.sweeps import running
-from isocast.studies.sweeps.points import Sweep
-from isocast.studies.sweeps.running import FIGURES, Status, SweepResult, run_sweep
-from isocast.studies.sweeps.summary import interval, summarise
-from isocast.studies.sweeps.tables import check_table, columns, write_table
+from isocast.studies.sweeps import sweep as running
+from isocast.studies.sweeps.sweep import (
+    FIGURES,
+    Status,
+    Sweep,
+    SweepResult,
+    check_table,
+    columns,
+    interval,
+    run_sweep,
+    summarise,
+    write_table,
+)
 from isocast.terms.errors import ConfigurationError
 
 SMALL = Sweep(

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from isocast.runtime.disk.journal import Journal, Position
-from isocast.runtime.disk.released_blocks import blocks_of
+from isocast.runtime.disk.journal_reader import blocks_of
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.runtime.watch.status import NodeStatus, Rates
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.trials.demo.cast import Place
 from isocast.trials.demo.floors import FLOORS, SyntheticFloor
-from isocast.trials.demo.place import Place
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.evidence import journal_of
-from isocast.wire.journal_blocks import Message, ReleasedBlock
+from isocast.wire.journal import Message, ReleasedBlock
 from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
 
 __all__ = ["EPOCH", "FLOOR", "NOW", "PUBLISHED", "canned_market", "released", "status_of", "write_journals"]

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from isocast.terms.errors import TransportError
-from isocast.trials.demo import place as module
-from isocast.trials.demo.place import CLAIM_PORT, Place, own_place
+from isocast.trials.demo import cast as module
+from isocast.trials.demo.cast import CLAIM_PORT, Place, own_place
 
 
 def test_two_that_want_the_same_get_different_ones() -> None:

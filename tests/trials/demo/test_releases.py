@@ -10,9 +10,9 @@ from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.runtime.market.model import Market
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.trials.demo.evidence import read_evidence
 from isocast.trials.demo.releases import Absence, Releases, one_way_ns
-from isocast.wire.journal_blocks import BlockView, ReleasedBlock, encode_block, view_block
+from isocast.trials.demo.summary import read_evidence
+from isocast.wire.journal import BlockView, ReleasedBlock, encode_block, view_block
 
 
 @pytest.fixture

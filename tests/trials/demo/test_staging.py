@@ -11,9 +11,8 @@ from isocast.runtime.market.key_files import check_keys
 from isocast.runtime.market.model import DelayModel, Grade, Market, NodeRole
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.trials.demo.cast import actors
+from isocast.trials.demo.cast import Place, actors
 from isocast.trials.demo.floors import FLOORS
-from isocast.trials.demo.place import Place
 from isocast.trials.demo.staging import set_stage
 
 

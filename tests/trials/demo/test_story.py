@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 
 from isocast.terms.instants import MILLISECOND
-from isocast.trials.demo.notes import Tone
+from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.story import Story
 from isocast.trials.demo.watching import RingView
 

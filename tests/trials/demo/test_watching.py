@@ -8,10 +8,9 @@ import pytest
 from tests.trials.demo.canned import NOW, canned_market, status_of, write_journals
 
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.watch.status import Alarm, NodeStatus
-from isocast.runtime.watch.status_poll import Answer, Target
+from isocast.runtime.watch.status import Alarm, Answer, NodeStatus, Target
 from isocast.trials.demo import watching
-from isocast.trials.demo.notes import Tone
+from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.watching import RingView, Watch
 
 RING = ("new-york", "london", "mumbai", "hong-kong", "tokyo")

@@ -8,17 +8,18 @@ from tests.trials.drill.marked import NOW, canned_market, write_journals
 
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import Timing
-from isocast.trials.drill.instants import (
+from isocast.trials.drill.safety import read_journals
+from isocast.trials.drill.trial import (
+    LogBook,
     Reformation,
     detected_at,
     first_span_ns,
     outage_ns,
+    parse_line,
     reformations,
     release_instants,
     releases_by_part,
 )
-from isocast.trials.drill.logbook import LogBook, parse_line
-from isocast.trials.drill.safety import read_journals
 
 TIMING = Timing(detect_ns=10 * MILLISECOND, retries_max=2)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isocast.trials.drill.drills import DRILLS
+from isocast.trials.drill.run import DRILLS
 
 pytestmark = pytest.mark.xdist_group("drill")
 """Thirteen processes: one market at a time."""

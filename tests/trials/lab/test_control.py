@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
-from isocast.trials.lab.control import ControlServer, ask_lab
+from isocast.trials.lab.session import ControlServer, ask_lab
 
 
 def answer(request: Mapping[str, Any]) -> object:
@@ -91,7 +91,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_served(
 def test_a_client_that_says_nothing_is_left_alone(
     server: ControlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isocast.trials.lab.control._REQUEST_S", 0.01)
+    monkeypatch.setattr("isocast.trials.lab.session._REQUEST_S", 0.01)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(tmp_path / "control"))
         server.serve()

@@ -3,9 +3,8 @@
 import pytest
 
 from isocast.trials.lab import fabric as fabric_module
-from isocast.trials.lab.fabric import Fabric
-from isocast.trials.lab.frames import site_mac
-from isocast.trials.lab.links import Impairment
+from isocast.trials.lab.fabric import Fabric, site_mac
+from isocast.trials.lab.world import Impairment
 
 BROADCAST = b"\xff" * 6
 

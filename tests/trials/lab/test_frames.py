@@ -2,7 +2,7 @@
 
 import pytest
 
-from isocast.trials.lab.frames import MacTable, site_mac
+from isocast.trials.lab.fabric import MacTable, site_mac
 
 BROADCAST = b"\xff" * 6
 MULTICAST = b"\x01\x00\x5e\x7f\x4d\x01"

@@ -13,8 +13,8 @@ from tests.trials.lab.programs import ECHO, HEAR, PING, SEND, python, run_inside
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.trials.lab import Lab, LinkChange
+from isocast.trials.lab.fabric import namespace_number, residents
 from isocast.trials.lab.lab import leftovers
-from isocast.trials.lab.namespaces import namespace_number, residents
 
 MS = 1_000_000
 PATIENCE_S = 30.0
@@ -376,7 +376,7 @@ def test_whoever_still_runs_inside_is_named() -> None:
 def test_what_the_machine_refuses_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # A switch that finds no TUN device: its module is told another path by a site customisation.
     (tmp_path / "sitecustomize.py").write_text(
-        "import isocast.trials.lab.kernel as kernel\nkernel.TUN_DEVICE = '/nonexistent'\n", encoding="utf-8"
+        "import isocast.trials.lab.fabric as kernel\nkernel.TUN_DEVICE = '/nonexistent'\n", encoding="utf-8"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     with pytest.raises(FileNotFoundError, match=r"the lab cannot be built.*isocast lab check"):

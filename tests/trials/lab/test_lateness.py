@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.trials.lab.lateness import Distribution, Episode, Histogram, LatenessRecord
+from isocast.trials.lab.report import Distribution, Episode, Histogram, LatenessRecord
 
 MS = 1_000_000
 

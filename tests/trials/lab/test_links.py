@@ -1,6 +1,6 @@
 """One direction between two sites."""
 
-from isocast.trials.lab.links import CUT, LOST, Impairment, Link, random_stream
+from isocast.trials.lab.world import CUT, LOST, Impairment, Link, random_stream
 
 MS = 1_000_000
 

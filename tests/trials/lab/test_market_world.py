@@ -10,8 +10,8 @@ from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.model import Impairment, Market
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.topology import City, city, delay_ns
-from isocast.trials.lab.market_world import market_settings, market_world, site_name
 from isocast.trials.lab.world import WorldSettings
+from isocast.trials.lab.world_file import market_settings, market_world, site_name
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from isocast.trials.lab import netlink
-from isocast.trials.lab.netlink import RouteSocket, add_neighbour, add_route, link_up
+from isocast.trials.lab import fabric as netlink
+from isocast.trials.lab.fabric import RouteSocket, add_neighbour, add_route, link_up
 
 
 def test_a_route_says_where_to_by_what_and_from_where() -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.trials.lab.lateness import Distribution, Episode
-from isocast.trials.lab.report import LabReport, report_rows, short_time
+from isocast.trials.lab.report import Distribution, Episode, LabReport, report_rows, short_time
 
 REPORT = LabReport(
     forwards=Distribution(1000, 41_000, 103_000, 950_000),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isocast.terms.errors import ConfigurationError
-from isocast.trials.lab.run_directory import RunDirectory, default_run_directory
+from isocast.trials.lab.lab import RunDirectory, default_run_directory
 
 
 def test_one_lab_at_a_time(tmp_path: Path) -> None:

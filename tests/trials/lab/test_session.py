@@ -12,10 +12,9 @@ import pytest
 from tests.trials.lab.programs import ECHO, python
 
 from isocast.terms.errors import ConfigurationError
-from isocast.trials.lab.control import ask_lab
+from isocast.trials.lab.lab import RunDirectory
 from isocast.trials.lab.nodes import LabNode, NodeState
-from isocast.trials.lab.run_directory import RunDirectory
-from isocast.trials.lab.session import Session, SessionReport, run_session
+from isocast.trials.lab.session import Session, SessionReport, ask_lab, run_session
 from isocast.trials.lab.world import World, WorldSettings, make_world
 
 PATIENCE_S = 30.0

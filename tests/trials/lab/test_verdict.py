@@ -14,7 +14,7 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND
-from isocast.trials.lab.lateness import Episode
+from isocast.trials.lab.report import Episode
 from isocast.trials.lab.verdict import Verdict, judge
 
 MS = MILLISECOND

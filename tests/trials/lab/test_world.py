@@ -7,8 +7,15 @@ import pytest
 
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.topology import City, city, delay_ns
-from isocast.trials.lab.links import Impairment
-from isocast.trials.lab.world import LinkChange, World, WorldSettings, make_world, site_address, world_from_json
+from isocast.trials.lab.world import (
+    Impairment,
+    LinkChange,
+    World,
+    WorldSettings,
+    make_world,
+    site_address,
+    world_from_json,
+)
 
 CITIES: dict[str, City | str | None] = {
     "ny": "New York",

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from isocast.terms.errors import ConfigurationError
-from isocast.trials.lab.links import Impairment
 from isocast.trials.lab.nodes import LabNode
+from isocast.trials.lab.world import Impairment
 from isocast.trials.lab.world_file import load_world
 
 WHOLE = """

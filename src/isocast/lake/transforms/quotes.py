@@ -14,8 +14,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isocast.lake.transforms.blocks import block_of, coded, end_of, is_in_order, ordered_blocks
-from isocast.lake.transforms.slices import QuoteCarry, Sliced, sliced
+from isocast.lake.transforms.slices import (
+    QuoteCarry,
+    Sliced,
+    block_of,
+    coded,
+    end_of,
+    is_in_order,
+    ordered_blocks,
+    sliced,
+)
 from isocast.lake.transforms.standing import SideAt
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventFlag, EventKind

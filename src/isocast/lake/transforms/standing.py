@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.market import EventKind, Side
-from isocast.ticker.keys import stable_order
-from isocast.ticker.pieces import PRICE_LIMIT
-from isocast.ticker.records import NO_ASK, NO_BID
+from isocast.ticker.records import NO_ASK, NO_BID, PRICE_LIMIT, stable_order
 
 __all__ = ["Block", "Coded", "SideAt", "StandingQuotes", "code_pairs"]
 

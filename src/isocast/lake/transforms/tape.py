@@ -16,11 +16,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isocast.lake.transforms.amendments import Amendment, FloorDays, Line, Place, Reference, Trade, amend
-from isocast.lake.transforms.survey import TRADES, Survey, survey_frame
+from isocast.lake.transforms.survey import (
+    TRADES,
+    Amendment,
+    FloorDays,
+    Line,
+    Place,
+    Reference,
+    Survey,
+    Trade,
+    amend,
+    survey_frame,
+)
 from isocast.terms.market import EventFlag, EventKind
-from isocast.ticker.pieces import PRICE_LIMIT
-from isocast.ticker.records import TradeState
+from isocast.ticker.records import PRICE_LIMIT, TradeState
 
 __all__ = [
     "TAPE_COLUMNS",

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocast.reformation.scopes.lines import LinkTable, links_of
-from isocast.reformation.scopes.nearest import nearest
-from isocast.reformation.scopes.nearness import within
+from isocast.reformation.scopes.line_keeper import LinkTable, links_of
+from isocast.reformation.scopes.nearest import nearest, within
 from isocast.reformation.scopes.plan import Plan
-from isocast.reformation.scopes.surface import Floats, Ints
-from isocast.reformation.scopes.world import World
+from isocast.reformation.scopes.world import Floats, Ints, World
 from isocast.terms.instants import MILLISECOND
 
 __all__ = ["Coverage", "Short", "cover"]

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
+from isocast.ring.inputs import TimerFired
+from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId
 
 __all__ = [
     "Ack",
     "AckItem",
     "AckOfItem",
+    "Acknowledged",
     "Data",
+    "Effect",
     "Item",
     "MessageItem",
+    "MessageSubmitted",
+    "Multicast",
     "Nack",
     "Packet",
+    "PacketsArrived",
+    "Placed",
+    "ReceiverInput",
     "Repair",
+    "RingSuspected",
+    "SourceInput",
+    "Suspicion",
+    "TimerFired",
+    "Timers",
     "TokenAck",
+    "Unicast",
 ]
 
 
@@ -87,3 +104,114 @@ class Repair:
 
 
 Packet: TypeAlias = Data | Ack | TokenAck | Nack | Repair
+
+
+# ---- What a machine of the original protocol asks of its driver, performed in order; also the trace.
+
+
+class Suspicion(StrEnum):
+    """Why a machine would initiate a reformation (§2.1)."""
+
+    PASS = "the successor never confirmed the token"  # noqa: S105  (a token that is passed, not a secret)
+    REQUEST = "the retransmit server never answered"
+    SOURCE = "no token site acknowledged the message"
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """Send DATA to all receivers; ACK to them and to the source of its message."""
+
+    packet: Packet
+
+
+@dataclass(frozen=True, slots=True)
+class Unicast:
+    """Send to one node."""
+
+    to: NodeId
+    packet: Packet
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The message is in position t of the receive list, and every position before is filled (§2.1)."""
+
+    token_number: int
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The source knows the position of its message (§2.1)."""
+
+    token_number: int
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class RingSuspected:
+    """The machine gave up on something; §2.1 would initiate a reformation."""
+
+    reason: Suspicion
+
+
+Effect: TypeAlias = Multicast | Unicast | Placed | Acknowledged | RingSuspected
+
+
+# ---- What can happen to a machine of the original protocol. A timer is that of every ring.
+
+
+@dataclass(slots=True)
+class PacketsArrived:
+    """A burst of packets, in the order in which they came."""
+
+    packets: Sequence[Packet]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSubmitted:
+    """A client hands a message to its source."""
+
+    payload: bytes
+
+
+ReceiverInput: TypeAlias = PacketsArrived | TimerFired
+SourceInput: TypeAlias = PacketsArrived | TimerFired | MessageSubmitted
+
+
+# ---- The four timers of the event-driven protocol, symbol beside name (protocol §9).
+#
+# T_a  token_ack_ns      a token site that has been idle for this long confirms the token by itself
+# R_t  token_resend_ns   between two copies of an acknowledgement whose pass is not confirmed
+# R_s  source_resend_ns  between two copies of a message that is not acknowledged
+# R_n  nack_resend_ns    between two requests for a missing item
+# k_r  retries_max       attempts, of any kind, before the ring is suspected
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """The times of one ring, in nanoseconds."""
+
+    token_ack_ns: int
+    """T_a."""
+    token_resend_ns: int
+    """R_t: an idle successor must have had time to confirm, hence T_a < R_t (and T_a+2d, when d is known)."""
+    source_resend_ns: int
+    """R_s."""
+    nack_resend_ns: int
+    """R_n."""
+    retries_max: int
+    """k_r."""
+
+    def __post_init__(self) -> None:
+        """Refuse what §2.1 cannot work with."""
+        if self.token_ack_ns <= 0:
+            raise LocalProtocolError("token_ack (T_a) must be positive")
+        if self.token_resend_ns <= self.token_ack_ns:
+            raise LocalProtocolError("token_resend (R_t) must be longer than token_ack (T_a)")
+        if self.source_resend_ns <= 0:
+            raise LocalProtocolError("source_resend (R_s) must be positive")
+        if self.nack_resend_ns <= 0:
+            raise LocalProtocolError("nack_resend (R_n) must be positive")
+        if self.retries_max < 1:
+            raise LocalProtocolError("retries_max (k_r) must be at least 1")

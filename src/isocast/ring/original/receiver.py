@@ -13,19 +13,109 @@ and its message are kept for repairs until every receiver is known to have them 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
 
-from isocast.ring.original.effects import Effect, Multicast, Placed, RingSuspected, Suspicion, Unicast
-from isocast.ring.original.inputs import PacketsArrived, ReceiverInput, TimerFired
-from isocast.ring.original.packets import Ack, AckItem, AckOfItem, Data, Item, MessageItem, Nack, Repair, TokenAck
-from isocast.ring.original.requests import Requests
-from isocast.ring.original.timers import Timers
+from isocast.ring.original.packets import (
+    Ack,
+    AckItem,
+    Acknowledged,
+    AckOfItem,
+    Data,
+    Effect,
+    Item,
+    MessageItem,
+    MessageSubmitted,
+    Multicast,
+    Nack,
+    PacketsArrived,
+    Placed,
+    ReceiverInput,
+    Repair,
+    RingSuspected,
+    SourceInput,
+    Suspicion,
+    TimerFired,
+    Timers,
+    TokenAck,
+    Unicast,
+)
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId
 from isocast.terms.instants import NEVER
 
-__all__ = ["Receiver", "ReceiverSnapshot", "knowledge_floor", "possession_floor"]
+__all__ = [
+    "Receiver",
+    "ReceiverSnapshot",
+    "Requests",
+    "Source",
+    "SourceSnapshot",
+    "knowledge_floor",
+    "possession_floor",
+]
+
+
+# ---- What a receiver is missing and keeps asking for (§2.1).
+#
+# "When a receiver detects a missing message, it periodically requests the message until it receives the
+# message or decides that the retransmit server is inoperable": at once, then every R_n, k_r times in all.
+
+
+class Requests:
+    """One timer and one count for each missing item; one item in each NACK (protocol §9)."""
+
+    __slots__ = ("_attempts_max", "_open", "_resend_ns", "_site", "due")
+
+    def __init__(self, site: NodeId, resend_ns: int, attempts_max: int) -> None:
+        """Nothing is missing yet."""
+        self.due = NEVER
+        """When the next NACK is sent."""
+        self._site = site
+        self._resend_ns = resend_ns
+        self._attempts_max = attempts_max
+        self._open: dict[Item, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def items(self) -> tuple[Item, ...]:
+        """What is missing, in the order in which it was missed."""
+        return tuple(self._open)
+
+    def ask(self, item: Item, server: NodeId, now: int) -> tuple[Effect, ...]:
+        """Ask for an item at once; one that is already asked for waits for its timer."""
+        if item in self._open:
+            return ()
+        self._open[item] = (now + self._resend_ns, 1)
+        self.due = min(self.due, now + self._resend_ns)
+        return (Unicast(server, Nack(self._site, item)),)
+
+    def settle(self, item: Item) -> None:
+        """The item is here, from whomever it came."""
+        if self._open.pop(item, None) is not None:
+            self._set_due()
+
+    def on_timer(self, server: NodeId, now: int) -> list[Effect]:
+        """Ask again for everything that is due."""
+        effects: list[Effect] = []
+        if now < self.due:
+            return effects
+        for item, (due, attempts) in self._open.items():
+            if due > now:
+                continue
+            used = attempts
+            if used >= self._attempts_max:
+                effects.append(RingSuspected(Suspicion.REQUEST))
+                used = 0
+            # Same key: the size of the table does not change under the loop.
+            self._open[item] = (now + self._resend_ns, used + 1)
+            effects.append(Unicast(server, Nack(self._site, item)))
+        self._set_due()
+        return effects
+
+    def _set_due(self) -> None:
+        self.due = min((due for due, _ in self._open.values()), default=NEVER)
 
 
 def possession_floor(token_number: int, ring_size: int) -> int:
@@ -320,3 +410,94 @@ class Receiver:
             effects.append(RingSuspected(Suspicion.PASS))
         self._pass_attempts += 1
         effects.append(Multicast(pending))
+
+
+# ---- A source of §2.1: stop and wait. One message at a time, repeated until it is acknowledged.
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """What checkers and people see of a source."""
+
+    next_number: int
+    outstanding: Label | None
+    queued: int
+    attempts: int
+
+
+class Source:
+    """Source s: "transmits message M_s at regular intervals until it receives an acknowledgement" (§2.1)."""
+
+    def __init__(self, source: NodeId, timers: Timers) -> None:
+        """A source that has sent nothing yet; its first message is number 1."""
+        self.source = source
+        self._timers = timers
+        self._next_number = 1
+        self._queue: deque[bytes] = deque()
+        self._outstanding: Data | None = None
+        self._attempts = 0
+        self._resend_due = NEVER
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything submitted is acknowledged."""
+        return self._outstanding is None
+
+    def step(self, event: SourceInput, now: int) -> tuple[Effect, ...]:
+        """Take one input; return what to do."""
+        match event:
+            case PacketsArrived():
+                effects: list[Effect] = []
+                for packet in event.packets:
+                    if isinstance(packet, Ack):
+                        effects += self._on_ack(packet, now)
+                return tuple(effects)
+            case MessageSubmitted():
+                self._queue.append(event.payload)
+                return self._send_next(now) if self._outstanding is None else ()
+            case TimerFired():
+                return self._on_timer(now)
+            case _:
+                assert_never(event)
+
+    def next_deadline(self) -> int:
+        """When the outstanding message is sent again, or NEVER."""
+        return self._resend_due
+
+    def snapshot(self) -> SourceSnapshot:
+        """The state, frozen."""
+        outstanding = self._outstanding
+        return SourceSnapshot(
+            next_number=self._next_number,
+            outstanding=None if outstanding is None else outstanding.label,
+            queued=len(self._queue),
+            attempts=self._attempts,
+        )
+
+    def _on_ack(self, ack: Ack, now: int) -> tuple[Effect, ...]:
+        outstanding = self._outstanding
+        if outstanding is None or ack.label != outstanding.label:
+            return ()
+        self._outstanding = None
+        self._resend_due = NEVER
+        return (Acknowledged(ack.token_number, ack.label), *self._send_next(now))
+
+    def _send_next(self, now: int) -> tuple[Effect, ...]:
+        if not self._queue:
+            return ()
+        self._outstanding = data = Data(Label(self.source, self._next_number), self._queue.popleft())
+        self._next_number += 1
+        self._attempts = 1
+        self._resend_due = now + self._timers.source_resend_ns
+        return (Multicast(data),)
+
+    def _on_timer(self, now: int) -> tuple[Effect, ...]:
+        outstanding = self._outstanding
+        if outstanding is None or now < self._resend_due:
+            return ()
+        self._resend_due = now + self._timers.source_resend_ns
+        if self._attempts < self._timers.retries_max:
+            self._attempts += 1
+            return (Multicast(outstanding),)
+        self._attempts = 1
+        return (RingSuspected(Suspicion.SOURCE), Multicast(outstanding))

@@ -6,45 +6,262 @@ does not say (of which day it is, which floor, which symbol) is given by options
 
 from __future__ import annotations
 
+import gzip
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from lzma import LZMAError
 from pathlib import Path
-from typing import IO, Protocol
+from types import TracebackType
+from typing import IO, Any, Protocol, Self, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from isocast.feeds.captures import CAPTURE_MAGICS, read_capture
+from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
-from isocast.feeds.days import NEW_YORK, DayClock, day_at, day_in_name
+from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
 from isocast.feeds.directories import MetSymbols, sound_events
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_reader import ItchDecoder
+from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold_reader import MoldReader, MoldSession
+from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, end_of_session, packetise
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
-from isocast.feeds.recognition import (
-    begins_like_events,
-    begins_like_itch,
-    begins_like_lobster,
-    is_text,
-    is_wide_text,
-)
-from isocast.feeds.tables import TableDecoder
-from isocast.runtime.client.feed_tables import ParquetFeed
-from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
+from isocast.feeds.tables import Column, TableDecoder, scaled
+from isocast.runtime.client.received import from_arrow, to_arrow
+from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
-from isocast.terms.suggestion import suggestion
-from isocast.wire.events import EventArray
+from isocast.terms.quantities import suggestion
+from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES
 
-__all__ = ["FeedFile", "FeedFormat", "FeedOptions", "load_mapping"]
+__all__ = [
+    "FeedFile",
+    "FeedFormat",
+    "FeedOptions",
+    "FeedSink",
+    "OutFormat",
+    "ParquetFeed",
+    "ParquetOut",
+    "load_mapping",
+    "open_sink",
+    "out_format",
+]
+
+
+# ---- Parquet files: our own columns as they are, any others by a mapping. pyarrow comes with `isocast[arrow]`.
+
+
+_ROWS = 1 << 17
+_CENT = 0.01
+_DIGEST_KEY = b"isocast.digest"
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def _parquet() -> Any:  # noqa: ANN401 - a module, which has no better type
+    try:
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as reason:
+        raise IsocastError("Parquet files need pyarrow: pip install 'isocast[arrow]'") from reason
+    return parquet
+
+
+class ParquetFeed:
+    """Reads one file, a block for each batch of rows."""
+
+    def __init__(
+        self,
+        path: Path,
+        log: FeedLog,
+        mapping: TableMapping | None,
+        make: Callable[[TableMapping], TableDecoder],
+    ) -> None:
+        """Without a mapping the columns must be ours. `make` makes the decoder of another table."""
+        self._log = log
+        self._met = MetSymbols()
+        parquet = _parquet()
+        try:
+            self._file = parquet.ParquetFile(path)
+        except (OSError, ValueError) as reason:
+            raise FeedError(str(path), f"is no sound Parquet file: {reason}") from None
+        self.part = 0.0
+        """How much of it was read, 0 to 1."""
+        names = self._file.schema_arrow.names
+        ours = EVENT_DTYPE.names or ()
+        if mapping is None and not set(names) <= set(ours):
+            rule = f"its columns are {', '.join(names[:12])}; name them with --mapping"
+            self._file.close()
+            raise ConfigurationError(str(path), "mapping", rule)
+        self._decoder = None if mapping is None else make(mapping)
+        if self._decoder is not None:
+            self._decoder.check_columns(names)
+
+    @property
+    def directory(self) -> list[Listing]:
+        """Every floor and symbol that was met; those of a mapped table are its decoder's."""
+        return self._met.directory if self._decoder is None else []
+
+    def blocks(self) -> Iterator[EventArray]:
+        """All events."""
+        row = 0
+        with self._file:
+            for batch in self._file.iter_batches(_ROWS):
+                if self._decoder is None:
+                    events = self._own(batch, row)
+                else:
+                    events = self._decoder.decode(_ArrowColumns(batch, row))
+                row += batch.num_rows
+                self.part = row / max(self._file.metadata.num_rows, 1)
+                if len(events):
+                    yield events
+
+    def _own(self, batch: Any, row: int) -> EventArray:  # noqa: ANN401 - a record batch
+        try:
+            events = from_arrow(batch)
+        except LocalProtocolError as reason:
+            raise FeedError(self._log.file, f"rows from {row}: {reason}") from None
+        events = sound_events(events.tobytes(), self._log, row, 1)
+        self._met.meet(events)
+        return events
+
+
+class _ArrowColumns:
+    """Columns of a record batch, as the decoder of tables asks for them; a row's place is its number."""
+
+    def __init__(self, batch: Any, row: int) -> None:  # noqa: ANN401 - a record batch
+        self.offsets = np.arange(row, row + batch.num_rows)
+        self.lines = self.offsets + 1
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def _values(self, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+        column = self._batch.column(name)
+        present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        return column, present
+
+    def text(self, name: str, width: int) -> Column:
+        """Whatever it is, as text."""
+        column, present = self._values(name)
+        texts = [
+            ("" if value is None else str(value)).strip().encode("ascii", "replace") for value in column.to_pylist()
+        ]
+        short = np.array([len(text) <= width for text in texts], np.bool_)
+        return Column(np.array(texts, f"S{width}"), present & short)
+
+    def decimal(self, name: str, places: int, *, cut: bool = False) -> Column:
+        """Integers exactly, floating point by its nearest decimal, text by its digits."""
+        column, present = self._values(name)
+        kind = str(column.type)
+        if kind in ("float", "halffloat") and not cut:
+            return _shortest(column, present, places)
+        if kind in ("float", "double", "halffloat"):
+            reals = np.asarray(column.cast("double").fill_null(0.0).to_numpy(zero_copy_only=False)) * 10.0**places
+            finite = np.isfinite(reals) & (np.abs(reals) < 9e18)  # noqa: PLR2004 - 64 bits
+            values = np.rint(np.where(finite, reals, 0)).astype(np.int64)
+            near = finite if cut else finite & (np.abs(reals - values) < 1e-3)  # noqa: PLR2004
+            return Column(values, present & near)
+        if "int" in kind:
+            return scaled(Column(np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False)), present), 10**places)
+        return self._decimal_text(column, present, places)
+
+    def moments(self, name: str) -> tuple[str, Column] | None:
+        """Timestamps with a zone are instants, those without are what a clock shows, and times are of a day."""
+        column, present = self._values(name)
+        kind, _, rest = str(column.type).partition("[")
+        if kind not in ("timestamp", "time32", "time64"):
+            return None
+        unit = _UNIT_NS[rest.partition(",")[0].rstrip("]")]
+        whole = column.cast("int32").cast("int64") if kind == "time32" else column.cast("int64")
+        values = np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False))
+        told = scaled(Column(values, present), unit)
+        return ("clock" if kind != "timestamp" else "instant" if "tz=" in rest else "wall"), told
+
+    def hexadecimal(self, name: str) -> Column:
+        """Text of at most 15 digits in base 16."""
+        values, good = [], []
+        for text in self.text(name, 16).values.tolist():
+            try:
+                values.append(int(text, 16))
+                good.append(0 <= values[-1] < 1 << 60)
+            except ValueError:
+                values.append(0)
+                good.append(False)
+        fits = np.array(good, np.bool_)
+        return Column(np.array(np.where(fits, np.array(values, object), 0), np.int64), fits)
+
+    @staticmethod
+    def _decimal_text(column: Any, present: npt.NDArray[np.bool_], places: int) -> Column:  # noqa: ANN401
+        from decimal import Decimal, InvalidOperation  # noqa: PLC0415
+
+        values, good = np.zeros(len(present), np.int64), present.copy()
+        for place, value in enumerate(column.to_pylist()):
+            try:
+                scaled = Decimal(str(value)).scaleb(places) if value is not None else Decimal(0)
+                values[place] = int(scaled)
+                good[place] &= scaled == int(scaled)
+            except (InvalidOperation, OverflowError, ValueError):
+                good[place] = False
+        return Column(values, good)
+
+
+def _shortest(column: Any, present: npt.NDArray[np.bool_], places: int) -> Column:  # noqa: ANN401
+    """Floating point of 32 or 16 bits by its shortest decimal: 12.34 is kept as 12.340000152587890625 there.
+
+    Bad where the neighbours of a number are further away than its last decimal, or than a hundredth: whoever wrote it
+    may have meant another one.
+    """
+    reals = np.asarray(column.fill_null(0.0).to_numpy(zero_copy_only=False))
+    exact = reals.astype(np.float64)
+    apart = np.abs(np.spacing(reals).astype(np.float64))
+    values, good = np.zeros(len(reals), np.int64), np.zeros(len(reals), np.bool_)
+    for digits in range(places + 1):
+        scale = 10.0**digits
+        nearest = np.rint(np.where(np.isfinite(exact), exact, 0) * scale)
+        found = (
+            ~good & ((nearest / scale).astype(reals.dtype) == reals) & (apart < min(1 / scale, _CENT if places else 1))
+        )
+        found &= np.abs(nearest) * 10.0 ** (places - digits) < 9e18  # noqa: PLR2004 - 64 bits
+        values = np.where(found, np.where(found, nearest, 0).astype(np.int64) * 10 ** (places - digits), values)
+        good |= found
+    return Column(values, present & good)
+
+
+class ParquetOut:
+    """Writes events as a Parquet file with the columns of `wire.events.EVENT_DTYPE`."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is on disk before the first events."""
+        self._path = path
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        parquet = _parquet()
+        schema = to_arrow(np.zeros(0, EVENT_DTYPE)).schema
+        self._writer = parquet.ParquetWriter(self._path, schema, compression="zstd")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+
+    def write(self, events: EventArray) -> None:
+        """Some events more."""
+        self._writer.write_batch(to_arrow(events))
+
+    def finish(self, digest: str) -> None:
+        """Say in the file's metadata what its events' digest is."""
+        self._writer.add_key_value_metadata({_DIGEST_KEY: digest})
+
 
 _CHUNK = 1 << 21
 _HEAD = 4_096
@@ -381,3 +598,156 @@ class FeedFile:
                 yield from reader.take()
         yield from reader.end()
         self.streams = reader.streams
+
+
+# ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
+#
+# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_floors` explains.
+#
+# A file gets its name once it is whole; until then it is called `….partial`.
+
+
+_ITCH_SUFFIXES = (".itch", ".itch50")
+_GROUP, _PORT, _SESSION = "239.255.80.0", 26_477, "ISOCAST001"
+_CAPTURE_END_NS = (1 << 32) * 10**9
+"""A capture has seconds of 32 bits."""
+_CLOCK_AT = HEADER_BYTES + 2 + 5
+
+OutFormat = str
+
+
+class FeedSink(Protocol):
+    """Where events go."""
+
+    def write(self, events: EventArray) -> None:
+        """Some events more."""
+
+    def finish(self, digest: str) -> None:
+        """Everything was written; what it was."""
+
+
+def out_format(path: Path) -> OutFormat:
+    """By the name: parquet, itch, pcap or events; ConfigurationError for any other."""
+    name = path.name.lower()
+    plain = name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return "parquet"
+    if plain.endswith(_ITCH_SUFFIXES) or "itch50" in plain:
+        return "itch"
+    if name.endswith(".pcap"):
+        return "pcap"
+    if plain.endswith(".events"):
+        return "events"
+    rule = "its name must end in .parquet, .itch, .itch.gz, .pcap or .events"
+    raise ConfigurationError("command line", str(path), rule)
+
+
+@contextmanager
+def open_sink(path: Path, log: FeedLog, zone: str) -> Iterator[FeedSink]:
+    """A file that appears when everything was written, and not at all if something goes wrong."""
+    form = out_format(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        if form == "parquet":
+            with ParquetOut(partial) as sink:
+                yield sink
+        else:
+            with partial.open("wb") as plain, _maybe_gzip(path, plain) as file:
+                yield _sink(form, file, log, zone)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _maybe_gzip(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
+    if path.name.lower().endswith(".gz"):
+        # Without a name and a time inside, the same events give the same bytes.
+        with gzip.GzipFile("", "wb", 6, plain, mtime=0) as file:
+            yield cast("IO[bytes]", file)
+    else:
+        yield plain
+
+
+def _sink(form: OutFormat, file: IO[bytes], log: FeedLog, zone: str) -> FeedSink:
+    if form == "events":
+        return _Records(file)
+    return _Itch(file, log, zone) if form == "itch" else _Packets(file, log, zone)
+
+
+class _Records:
+    """The events as they are."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, events: EventArray) -> None:
+        self._file.write(events.tobytes())
+
+    def finish(self, digest: str) -> None:
+        """Nothing more: the records are the digest's own bytes."""
+
+
+class _Itch:
+    """ITCH messages, each with its length before it."""
+
+    def __init__(self, file: IO[bytes], log: FeedLog, zone: str) -> None:
+        self._file = file
+        self._log = log
+        self._zone = zone
+        self._writer: ItchWriter | None = None
+        self.day = day_clock(0)
+
+    def write(self, events: EventArray) -> None:
+        messages = self.messages(events)
+        self._file.write(messages)
+
+    def messages(self, events: EventArray) -> bytes:
+        """The bytes of these events."""
+        if self._writer is None:
+            self.day = DayClock.at(day_at(int(events["time"][0]), self._zone), self._zone)
+            self._writer = ItchWriter(self.day, self._log, name_floors=True, tell_flags=True)
+        return self._writer.write(events)
+
+    def finish(self, digest: str) -> None:
+        """Nothing more."""
+
+
+class _Packets(_Itch):
+    """The same messages in MoldUDP64 packets, captured at the time of their first message."""
+
+    def __init__(self, file: IO[bytes], log: FeedLog, zone: str) -> None:
+        super().__init__(file, log, zone)
+        self._sequence = 1
+        self._latest = 0
+        self._wall: WallClock | None = None
+        self._begun = False
+
+    def write(self, events: EventArray) -> None:
+        packets = list(packetise(_SESSION, self._sequence, self.messages(events)))
+        self._sequence += sum(int.from_bytes(packet[18:20]) for packet in packets)
+        clocks = [int.from_bytes(packet[_CLOCK_AT : _CLOCK_AT + 6]) for packet in packets]
+        times = self._times(np.array(clocks, np.int64))
+        self._put(list(zip(times, packets, strict=True)))
+        self._latest = times[-1] if times else self._latest
+
+    def _times(self, clocks: npt.NDArray[np.int64]) -> list[int]:
+        """Instants of ITCH's times since midnight."""
+        if self._wall is None:
+            self._wall = WallClock(self.day.zone, FeedLog("capture"))
+        instants, _ = self._wall.instants(clocks + self.day.wall)
+        if len(instants) and int(instants.max()) >= _CAPTURE_END_NS:
+            rule = "has times behind 2106, which a capture cannot say: write .itch or .parquet instead"
+            raise FeedError(self._log.file, rule)
+        return [int(instant) for instant in instants]
+
+    def finish(self, digest: str) -> None:  # noqa: ARG002 - a packet has no place for it
+        """The end of the session."""
+        self._put([(self._latest, end_of_session(_SESSION, self._sequence))])
+
+    def _put(self, packets: list[tuple[int, bytes]]) -> None:
+        pieces = write_capture(packets, _GROUP, _PORT)
+        if self._begun:
+            next(pieces)
+        self._begun = True
+        self._file.write(b"".join(pieces))

@@ -15,27 +15,308 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Self, TypeAlias
 
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
 from isocast.hierarchy.customer import CustomerSnapshot
 from isocast.hierarchy.customer_settings import Grade, JoinPoint
-from isocast.runtime.client.heard_stripes import HeardStripes
-from isocast.runtime.client.received import Inbox, ReceivedBatch
-from isocast.runtime.client.stripe_seat import Conflict, StripeSeat, Wish
+from isocast.hierarchy.edge import ConflictFound
+from isocast.runtime.client.received import Inbox, ReceivedBatch, batch_of
+from isocast.runtime.hosts.customer import CustomerHost, Seat
+from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.file import load_market
-from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.market.key_files import load_keys
+from isocast.runtime.market.model import ClockSource, Market, NodePlan, NodeRole
+from isocast.runtime.net.clock import SystemClock
 from isocast.runtime.watch.counters import NodeCounters
+from isocast.runtime.watch.logs import redact
 from isocast.runtime.watch.status import Alarms, wrong_key_reason
-from isocast.striping.cut import Cut
+from isocast.striping.merging import Cut, StripeMerge
+from isocast.striping.routing import heard_once
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
-from isocast.terms.suggestion import suggestion
+from isocast.terms.instants import SECOND
+from isocast.terms.quantities import suggestion
+from isocast.terms.timing import Timing
 from isocast.wire.limits import MAX_NUMBER
 
-__all__ = ["INBOX_MESSAGES", "Conflict", "Listener", "Start", "listen"]
+__all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish", "listen"]
+
+
+# ---- One stripe of a market, heard from a program: a customer that lives in this event loop, and its inbox.
+#
+# A log of the host is given to whoever listens, line by line, and disturbs no program's own.
+
+
+_TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two lines carry different contents of one message. The first that came was handed on, and stands."""
+
+    sequence: int
+    first_line: str
+    other_line: str
+    first_digest: str
+    other_digest: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"CONFLICT at sequence {self.sequence}: {self.first_line} and {self.other_line} carry different messages"
+            f" ({self.first_digest[:16]} and {self.other_digest[:16]}); that of {self.first_line} came first and stands"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a program wants to hear a stripe."""
+
+    grade: Grade
+    join: JoinPoint | None
+    first_sequence: int
+
+
+class StripeSeat:
+    """A customer's place in one stripe, taken by this process. `open` raises TransportError if another has it."""
+
+    def __init__(
+        self,
+        market: Market,
+        plan: NodePlan,
+        wish: Wish,
+        inbox: Inbox,
+        alarms: Alarms,
+        told: Callable[[str], None],
+        conflict: Callable[[Conflict], None],
+    ) -> None:
+        """Take the place; nothing is heard before `start`."""
+        self.market = market.of_stripe(plan.stripe)
+        self.inbox = inbox
+        self.counters = NodeCounters()
+        self._alarms = alarms
+        self.failure: BaseException | None = None
+        self._told = told
+        self._conflict = conflict
+        self._ticking: asyncio.Task[None] | None = None
+        self.host = self._seated(plan, wish)
+
+    def _seated(self, plan: NodePlan, wish: Wish) -> CustomerHost:
+        market = self.market
+        clock = self._clock = SystemClock(
+            plan.clock_error_ns or market.clock.bound_ns or None,
+            watch_kernel=market.clock.source is ClockSource.KERNEL,
+            file=market.file,
+        )
+        keys, loop, log = load_keys(market, plan), asyncio.get_running_loop(), _log(self._told)
+        context = Context(market, replace(plan, http_port=0), clock, keys, self.counters, loop, self._alarm, log)
+        return CustomerHost(context, Seat(wish.grade, wish.join, wish.first_sequence, self.inbox))
+
+    @property
+    def plan(self) -> NodePlan:
+        """Which customer of the market it is."""
+        return self.host.plan
+
+    def snapshot(self) -> CustomerSnapshot:
+        """The state of its machine: lines, gaps, counts."""
+        return self.host.machine.snapshot()
+
+    async def start(self) -> None:
+        """Begin to hear."""
+        self.host.driver.failed = self._fail
+        self.host.on_conflict(self._conflict_found)
+        await self.host.start()
+        self._ticking = asyncio.create_task(self._tick(), name=f"listen as {self.plan.name}")
+
+    async def close(self) -> None:
+        """Close every socket and connection."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticking
+            self._ticking = None
+        await self.host.stop()
+
+    def catch_up(self) -> None:
+        """Some of the inbox was read: what found no room is fetched once there is enough."""
+        if self.host.is_behind and self.inbox.has_room:
+            self.host.catch_up()
+
+    def _alarm(self, code: str, text: str, remedy: str) -> None:
+        if self._alarms.raise_alarm(code, text, remedy, self._clock.now()):
+            self._told(f"{text} ({remedy})")
+
+    def _conflict_found(self, found: ConflictFound) -> None:
+        first, other = self.market.name_of(found.first_line), self.market.name_of(found.other_line)
+        self._conflict(Conflict(found.sequence, first, other, found.first_digest.hex(), found.other_digest.hex()))
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.inbox.news.set()
+
+    async def _tick(self) -> None:
+        while self.failure is None:
+            await asyncio.sleep(_TICK_S)
+            try:
+                self.host.tick(self.host.driver.clock.now())
+            except Exception as error:  # noqa: BLE001 - whoever waits for a batch is told, whatever it is
+                self._fail(error)
+
+
+# ---- a log that disturbs no program
+
+
+class _Told:
+    """Takes rendered lines of warnings and errors."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.warning = self.error = self.critical = told
+
+
+def _log(told: Callable[[str], None]) -> FilteringBoundLogger:
+    """A log for the host that tells warnings only, whatever the program has set up for itself."""
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        _Told(told),
+        processors=[redact, _in_words],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
+    return log
+
+
+def _in_words(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    name = str(event.pop("event", ""))
+    if "what" in event:
+        name = f"{name}: {event.pop('what')}"
+    return " ".join([name, *_pairs(event.items())])
+
+
+def _pairs(items: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for name, value in items:
+        yield f"{name}={value}"
+
+
+# ---- What a program hears of several stripes: merged into one sequence, or each as it comes.
+
+
+_PATIENCE_S = 2.0
+_PATIENCE_PERIODS = 4
+"""A stripe that holds the others back for longer than these is named."""
+
+
+class HeardStripes:
+    """Reads the inboxes of some seats in the order that is wanted."""
+
+    def __init__(
+        self, seats: Sequence[StripeSeat], timing: Timing, *, merged: bool, told: Callable[[str], None]
+    ) -> None:
+        """Merged are complete services of more than one stripe only: the newest price waits for nobody."""
+        self._seats = {seat.plan.stripe: seat for seat in seats}
+        complete = all(seat.host.grade is Grade.COMPLETE for seat in seats)
+        several = len(seats) > 1
+        self._merge = StripeMerge(self._seats, timing.token_period_ns) if merged and several and complete else None
+        self._delay_ns = timing.release_delay_ns
+        self._told = told
+        self._patience_s = max(_PATIENCE_S, _PATIENCE_PERIODS * timing.token_period_ns / SECOND)
+        self._waits_since: float | None = None
+        self._named: tuple[int, ...] = ()
+        self._disordered = 0
+        self._came = 0
+        self._turn = list(self._seats)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether all stripes come as one sequence."""
+        return self._merge is not None
+
+    def cut(self, instant: int) -> Cut | None:
+        """What existed at an instant; None while a stripe has not passed it. Only of merged stripes."""
+        if self._merge is None:
+            raise IsocastError("a time cut is of merged stripes: listen to two or more of them, completely")
+        return self._merge.cut(instant)
+
+    def next(self) -> ReceivedBatch | None:
+        """The next batch; None while there is none that may be shown."""
+        if self._merge is not None:
+            return self._next_merged(self._merge)
+        for stripe in self._turn:
+            seat = self._seats[stripe]
+            if seat.inbox:
+                # The others have their turn first the next time.
+                self._turn.remove(stripe)
+                self._turn.append(stripe)
+                batch = seat.inbox.pop()
+                seat.catch_up()
+                return self._once(batch)
+        return None
+
+    def _next_merged(self, merge: StripeMerge) -> ReceivedBatch | None:
+        for stripe, seat in self._seats.items():
+            while merge.wants(stripe):
+                popped = seat.inbox.pop_messages()
+                if popped is not None:
+                    packets, self._came = popped
+                    merge.take(stripe, packets)
+                    seat.catch_up()
+                elif seat.inbox:
+                    return seat.inbox.pop()  # A snapshot, which what follows continues.
+                else:
+                    passed, seat.inbox.passed = seat.inbox.passed, None
+                    if passed is not None:
+                        merge.passed(stripe, passed.instant, passed.next_sequence)
+                    break
+        run = merge.ready()
+        if merge.disordered > self._disordered:
+            self._disordered = merge.disordered
+            self._told("a line told of its tokens what is not so: the merged sequence may differ from others'")
+        if run is None:
+            return None
+        self._goes_on()
+        return self._once(batch_of(run.packets, self._delay_ns, self._came))
+
+    def _once(self, batch: ReceivedBatch) -> ReceivedBatch:
+        """Without copies of what another stripe that is heard has too."""
+        kept = heard_once(batch.events, batch.stripe, self._seats.keys())
+        if kept is None:
+            return batch
+        return replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+
+    # A stripe that is late ----------------------------------------------------------------------
+
+    async def wait(self, news: asyncio.Event) -> None:
+        """Until something comes; names the stripe for which the others have waited too long."""
+        awaited = self._merge.awaited if self._merge is not None else ()
+        if not awaited or self._named == awaited:
+            await news.wait()
+            return
+        self._waits_since = monotonic() if self._waits_since is None else self._waits_since
+        left = self._waits_since + self._patience_s - monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                await news.wait()
+        except TimeoutError:
+            self._named = awaited
+            names = ", ".join(map(str, awaited))
+            self._told(
+                f"stripe {names} is late by {self._patience_s:.1f} s: what the other stripes have waits for it"
+                " (listen unmerged to have it as it comes)"
+            )
+
+    def _goes_on(self) -> None:
+        if self._named:
+            names = ", ".join(map(str, self._named))
+            self._told(f"stripe {names} is back after {monotonic() - (self._waits_since or monotonic()):.1f} s")
+        self._waits_since, self._named = None, ()
+
 
 Start: TypeAlias = "str | int | Mapping[int, int]"
 """now, beginning, snapshot, or the first sequence that is wanted: of several stripes one for each."""
@@ -289,7 +570,7 @@ def wanted_stripes(
         listed = ", ".join(map(str, market.stripes))
         raise ConfigurationError("listen", "stripes", f"{market.name} has no stripe {strange[0]}; there are {listed}")
     if symbols is not None:
-        from isocast.runtime.market.routes import core_routes  # noqa: PLC0415 - most listeners need no plan
+        from isocast.runtime.market.tables import core_routes  # noqa: PLC0415 - most listeners need no plan
 
         routes = core_routes(market)
         wanted |= {routes.stripe_of(symbol) for symbol in symbols}

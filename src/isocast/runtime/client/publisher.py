@@ -20,17 +20,16 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from isocast.runtime.client.arrow import from_arrow
+from isocast.runtime.client.received import from_arrow
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.market.routes import core_routes
-from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
-from isocast.runtime.net.door_keys import publish_visitor
+from isocast.runtime.market.tables import core_routes
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, publish_visitor, visit
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 

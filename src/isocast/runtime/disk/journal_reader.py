@@ -11,18 +11,34 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from isocast.runtime.disk.journal import Position
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, open_segment, segment_files
-from isocast.terms.errors import RemoteProtocolError
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
-from isocast.wire.journal_blocks import BlockView
-from isocast.wire.limits import MAX_NUMBER
+from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.terms.ids import Epoch, NodeId
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader, BlockView, Message, ReleasedBlock, encode_block
+from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
+from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
 
-__all__ = ["JournalCursor", "JournalReader", "read_blocks"]
+__all__ = [
+    "UNKNOWN_SOURCE",
+    "JournalCursor",
+    "JournalReader",
+    "SegmentSummary",
+    "block_bodies",
+    "blocks_of",
+    "packets_of",
+    "read_blocks",
+    "summarise",
+]
+
 
 _READ_BYTES = 16 << 20
 """What one `read` of a cursor gives at most, give or take a block."""
@@ -217,3 +233,143 @@ class JournalCursor:
             return next((file for file in files if file.first_sequence > segment.file.first_sequence), None)
         start = bisect_right([file.first_sequence for file in files], self.next_sequence) - 1
         return files[max(start, 0)] if files else None
+
+
+# ---- What each segment of a journal holds, by its headers alone.
+
+
+@dataclass(slots=True)
+class SegmentSummary:
+    """One segment; numbers and instants are None while it has no whole block."""
+
+    path: Path
+    stripe: int
+    site: NodeId
+    bytes: int
+    blocks: int = 0
+    messages: int = 0
+    events: int = 0
+    fetched_messages: int = 0
+    """Those that the site did not release, but fetched from another's archive."""
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    first_token: int | None = None
+    last_token: int | None = None
+    first_epoch: Epoch | None = None
+    last_epoch: Epoch | None = None
+    first_release: int | None = None
+    last_release: int | None = None
+    latest_ns: int | None = None
+    """The largest lateness."""
+    unfinished_bytes: int = 0
+    """Behind the last whole block: a writer is at work there, or was killed."""
+    damage: str | None = None
+    """What is wrong with a header; bodies are not looked at."""
+
+
+def summarise(where: Path) -> list[SegmentSummary]:
+    """Every segment of a directory, in order, or the one that is named."""
+    return [_summary(file) for file in segment_files(where)]
+
+
+def _summary(file: SegmentFile) -> SegmentSummary:
+    summary = SegmentSummary(file.path, file.stripe, file.site, file.path.stat().st_size)
+    try:
+        with Segment(file) as segment:
+            _walk(segment, summary)
+    except JournalError as damage:
+        summary.damage = str(damage)
+    return summary
+
+
+def _walk(segment: Segment, summary: SegmentSummary) -> None:
+    for _, header in segment.headers():
+        if summary.blocks == 0:
+            summary.first_sequence = header.first_sequence
+            summary.first_token = header.token_number
+            summary.first_epoch = header.epoch
+            summary.first_release = header.released_at
+        summary.blocks += 1
+        summary.messages += header.messages
+        summary.events += header.events
+        summary.fetched_messages += header.messages * header.fetched
+        summary.last_sequence = header.next_sequence - 1
+        summary.last_token = header.token_number
+        summary.last_epoch = header.epoch
+        summary.last_release = header.released_at
+        if summary.latest_ns is None or header.lateness_ns > summary.latest_ns:
+            summary.latest_ns = header.lateness_ns
+    summary.unfinished_bytes = segment.size() - segment.reached
+
+
+# ---- Released messages between their two forms: REL packets on a line, blocks of a journal on disk and at doors.
+#
+# A receiver's block knows the labels, the place of each message in its token and the instant of its release. A line
+# carries none of these, so whoever writes down what a line brought leaves them open:
+#
+# source        0, and as number the edge stripe's own, which has no holes either
+# digest        of the payload as it came, opened
+# token_count   the most that a token can have, as nobody said how many it had
+# place         messages of the token that this journal had before
+# shuffle_key   zeros
+# due           the token's instant plus Δ_A, but not later than the arrival: clocks of customers are their own affair
+
+
+UNKNOWN_SOURCE: NodeId = 0
+"""Who published is not told to customers."""
+
+_NO_KEY = bytes(DIGEST_BYTES)
+_SLICE = 512
+"""Messages of one block at a door: 512 of 8,824 bytes are 4.5 MB, and a message there has at most 16."""
+
+_token_of = attrgetter("epoch", "token_number", "instant", "uncertified")
+
+
+def blocks_of(
+    packets: Sequence[Released], position: Position, received_at: int, release_delay_ns: int, clock_bound_ns: int
+) -> Iterator[ReleasedBlock]:
+    """Consecutive messages as blocks, one for each token, to be appended to a journal that stands at `position`."""
+    token_number, place = position.token_number, position.offset
+    for (epoch, number, instant, uncertified), group in groupby(packets, key=_token_of):
+        if number != token_number:
+            token_number, place = number, 0
+        released = list(group)
+        yield ReleasedBlock(
+            epoch=epoch,
+            token_number=number,
+            token_count=MAX_MESSAGES_PER_TOKEN,
+            place=place,
+            first_sequence=released[0].sequence,
+            instant=instant,
+            due=min(instant + release_delay_ns, received_at),
+            released_at=received_at,
+            clock_bound_ns=clock_bound_ns,
+            shuffle_key=_NO_KEY,
+            messages=[_message(packet) for packet in released],
+            uncertified=uncertified,
+        )
+        place += len(released)
+
+
+def _message(packet: Released) -> Message:
+    return UNKNOWN_SOURCE, packet.number, payload_digest(packet.payload), packet.payload
+
+
+def packets_of(
+    blocks: Iterable[BlockView], stripe: int, sender: NodeId, first: int, last: int | None = None
+) -> Iterator[Released]:
+    """The messages of a range, both ends included, as `sender` would have sent them on its line."""
+    for block in blocks:
+        header = block.header
+        epoch, token, instant, marked = header.epoch, header.token_number, header.instant, header.uncertified
+        sequence = max(first, header.first_sequence)
+        for _, _, _, payload in block.messages(first, last):
+            yield Released(stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked)
+            sequence += 1
+
+
+def block_bodies(packets: Sequence[Released], received_at: int) -> Iterator[bytes]:
+    """Consecutive messages as blocks for a door, none too long for one message there."""
+    for start in range(0, len(packets), _SLICE):
+        for block in blocks_of(packets[start : start + _SLICE], Position(), received_at, 0, 0):
+            yield b"".join(encode_block(block).pieces)

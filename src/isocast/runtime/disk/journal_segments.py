@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import NodeId
@@ -22,15 +22,16 @@ from isocast.wire.journal import (
     BLOCK_MARKER,
     SEGMENT_HEADER_BYTES,
     BlockHeader,
+    BlockView,
     SegmentHeader,
     read_block_header,
     read_segment_header,
     segment_name,
     segment_of_name,
 )
-from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Segment", "SegmentFile", "open_segment", "segment_files"]
+__all__ = ["Cut", "Mended", "Segment", "SegmentFile", "mend", "open_segment", "segment_files"]
+
 
 _FETCH_BYTES = 4_096
 """One page: the headers of some dozen small blocks, or of one large block, for the price of a system call."""
@@ -251,3 +252,80 @@ def _group(
     except JournalError as damage:
         return group, damage
     return group, None
+
+
+# ---- What a journal looks like after a crash: where its last whole block ends, and what lies behind it.
+#
+# A process that is killed leaves the beginning of a block. A machine that loses power may leave zeros, where the file
+# was made longer before it was filled. Both are cut off. Everything else that is wrong is damage, and stays.
+
+
+_SECTOR_BYTES = 512
+"""What a disk writes at once: unwritten zeros begin at a multiple of it."""
+
+
+class Cut(NamedTuple):
+    """What was removed from the end of a segment."""
+
+    path: Path
+    offset: int
+    removed_bytes: int
+
+    def __str__(self) -> str:
+        """For the log and for people."""
+        return f"{self.path}: cut back to byte {self.offset}: {self.removed_bytes} bytes of an unfinished block"
+
+
+class Mended(NamedTuple):
+    """The newest segment after its end has been looked after."""
+
+    last: BlockHeader | None
+    end: int
+    """Where to go on; 0 when nothing was worth keeping and the file is gone."""
+    cut: Cut | None
+
+
+def mend(file: SegmentFile) -> Mended:
+    """Cut an unfinished block off the newest segment; JournalError when anything in it is damaged."""
+    size = file.path.stat().st_size
+    if _has_no_header(file.path):
+        file.path.unlink()
+        return Mended(None, 0, Cut(file.path, 0, size))
+    last = None
+    end = SEGMENT_HEADER_BYTES
+    with Segment(file) as segment:
+        try:
+            for offset, block in segment.blocks():
+                try:
+                    block.check_sum()
+                except RemoteProtocolError as reason:
+                    if _is_half_written(segment, offset, block.header):
+                        break
+                    raise segment.error(str(reason), offset) from reason
+                last, end = block.header, offset + block.header.block_bytes
+        except JournalError as damage:
+            raise JournalError(damage.file, f"{damage.rule}; {_advice(file.path, end)}", damage.offset) from damage
+        size = segment.size()
+    if end == size:
+        return Mended(last, end, None)
+    os.truncate(file.path, end)
+    return Mended(last, end, Cut(file.path, end, size - end))
+
+
+def _has_no_header(path: Path) -> bool:
+    with path.open("rb") as file:
+        return not any(file.read(SEGMENT_HEADER_BYTES)) or path.stat().st_size < SEGMENT_HEADER_BYTES
+
+
+def _is_half_written(segment: Segment, offset: int, header: BlockHeader) -> bool:
+    """Whether the newest block lacks its last sectors: they read as zeros."""
+    end = offset + header.block_bytes
+    last_sector = (end - 1) // _SECTOR_BYTES * _SECTOR_BYTES
+    return end == segment.size() and last_sector > offset and segment.is_unwritten(last_sector)
+
+
+def _advice(path: Path, end: int) -> str:
+    return (
+        f"everything before byte {end} is whole. To set the damage aside and have it filled from other archives, run:"
+        f" isocast journal repair {path.parent}"
+    )

@@ -13,24 +13,85 @@ never used.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
-from isocast.runtime.disk.node_store import NodeStore, nothing_loose
 from isocast.runtime.disk.records import Kind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.disk.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
-from isocast.runtime.disk.store import Store
-from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, boot_id
-from isocast.runtime.disk.store_segments import Frame, Location
-from isocast.runtime.disk.store_settings import StoreSettings
+from isocast.runtime.disk.store import Frame, Location, Store
+from isocast.runtime.disk.store_marker import Past, Role, StoreCounters, StoreIdentity, StoreSettings, boot_id
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Label, NodeId
 
-__all__ = ["InDoubt", "OutboxStore", "open_outbox_store"]
+__all__ = ["InDoubt", "NodeStore", "OutboxStore", "nothing_loose", "open_outbox_store"]
+
+
+# ---- What the stores of sites, sources and servers have in common.
+
+
+class NodeStore(ABC):
+    """A node's state on disk. When `append` returns, the record is as durable as the settings say."""
+
+    def __init__(self, store: Store) -> None:
+        """On top of an open directory."""
+        self._store = store
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def counters(self) -> StoreCounters:
+        """What the store did."""
+        return self._store.counters
+
+    @property
+    def loss(self) -> str:
+        """What was missing, when the store was opened, of what it had acknowledged; empty if nothing was."""
+        return self._store.loss
+
+    def append(self, record: Record) -> None:
+        """Make one record durable."""
+        self.append_many((record,))
+
+    @abstractmethod
+    def append_many(self, records: Sequence[Record]) -> None:
+        """Make records durable together: one write, and one fdatasync where power failures count."""
+
+    @abstractmethod
+    def snapshot(self) -> Frame:
+        """What a segment begins with now."""
+
+    def check(self) -> None:
+        """StoreGone if its files were removed, replaced or cut while it was open; about once a second."""
+        self._store.check()
+
+    def close(self) -> None:
+        """Bring everything to the disk, note where it ends, and let go of the directory."""
+        self._store.close()
+
+    def abandon(self) -> None:
+        """Let go of the directory as the end of the process would."""
+        self._store.abandon()
+
+
+def nothing_loose(_kind: int, _checked: bytes, loose: bytes) -> None:
+    """For stores whose frames are checked whole."""
+    if loose:
+        raise ValueError("bytes without a checksum")
+
 
 _YEAR_2020 = 1_577_836_800
 """In seconds since 1970: 32 bits of seconds last from there until 2156."""

@@ -33,11 +33,9 @@ from isocast.ring.effects import (
     RingDecided,
     RingInstalled,
 )
-from isocast.ring.entries import LogEntry
-from isocast.ring.ledger import Checkpoint
+from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.token import run_digest
-from isocast.runtime.disk.checkpoint_bytes import checkpoint_bytes, read_checkpoint
-from isocast.runtime.disk.store_segments import Frame
+from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.codec import decode, encode
@@ -46,9 +44,11 @@ from isocast.wire.token_body import decode_token_body, token_body
 
 __all__ = [
     "Kind",
+    "checkpoint_bytes",
     "entry_number",
     "outgoing_frame",
     "read_ballot",
+    "read_checkpoint",
     "read_decided",
     "read_entry",
     "read_freed",
@@ -61,6 +61,52 @@ __all__ = [
     "ring_bytes",
     "verify_entry",
 ]
+
+
+# ---- A checkpoint of a log as bytes: in a site's store, and on its way from one site's door to another.
+
+
+_POINT = Struct("<QII16sqQ16sHI")
+"""Token, epoch, digest, instant, next sequence, reveal; sizes of U and of the table of sources."""
+
+
+def checkpoint_bytes(point: Checkpoint) -> bytes:
+    """The bytes of a checkpoint."""
+    universe, numbers = point.universe, point.next_number
+    try:
+        fixed = _POINT.pack(
+            point.token_number,
+            *point.epoch,
+            point.digest,
+            point.instant,
+            point.next_sequence,
+            point.reveal,
+            len(universe),
+            len(numbers),
+        )
+        members = pack_values(f"<{len(universe)}Q", *universe)
+        table = pack_values(f"<{2 * len(numbers)}Q", *numbers.keys(), *numbers.values())
+    except error as reason:
+        raise LocalProtocolError(f"a checkpoint that cannot be written: {reason}") from reason
+    return fixed + members + table
+
+
+def read_checkpoint(packed: bytes) -> Checkpoint:
+    """The checkpoint in these bytes, all of them; ValueError for bytes that no writer made."""
+    try:
+        token_number, epoch, server, digest, instant, next_sequence, reveal, members, sources = _POINT.unpack_from(
+            packed
+        )
+        universe = unpack_values(f"<{members}Q", packed, _POINT.size)
+        flat = unpack_values(f"<{2 * sources}Q", packed, _POINT.size + 8 * members)
+    except error as reason:
+        raise ValueError(f"a checkpoint that cannot be understood: {reason}") from reason
+    if _POINT.size + 8 * members + 16 * sources != len(packed):
+        raise ValueError("a checkpoint whose lengths do not add up")
+    numbers = dict(zip(flat[:sources], flat[sources:], strict=True))
+    if len(numbers) != sources or next_sequence < 1 or list(universe) != sorted(set(universe)):
+        raise ValueError("a checkpoint that contradicts itself")
+    return Checkpoint(token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal, universe, numbers)
 
 
 class Kind(IntEnum):

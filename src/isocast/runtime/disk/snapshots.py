@@ -11,10 +11,10 @@ from struct import pack as pack_values
 from struct import unpack_from as unpack_values
 from typing import NamedTuple
 
-from isocast.reformation.ballot import ServerState
+from isocast.reformation.forming import ServerState
 from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.records import Kind, read_ring, ring_bytes
-from isocast.runtime.disk.store_segments import Frame
+from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch
 from isocast.wire.packets import NewRing

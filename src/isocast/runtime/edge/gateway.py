@@ -25,7 +25,7 @@ from isocast.feeds.mold import HEADER_BYTES, end_of_session, heartbeat, parse_re
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.received import ReceivedBatch
 from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed, SessionEnd
-from isocast.runtime.net.udp import Endpoint, Outlet, multicast_outlet
+from isocast.runtime.net.sockets import Endpoint, Outlet, multicast_outlet
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError, TransportError
 
 __all__ = ["GatewayCounts", "ItchGateway", "groups_of"]

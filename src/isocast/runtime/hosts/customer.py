@@ -8,38 +8,441 @@ they bring is dropped, and when there is room again a new machine goes on with t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
-from isocast.hierarchy.customer import Customer
-from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
+from isocast.hierarchy.archive import CustomerThrottled
+from isocast.hierarchy.customer import Customer, CustomerSnapshot
+from isocast.hierarchy.customer_settings import (
+    SILENT_HEARTBEATS,
+    CustomerSettings,
+    CustomerState,
+    Grade,
+    JoinPoint,
+    quiet_ring_ns,
+)
 from isocast.hierarchy.edge import (
+    ClaimRefuted,
     ConflictFound,
+    CustomerCaughtUp,
+    CustomerSlow,
     Deliver,
     DeliverLatest,
     DeliverSnapshot,
+    FetchFailed,
     FetchRange,
     FetchSnapshot,
+    GapAbandoned,
+    GapClosed,
+    GapOpened,
+    LineBack,
+    LineLate,
+    LineSilent,
+    LineSwitched,
+    MarketGoesOn,
+    MarketWaits,
+    RangeArrived,
+    RangeContinued,
+    RepairUnanswered,
+    Slowness,
+    SnapshotArrived,
     TokensPassed,
+    Waiting,
 )
+from isocast.hierarchy.latest import LatestSnapshot
 from isocast.ring.effects import Record
 from isocast.runtime.disk.journal import Journal
-from isocast.runtime.disk.released_blocks import blocks_of
-from isocast.runtime.hosts.context import Context
-from isocast.runtime.hosts.edge_report import EdgeReport
-from isocast.runtime.hosts.edge_settings import customer_settings
-from isocast.runtime.hosts.fetching import Fetcher
-from isocast.runtime.hosts.line_following import LineFollowing
+from isocast.runtime.disk.journal_reader import blocks_of, packets_of
+from isocast.runtime.hosts.lines import LineFollowing
+from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
-from isocast.runtime.market.model import NodePlan
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import NodeKeys
+from isocast.runtime.net.door import DoorError, Visit, edge_visitor, visit
 from isocast.runtime.watch.counters import NodeGauges
+from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import NodeId
-from isocast.terms.instants import NEVER
+from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.wire.door import Block, End, RangeWanted, Refused, Snapshot, SnapshotWanted
+from isocast.wire.events import events_view
+from isocast.wire.journal import view_block
 from isocast.wire.limits import EVENT_BYTES
+from isocast.wire.packets import Released
 
-__all__ = ["CustomerHost", "Delivery", "Seat", "Sink"]
+__all__ = ["CustomerHost", "Delivery", "EdgeReport", "Fetcher", "Seat", "Sink", "customer_settings", "waiting_text"]
+
+
+# ---- Ranges and snapshots from other nodes' doors, for whoever follows lines: customers and retransmit servers.
+#
+# One request at a time for each door, over a connection that is kept. While a door is still busy with an earlier
+# request a new one is left alone: the earlier answer is welcome too, and a machine that gets none asks again. Nothing
+# here waits for anybody: answers come back to the machine as inputs, and long ones in parts, so that what came is not
+# lost with a connection that breaks.
+
+
+class _TurnedAwayError(DoorError):
+    """The door refused one request; the connection is as good as before."""
+
+
+_SILENCE_S = 5.0
+"""A door that says nothing for so long is left; it refuses by itself what it cannot answer within two seconds."""
+_PART = 512
+"""Messages of an answer that are handed on before the rest has come."""
+_BYTES_MAX = 256 << 20
+"""Bounds: a range comes in whole blocks, and a receiver's may hold a whole token, 16,384 messages of 8,824 bytes."""
+
+
+class Fetcher:
+    """The visits of one node to the doors of others."""
+
+    def __init__(self, context: Context, feed: Callable[[object], None]) -> None:
+        """`feed` gives the machine an input."""
+        self._context = context
+        self._feed = feed
+        self._visits: dict[NodeId, Visit] = {}
+        self._asking: dict[NodeId, asyncio.Task[None]] = {}
+        self.trouble: dict[NodeId, str] = {}
+        """Why a door did not answer last."""
+
+    def fetch(self, wanted: FetchRange | FetchSnapshot) -> None:
+        """Ask, unless that door is being asked."""
+        if wanted.server not in self._asking:
+            task = self._context.loop.create_task(self._ask(wanted), name=f"ask {wanted.server}")
+            self._asking[wanted.server] = task
+
+    async def close(self) -> None:
+        """Leave every door."""
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        if asking:
+            await asyncio.wait(asking, timeout=_SILENCE_S)
+        for here in self._visits.values():
+            await here.close()
+        self._visits.clear()
+
+    async def _ask(self, wanted: FetchRange | FetchSnapshot) -> None:
+        server = wanted.server
+        answer: object = FetchFailed(server)
+        try:
+            answer = await self._answer(wanted)
+            self._tell(server, "")
+        except _TurnedAwayError as reason:
+            self._tell(server, str(reason))
+        except (DoorError, RemoteProtocolError, OSError, TimeoutError) as reason:
+            self._tell(server, str(reason) or f"no answer within {_SILENCE_S:.0f} s")
+            await self._leave(server)
+        finally:
+            del self._asking[server]
+        self._feed(answer)
+
+    def _tell(self, server: NodeId, trouble: str) -> None:
+        """Each change is logged: an alarm is, only the first time."""
+        if trouble == self.trouble.get(server, ""):
+            return
+        name, log = self._context.market.name_of(server), self._context.log
+        if trouble:
+            self.trouble[server] = trouble
+            log.info("door does not answer", server=name, why=trouble)
+        else:
+            del self.trouble[server]
+            log.info("door answers again", server=name)
+
+    async def _answer(self, wanted: FetchRange | FetchSnapshot) -> RangeArrived | SnapshotArrived:
+        here = self._visits.get(wanted.server) or await self._visit(wanted.server)
+        if isinstance(wanted, FetchSnapshot):
+            await here.send(SnapshotWanted())
+            async with asyncio.timeout(_SILENCE_S):
+                found = await here.expect(Snapshot)
+            events_view(found.events)
+            stripe, following = self._context.stripe, found.next_sequence
+            return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
+        await here.send(RangeWanted(wanted.first, wanted.last))
+        packets: list[Released] = []
+        size = 0
+        while size <= _BYTES_MAX:
+            async with asyncio.timeout(_SILENCE_S):
+                message = await here.receive()
+            match message:
+                case Block(body):
+                    # What a block holds beyond the range is welcome too: it would be asked for next.
+                    size += len(body)
+                    packets += packets_of([view_block(body)], self._context.stripe, wanted.server, wanted.first)
+                    if len(packets) >= _PART:
+                        self._feed(RangeContinued(wanted.server, packets))
+                        packets = []
+                case End(low_water, next_sequence):
+                    return RangeArrived(wanted.server, packets, low_water, next_sequence - 1)
+                case Refused(reason):
+                    raise _TurnedAwayError(reason)
+                case None:
+                    raise DoorError("the connection ended")
+                case other:
+                    raise DoorError(f"an unexpected {type(other).__name__}")
+        raise DoorError(f"more than {_BYTES_MAX} bytes for one range")
+
+    async def _visit(self, server: NodeId) -> Visit:
+        context = self._context
+        there = context.market.find(server)
+        name = edge_visitor(context.plan)
+        key = context.edge_door_key(name)
+        if there is None or not there.tcp_port or key is None:
+            raise DoorError(f"{context.market.name_of(server)} has no door")
+        here = self._visits[server] = await visit(there.address, there.tcp_port, name, key)
+        return here
+
+    async def _leave(self, server: NodeId) -> None:
+        here = self._visits.pop(server, None)
+        if here is not None:
+            await here.close()
+
+
+# ---- What follows lines tells people: counts, alarms that name a line, a server or a slow customer, lines in the
+# log.
+
+
+_SLOW_REMEDY = {
+    Slowness.STOPPED: "it did not get to run: look at the machine's load; what it missed is fetched",
+    Slowness.LAGGING: "it reads slower than the lines send: give it a faster machine, or the grade latest",
+    Slowness.OVERFLOW: "it was away or is too slow; what it missed is fetched in ranges",
+}
+
+
+def waiting_text(reason: Waiting, since: int) -> str:
+    """In words, with the instant in UTC."""
+    what = "ring is reforming" if reason is Waiting.REFORMING else "no line is heard"
+    return f"{what} since {datetime.fromtimestamp(since // SECOND, UTC):%H:%M:%S} UTC" if since else f"{what} yet"
+
+
+class EdgeReport:
+    """Turns the effects that only tell something into counts, alarms and log lines."""
+
+    def __init__(self, context: Context, fetcher: Fetcher, grade: Grade) -> None:
+        """`fetcher` knows why a door did not answer."""
+        self._context = context
+        self._fetcher = fetcher
+        self._grade = grade
+        self._duplicates_before = self._conflicts_before = 0
+        self.conflict_found: Callable[[ConflictFound], None] = lambda _: None
+        """Told of every conflict, not of the first only."""
+        self.has_position = True
+        """Whether sequences from the very first on are owed; what is gone before a first start is nobody's loss."""
+
+    def tell(self, effect: object) -> bool:
+        """Whether the effect is one of those that only tell something."""
+        match effect:
+            case GapOpened() | GapClosed() | GapAbandoned():
+                self._gap(effect)
+            case LineSilent() | LineLate() | LineBack() | LineSwitched():
+                self._line(effect)
+            case MarketWaits() | MarketGoesOn():
+                self._market(effect)
+            case ConflictFound() | ClaimRefuted():
+                self._liar(effect)
+            case CustomerSlow() | CustomerCaughtUp() | CustomerThrottled():
+                self._customer(effect)
+            case RepairUnanswered(first, last, rounds):
+                what = "a snapshot" if not last else f"sequences {first} to {last}"
+                self._context.alarm(
+                    "unanswered",
+                    f"no server gave {what} in {rounds} rounds{self._reasons()}",
+                    "are the retransmit servers up? asking goes on",
+                )
+            case _:
+                return False
+        return True
+
+    def _reasons(self) -> str:
+        names = [f"{self._name(server)}: {text}" for server, text in self._fetcher.trouble.items()]
+        return f" ({'; '.join(names)})" if names else ": they answer, but do not have them yet"
+
+    def _name(self, node: NodeId) -> str:
+        return self._context.market.name_of(node)
+
+    def _gap(self, effect: GapOpened | GapClosed | GapAbandoned) -> None:
+        counters, log = self._context.counters, self._context.log
+        match effect:
+            case GapOpened(first, last, missing):
+                counters.gaps_seen += 1
+                log.debug("gap", first=first, last=last, missing=missing)
+            case GapClosed(first, last, after_ns):
+                counters.gaps_repaired += 1
+                log.debug("gap closed", first=first, last=last, after_ms=after_ns // MILLISECOND)
+            case GapAbandoned(first, last, missing) if not self.has_position and first == 1:
+                log.info("begins with the oldest that is kept", sequence=last + 1)
+            case GapAbandoned(first, last, missing):
+                counters.messages_skipped += missing
+                if self._grade is Grade.COMPLETE:
+                    self._context.alarm(
+                        "lost",
+                        f"sequences {first} to {last} are lost: no server keeps them any more",
+                        "fill in from another site's journal; keep more of the past ([journal] of the market file)",
+                    )
+
+    def _line(self, effect: LineSilent | LineLate | LineBack | LineSwitched) -> None:
+        name = self._name(effect.line)
+        match effect:
+            case LineSilent(_, silent_ns):
+                self._context.alarm(
+                    f"silent-{name}",
+                    f"the line of {name} is silent for {silent_ns // MILLISECOND} ms",
+                    "look at that node and at the network between; other lines go on",
+                )
+            case LineLate(_, lag_ns):
+                self._context.alarm(
+                    f"late-{name}",
+                    f"the line of {name} is {lag_ns // MILLISECOND} ms behind another",
+                    "look at that node and at the network between; other lines go on",
+                )
+            case LineBack():
+                self._context.log.info("line is back", line=name)
+            case LineSwitched(_, before) if before is not None:
+                self._context.counters.line_switches += 1
+                self._context.log.warning("line switched", line=name, before=self._name(before))
+            case LineSwitched():
+                self._context.log.info("follows a line", line=name)
+
+    def _market(self, effect: MarketWaits | MarketGoesOn) -> None:
+        match effect:
+            case MarketWaits(reason, since):
+                self._context.log.warning("waiting", what=waiting_text(reason, since))
+            case MarketGoesOn(_, after_ns):
+                self._context.log.warning("goes on", after_ms=after_ns // MILLISECOND)
+
+    def _liar(self, effect: ConflictFound | ClaimRefuted) -> None:
+        match effect:
+            case ConflictFound(sequence, first_line, other_line):
+                first, other = self._name(first_line), self._name(other_line)
+                self._context.counters.conflicts += 1
+                self.conflict_found(effect)
+                self._context.alarm(
+                    f"conflict-{first}-{other}",
+                    f"{first} and {other} carry different messages as sequence {sequence}; that of {first} stands",
+                    "compare their journals: isocast journal verify; one of them lies or is damaged",
+                )
+            case ClaimRefuted(line, sequence, newest):
+                name = self._name(line)
+                self._context.alarm(
+                    f"refuted-{name}",
+                    f"{name} speaks of sequence {sequence}, and the newest is {newest}",
+                    "look at that node; it is not believed for a while",
+                )
+
+    def _customer(self, effect: CustomerSlow | CustomerCaughtUp | CustomerThrottled) -> None:
+        name = self._name(effect.customer)
+        match effect:
+            case CustomerSlow(_, reason, behind):
+                unit = "messages" if reason is Slowness.OVERFLOW else "ms"
+                amount = behind if reason is Slowness.OVERFLOW else behind // MILLISECOND
+                self._context.alarm(
+                    f"slow-{reason}", f"{name} is slow ({reason}): {amount} {unit} behind", _SLOW_REMEDY[reason]
+                )
+            case CustomerCaughtUp(_, reason):
+                self._context.log.info("caught up", customer=name, reason=reason.value)
+            case CustomerThrottled(_, asked, served, refused):
+                self._context.alarm(
+                    f"throttled-{name}",
+                    f"{name} has used up its share: {asked} messages asked, {served} served, {refused} refused",
+                    "it is far behind, and gets the rest by and by, or it is hostile; others are not affected",
+                )
+
+    # For whoever watches ------------------------------------------------------------------------
+
+    def collect(self, snapshot: CustomerSnapshot, *, ends: bool = False) -> None:
+        """Bring counts up to date that the machine keeps; `ends` before another machine takes its place."""
+        duplicates = self._duplicates_before + sum([line.duplicates for line in snapshot.lines])
+        conflicts = self._conflicts_before + snapshot.counters.conflicts
+        self._context.counters.duplicates = duplicates
+        # Each is counted as it is told; where there are more in one burst than are told, the machine knows.
+        self._context.counters.conflicts = max(self._context.counters.conflicts, conflicts)
+        if ends:
+            self._duplicates_before, self._conflicts_before = duplicates, conflicts
+
+    def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
+        """The state of whoever follows lines."""
+        main = [line for line in snapshot.lines if not line.repairs and not line.left]
+        status = self._context.clock.status
+        return NodeGauges(
+            next_sequence=snapshot.next_sequence if snapshot.joined else None,
+            sequence_gaps=snapshot.gaps,
+            lines_heard=len([line for line in main if line.messages + line.heartbeats and not line.silent]),
+            lines_configured=len(main),
+            line_followed=self._name(snapshot.followed) if snapshot.followed is not None else None,
+            waiting=waiting_text(snapshot.waiting, snapshot.waiting_since) if snapshot.waiting else None,
+            clock_source=status.bound_source.value,
+            clock_synchronised=status.kernel_synchronised,
+            clock_trusted=status.trusted,
+            clock_bound_ns=status.bound_ns,
+        )
+
+
+# ---- What the machines of the edge are told before they start, from the market's file.
+
+
+_LAST_RESORTS_MAX = 8
+"""Doors: among eight receivers one that lives and is not behind is all but certain."""
+
+
+def customer_settings(
+    context: Context, grade: Grade, join: JoinPoint | None = None, *, first_sequence: int = 1
+) -> CustomerSettings:
+    """For a customer of this grade, or with grade complete for a retransmit server.
+
+    Who wants everything and has no retransmit server, or none that gives anything, fetches at the doors of the
+    receivers whose lines it hears, and then at those of others: whoever it hears may be dead, and its archive behind.
+    Receivers take no requests by datagram, and keep no snapshots.
+    """
+    market, plan = context.market, context.plan
+    servers = _doors_of(market, plan.retransmit)
+    by_datagram = bool(servers)
+    key = f"nodes.{plan.name}.retransmit"
+    if join is JoinPoint.SNAPSHOT and not servers:
+        rule = "a start from a snapshot needs a retransmit server with a door; there is none"
+        raise ConfigurationError(market.file, key, rule)
+    if grade is Grade.COMPLETE and not servers:
+        servers = _doors_of(market, plan.lines)
+        if not servers:
+            rule = "nobody whom it may ask has a door: give a retransmit server, or a receiver that it hears, one"
+            raise ConfigurationError(market.file, key, rule)
+    settings = CustomerSettings.from_timing(
+        market.timing,
+        tuple([market.node(name).node for name in plan.lines]),
+        servers,
+        grade,
+        join,
+        stripe=context.stripe,
+        first_sequence=first_sequence,
+    )
+    # Lines beat as often as the market's receivers make them, whatever the machine would assume.
+    silent_ns = SILENT_HEARTBEATS * context.heartbeat_ns
+    return replace(
+        settings,
+        by_datagram=by_datagram,
+        last_resorts=_last_resorts(context) if grade is Grade.COMPLETE else (),
+        heartbeat_ns=context.heartbeat_ns,
+        silent_ns=silent_ns,
+        ring_ns=quiet_ring_ns(market.timing, silent_ns),
+        slow_ns=silent_ns,
+    )
+
+
+def _last_resorts(context: Context) -> tuple[NodeId, ...]:
+    """The doors of the receivers that it hears, then a few of others: not the same few for everybody."""
+    market, plan = context.market, context.plan
+    roles = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+    others = [other.name for role in roles for other in market.by_role(role) if other.stripe == plan.stripe]
+    start = plan.node % len(others) if others else 0
+    names = dict.fromkeys([*plan.lines, *others[start:], *others[:start]])
+    return _doors_of(market, tuple(names))[: max(_LAST_RESORTS_MAX, len(plan.lines))]
+
+
+def _doors_of(market: Market, names: tuple[str, ...]) -> tuple[NodeId, ...]:
+    """Those of the nodes that have a door."""
+    return tuple([market.node(name).node for name in names if market.node(name).tcp_port])
+
 
 Delivery: TypeAlias = Deliver | DeliverLatest | DeliverSnapshot | TokensPassed
 

@@ -14,8 +14,7 @@ from typing import Protocol
 from isocast.ring.effects import Multicast, Persist, Record, Unicast
 from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.runtime.net.channels import Channels
-from isocast.runtime.net.clock import ClockStatus, SystemClock
-from isocast.runtime.net.timer import Alarm
+from isocast.runtime.net.clock import Alarm, ClockStatus, SystemClock
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.terms.instants import NEVER
 

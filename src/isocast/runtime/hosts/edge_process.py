@@ -19,7 +19,7 @@ from typing import Any
 
 from isocast.ring.receiver import Receiver
 from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanNote, PlanNotes
-from isocast.runtime.hosts.context import Context
+from isocast.runtime.hosts.process import Context
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.wire.packets import ControlKind, Token
 

@@ -6,58 +6,574 @@ journal, and what the journal has after a crash is never released again.
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import Task
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
+from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverSnapshot
+from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverSnapshot
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
+    ControlOutcome,
+    ControlSettled,
+    Diverged,
     EntryCompleted,
     FairnessFaulted,
+    GroupHeaded,
+    GroupLeft,
+    HeadChanged,
     LogReplaced,
     ReadJournal,
     Record,
     Release,
     RingInstalled,
     RingSuspected,
+    SecondaryHandedBack,
+    SecondaryReturned,
+    SecondaryStalled,
+    SupportSilent,
+    UniverseForced,
 )
-from isocast.ring.inputs import JournalRead, TimerFired
-from isocast.ring.ledger import Checkpoint
-from isocast.ring.schedule import Schedule
-from isocast.ring.settings import StartPolicy
+from isocast.ring.inputs import CheckpointFetched, ControlRequested, DrainRequested, JournalRead, TimerFired
+from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Checkpoint
+from isocast.ring.settings import Schedule, StartPolicy
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.journal import Journal, released_block
-from isocast.runtime.disk.journal_damage import set_aside_end
-from isocast.runtime.disk.site_secret import site_secret
-from isocast.runtime.disk.site_store import SiteStore, open_site_store
-from isocast.runtime.hosts.archive_door import ArchiveDoor
-from isocast.runtime.hosts.context import Context
+from isocast.runtime.disk.journal_verify import set_aside_blocks, set_aside_end
+from isocast.runtime.disk.records import read_checkpoint
+from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_secret
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
-from isocast.runtime.hosts.group_report import GroupReport, group_plan
-from isocast.runtime.hosts.line_speaking import LineSpeaking
-from isocast.runtime.hosts.plan_operations import offer_plan_operations
-from isocast.runtime.hosts.rejoining import CheckpointFetcher
-from isocast.runtime.hosts.ring_operations import RingOperations
-from isocast.runtime.hosts.ring_report import RingReport
-from isocast.runtime.market.founding import begun, is_new, joins
-from isocast.runtime.market.model import NodeRole
+from isocast.runtime.hosts.lines import LineSpeaking
+from isocast.runtime.hosts.process import Context
+from isocast.runtime.hosts.reformation import offer_plan_operations
+from isocast.runtime.hosts.retransmit import ArchiveDoor
+from isocast.runtime.market.founding import LeftOut, begun, is_new, joins
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
+from isocast.runtime.net.door import DoorError, Visit, core_visitor, edge_visitor, visit
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
-from isocast.terms.errors import RemoteProtocolError
-from isocast.terms.ids import Label
-from isocast.terms.instants import NEVER
+from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
+from isocast.terms.ids import Label, NodeId, is_site
+from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import Gate
+from isocast.wire.door import Block, CheckpointGiven, End, RangeWanted, Refused
+from isocast.wire.door import CheckpointWanted as CheckpointAsked
+from isocast.wire.journal import BlockView, view_block
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Data, Suspicion
+from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
 
-__all__ = ["ReceiverHost"]
+__all__ = [
+    "GAP_PATIENCE_S",
+    "CheckpointFetcher",
+    "GroupReport",
+    "ReceiverHost",
+    "RingOperations",
+    "RingReport",
+    "group_plan",
+]
+
+
+# ---- The secondary groups of a market for the machines of its receivers, and what a person hears of their heads.
+
+
+def group_plan(market: Market) -> GroupPlan:
+    """Who asks whom first and second, by the market's file; the distance is that of the places in it."""
+    below = [plan for plan in market.receivers if plan.parent]
+    parents = {plan.node: market.node(plan.parent).node for plan in below}
+    backups = {plan.node: market.node(plan.backup).node for plan in below if plan.backup}
+
+    def distance(group: NodeId, site: NodeId) -> int:
+        here, there = market.find(group), market.find(site)
+        # A site that came later than the file is nobody's neighbour.
+        return market.delay_ns(here.name, there.name) if here is not None and there is not None else 1 << 62
+
+    return GroupPlan.below(parents, backups, distance)
+
+
+class GroupReport:
+    """Log lines, alarms, counts and gauges of one receiver's place among the layers."""
+
+    def __init__(self, context: Context) -> None:
+        """Heads nothing yet."""
+        self._context = context
+        self._own = context.plan.node
+        self._adopted: dict[NodeId, None] = {}
+        self.performers = {
+            SecondaryStalled: self._stalled,
+            SecondaryReturned: self._returned,
+            SecondaryHandedBack: self._handed_back,
+            SupportSilent: self._unanswered,
+            GroupHeaded: self._headed,
+            GroupLeft: self._left,
+            HeadChanged: self._head_changed,
+        }
+
+    def _name(self, node: NodeId) -> str:
+        return self._context.market.name_of(node)
+
+    # Members ------------------------------------------------------------------------------------
+
+    def _stalled(self, effect: SecondaryStalled, _: int) -> None:
+        name = self._name(effect.member)
+        self._context.alarm(
+            f"stalled-{name}",
+            f"{name} does not pass the secondary token: nobody waits for it any more",
+            "look at that node; when it comes back it catches up from this one",
+        )
+
+    def _returned(self, effect: SecondaryReturned, _: int) -> None:
+        self._context.log.info(
+            "secondary receiver counts", name=self._name(effect.member), group=self._name(effect.group)
+        )
+
+    def _handed_back(self, effect: SecondaryHandedBack, _: int) -> None:
+        name, head = self._name(effect.member), self._name(effect.group)
+        self._context.log.info("secondary receiver has its head again", name=name, head=head)
+
+    def _unanswered(self, effect: SupportSilent, _: int) -> None:
+        # Not an alarm: while a market starts, those above are often the last to come.
+        self._context.log.info("silent, another is asked", name=self._name(effect.asked), token=effect.token_number)
+
+    # Heads --------------------------------------------------------------------------------------
+
+    def _headed(self, effect: GroupHeaded, _: int) -> None:
+        if effect.group == self._own or effect.group in self._adopted:
+            return
+        self._adopted[effect.group] = None
+        self._context.counters.head_changes += 1
+        self._context.log.warning("heads another's group", group=self._name(effect.group), epoch=str(effect.epoch))
+
+    def _left(self, effect: GroupLeft, _: int) -> None:
+        self._adopted.pop(effect.group, None)
+        self._context.counters.head_changes += 1
+        group, head = self._name(effect.group), self._name(effect.head)
+        self._context.log.info("hands a group over", group=group, head=head, epoch=str(effect.epoch))
+
+    def _head_changed(self, effect: HeadChanged, _: int) -> None:
+        self._context.counters.head_changes += 1
+        group, head = self._name(effect.group), self._name(effect.head)
+        if effect.silent:
+            self._context.log.warning("its head is silent, another counts it", group=group, head=head)
+        else:
+            self._context.log.info("has another head", group=group, head=head)
+
+    # For whoever watches ------------------------------------------------------------------------
+
+    def fill(self, gauges: NodeGauges, snapshot: PrimaryReceiverSnapshot | SecondaryReceiverSnapshot) -> None:
+        """Which groups a receiver heads, and who heads a secondary one."""
+        if isinstance(snapshot, PrimaryReceiverSnapshot):
+            headed = snapshot.groups
+            gauges.adopted = tuple([self._name(member) for member, _ in snapshot.orphans])
+        else:
+            headed = () if snapshot.below is None else (snapshot.below,)
+            gauges.head, gauges.head_configured = self._name(snapshot.head), self._name(snapshot.group.group)
+        gauges.heads = tuple([self._name(group.group) for group in headed])
+        known = [group.floor for group in headed if group.floor != NO_LIMIT]
+        gauges.secondary_stable_token = min(known, default=None)
+
+
+# ---- How a receiver comes by a checkpoint, and by everything that was released before it (protocol §5, §7).
+#
+# The checkpoint comes from another receiver's door. Then the journal is filled, in order, from where it ends up to the
+# checkpoint: from the doors of receivers, whose blocks know the labels, or of retransmit servers, whose blocks do not.
+# Such blocks are marked as fetched and keep the instants at which others released them. Only then does the machine get
+# the checkpoint, so that whatever happens between two writes, the journal is never behind the log without the site's
+# knowing it.
+#
+# What no door has any more is a gap. It is left only when every door has said so, or did not open for a while, and it
+# is told aloud.
+
+
+_CHUNK = 4_096
+"""Sequences of one request: a retransmit server gives each visitor its share, and no more."""
+_SILENCE_S = 10.0
+"""A door that says nothing for so long is left."""
+_PAUSE_S = 0.5
+"""Between two rounds over all doors."""
+GAP_PATIENCE_S = 30.0
+"""For so long a door that does not open may still have what the others have not: a node restarts in less."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round over all doors gave."""
+
+    silent: tuple[str, ...] = ()
+    """Doors that did not open, or turned us away."""
+    oldest: int = 0
+    """The first sequence from which on some door has something; 0 if none has."""
+
+
+class CheckpointFetcher:
+    """Performs `CheckpointWanted` beside everything else, one at a time."""
+
+    def __init__(self, context: Context, journal: Journal, feed: Callable[[object], None]) -> None:
+        """`feed` gives the machine its answer."""
+        self.patience_s = GAP_PATIENCE_S
+        self.filled = 0
+        """What lies before this sequence came into the journal otherwise than by a release, or is a gap of it."""
+        self.fetched = 0
+        """Messages that came into the journal from elsewhere."""
+        self.gaps: list[tuple[int, int]] = []
+        """Sequences, both ends included, that were nowhere any more."""
+        self._context = context
+        self._journal = journal
+        self._feed = feed
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being fetched."""
+        return self._task is not None
+
+    def want(self, wish: CheckpointWanted) -> None:
+        """Begin, unless an earlier wish is being granted."""
+        if self._task is None:
+            self._task = self._context.loop.create_task(self._grant(wish))
+
+    def stop(self) -> None:
+        """Let go."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    # A checkpoint -------------------------------------------------------------------------------
+
+    async def _grant(self, wish: CheckpointWanted) -> None:
+        try:
+            for giver in wish.ask:
+                checkpoint = await self._checkpoint(giver)
+                if checkpoint is not None and checkpoint.token_number > wish.above:
+                    await self.fill(checkpoint.next_sequence, giver)
+                    self._context.log.info(
+                        "takes a checkpoint over",
+                        giver=self._context.market.name_of(giver),
+                        token=checkpoint.token_number,
+                        next_sequence=checkpoint.next_sequence,
+                    )
+                    # The machine may wish for another at once.
+                    self._task = None
+                    self._feed(CheckpointFetched(checkpoint, giver))
+                    return
+        except (IsocastError, OSError) as reason:
+            self._context.alarm("rejoin", f"the journal cannot be filled: {reason}", "make room on the disk")
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def _checkpoint(self, giver: NodeId) -> Checkpoint | None:
+        context = self._context
+        there = context.market.find(giver)
+        name = core_visitor(context.plan)
+        key = context.archive_door_key(name)
+        if there is None or not there.tcp_port or key is None:
+            return None
+        try:
+            here = await visit(there.address, there.tcp_port, name, key)
+            try:
+                await here.send(CheckpointAsked())
+                async with asyncio.timeout(_SILENCE_S):
+                    return read_checkpoint((await here.expect(CheckpointGiven)).packed)
+            finally:
+                await here.close()
+        except (IsocastError, OSError, TimeoutError, ValueError) as reason:
+            context.log.info("gives no checkpoint", name=there.name, why=str(reason) or "no answer")
+            return None
+
+    # What was released before it ----------------------------------------------------------------
+
+    async def fill(self, until: int, first: NodeId | None = None) -> None:
+        """Bring the journal up to a sequence; `first` is asked first. What is nowhere any more becomes a gap."""
+        journal, loop = self._journal, self._context.loop
+        begun = journal.position.next_sequence
+        if begun < until:
+            self._context.log.info("fills its journal from others", first=begun, last=until - 1)
+        patient_until = loop.time() + self.patience_s
+        while (wanted := self._take_own(until)) > journal.position.next_sequence:
+            before = journal.position.next_sequence
+            found = await self._round(wanted, first)
+            if journal.position.next_sequence > before:
+                patient_until = loop.time() + self.patience_s
+            elif not found.silent or loop.time() >= patient_until:
+                self._leave_gap(min(found.oldest or wanted, wanted), found.silent)
+            else:
+                await asyncio.sleep(_PAUSE_S)
+
+    def _leave_gap(self, until: int, silent: tuple[str, ...]) -> None:
+        first = self._journal.position.next_sequence
+        self.gaps.append((first, until - 1))
+        self._journal.skip_to(until)
+        self.filled = until
+        who = f"; {', '.join(silent)} could not be asked" if silent else ""
+        self._context.alarm(
+            "journal-gap",
+            f"sequences {first} to {until - 1} are in no archive any more: this journal has a gap{who}",
+            "keep journals for longer, or copy them away: see the how-to 'operate'",
+        )
+
+    async def _round(self, until: int, first: NodeId | None) -> _Round:
+        """One door after the other, until one of them has what comes next."""
+        found = _Round()
+        silent: list[str] = []
+        for plan in self._archives(first):
+            try:
+                low_water, next_sequence = await self._visit(plan, until)
+            except (IsocastError, OSError, TimeoutError) as reason:
+                if isinstance(reason, JournalError):
+                    raise
+                self._context.log.info("door gives nothing", name=plan.name, why=str(reason) or "no answer")
+                silent.append(plan.name)
+                low_water = next_sequence = 0
+            here = self._journal.position.next_sequence
+            if low_water > here and next_sequence > low_water:
+                found.oldest = min(found.oldest or low_water, low_water)
+            if here >= until:
+                break
+        found.silent = tuple(silent)
+        return found
+
+    def _archives(self, first: NodeId | None) -> list[NodePlan]:
+        """Receivers, then retransmit servers, that have a door."""
+        market, own = self._context.market, self._context.plan
+        receivers = market.by_role(NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+        plans = [*receivers, *market.by_role(NodeRole.RETRANSMIT_SERVER)]
+        here = [plan for plan in plans if plan.tcp_port and plan.name != own.name and own.stripes[0] in plan.stripes]
+        return sorted(here, key=lambda plan: plan.node != first)
+
+    async def _visit(self, plan: NodePlan, until: int) -> tuple[int, int]:
+        """Take what one door has of what comes next; the span of its archive."""
+        context = self._context
+        name = edge_visitor(context.plan)
+        key = context.archive_door_key(name)
+        if key is None:
+            raise DoorError("this node has no key of the edge")
+        here = await visit(plan.address, plan.tcp_port, name, key)
+        try:
+            while True:
+                before = self._journal.position.next_sequence
+                span = await self._take(here, before, min(before + _CHUNK, until) - 1, until)
+                after = self._journal.position.next_sequence
+                if after >= until or after == before:
+                    return span
+        finally:
+            await here.close()
+
+    async def _take(self, here: Visit, first: int, last: int, until: int) -> tuple[int, int]:
+        """One range into the journal."""
+        await here.send(RangeWanted(first, last))
+        while True:
+            async with asyncio.timeout(_SILENCE_S):
+                message = await here.receive()
+            match message:
+                case Block(body):
+                    self._append(view_block(body), until)
+                case End(low_water, next_sequence):
+                    return low_water, next_sequence
+                case Refused(reason):
+                    raise DoorError(reason)
+                case None:
+                    raise DoorError("the connection ended")
+                case other:
+                    raise DoorError(f"an unexpected {type(other).__name__}")
+
+    def _take_own(self, until: int) -> int:
+        """What this site released itself, from files that were set aside; up to which sequence others are needed."""
+        journal = self._journal
+        for block in set_aside_blocks(journal.directory, journal.position.next_sequence):
+            if block.header.first_sequence > journal.position.next_sequence:
+                return min(block.header.first_sequence, until)
+            self._append(block, until, fetched=block.header.fetched)
+        return until
+
+    def _append(self, view: BlockView, until: int, *, fetched: bool = True) -> None:
+        """What of a block comes next; the machine may have released some of it meanwhile."""
+        header = view.header
+        here = self._journal.position.next_sequence
+        if not header.first_sequence <= here < min(header.next_sequence, until):
+            # An archive that begins later gives what it has of a range.
+            return
+        block = view.released()
+        skip = here - header.first_sequence
+        part = replace(
+            block,
+            place=block.place + skip,
+            first_sequence=here,
+            messages=block.messages[skip : until - header.first_sequence],
+            fetched=fetched,
+        )
+        if part.messages:
+            self._journal.append(part)
+            self.filled = self._journal.position.next_sequence
+            self.fetched += len(part.messages) * fetched
+
+
+# ---- What an operator may ask of a primary receiver: to leave the ring for a while, and to change U (protocol §5).
+#
+# Nothing here is obeyed at once. To drain is to ask for a ring without this site; to add or remove a site is to put a
+# control entry into this site's next token, which a majority of the U before must certify. `ring` says how far it is.
+
+
+class RingOperations:
+    """The operator's hands on one primary receiver."""
+
+    def __init__(
+        self,
+        context: Context,
+        machine: PrimaryReceiver,
+        driver: Driver,
+        outcomes: MutableMapping[tuple[str, int], ControlOutcome],
+        left_out: LeftOut,
+    ) -> None:
+        """Offers itself at the operator's door; `outcomes` say what became of requests."""
+        self._left_out = left_out
+        self._context = context
+        self._outcomes = outcomes
+        self._machine = machine
+        self._driver = driver
+        context.operations.update(
+            {"ring": self._ring, "drain": self._drain, "add-site": self._add, "remove-site": self._remove}
+        )
+
+    async def _ring(self, _: Mapping[str, Any]) -> Mapping[str, object]:
+        """How this site sees the ring, and U."""
+        receiver, market = self._machine.receiver, self._context.market
+        ring = receiver.ring
+        certified = receiver.certificates.certified
+        return {
+            "site": receiver.site,
+            "epoch": str(receiver.accepted),
+            "mode": receiver.mode.value,
+            "ring": list(ring.ring) if ring is not None else [],
+            "universe": list(receiver.ledger.universe),
+            "settled": not receiver.ledger.uncertified_change(certified)[0],
+            "uncertified": ring is not None and ring.uncertified,
+            "leaving": self._machine.leaving,
+            "held": receiver.held,
+            "certified": certified,
+            "left_out": list(self._left_out.sites),
+            "knows": [plan.node for plan in market.nodes],
+            "outcomes": {f"{kind} {site}": outcome.value for (kind, site), outcome in self._outcomes.items()},
+        }
+
+    async def _drain(self, request: Mapping[str, Any]) -> None:
+        """Ask for a ring without this site, or take that back."""
+        leaving = request.get("leaving", True)
+        if not isinstance(leaving, bool):
+            raise LocalProtocolError('"leaving" is true, or false to come back')
+        if self._machine.leaving != leaving:
+            self._context.log.info("leaves the ring" if leaving else "comes back to the ring", by="operator")
+        self._driver.feed(DrainRequested(leaving))
+
+    async def _add(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+        """U plus one site."""
+        site = self._site_in(request)
+        if site in self._machine.receiver.ledger.universe:
+            return {"already": True}
+        if self._context.market.find(site) is None:
+            raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
+        if site in self._left_out.sites:
+            raise LocalProtocolError(f"site {site} was left out of U by force, and its number never votes again")
+        self._request(ControlKind.ADD_SITE, site)
+        return {"already": False}
+
+    async def _remove(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+        """U less one site."""
+        site = self._site_in(request)
+        universe = self._machine.receiver.ledger.universe
+        if site not in universe:
+            return {"already": True}
+        if len(universe) <= UNIVERSE_MIN:
+            raise LocalProtocolError(f"U has {len(universe)} sites, and a market needs {UNIVERSE_MIN}: add one first")
+        self._request(ControlKind.REMOVE_SITE, site)
+        return {"already": False}
+
+    def _site_in(self, request: Mapping[str, Any]) -> NodeId:
+        site = request.get("site")
+        if not isinstance(site, int) or isinstance(site, bool) or not is_site(site):
+            raise LocalProtocolError('"site" is the id of a receiver')
+        receiver = self._machine.receiver
+        ring = receiver.ring
+        if ring is None or receiver.site not in ring.ring:
+            raise LocalProtocolError("this site is not on the ring, and has no token to put it into: ask another")
+        return site
+
+    def _request(self, kind: ControlKind, site: NodeId) -> None:
+        name = self._context.market.name_of(site)
+        self._context.log.warning("U changes", by="operator", kind=kind.name, site=site, name=name)
+        self._outcomes.pop((kind.name, site), None)
+        self._driver.feed(ControlRequested(ControlEntry(kind, site, b"")))
+
+
+# ---- What a receiver tells people of changes that are more than a new ring: of U, by force, and two stories.
+
+
+_ANSWER_NS = 5 * SECOND
+"""A market that runs answers sooner: tokens come every period, and checkpoints take a second."""
+
+
+class RingReport:
+    """Logs, alarms and counts; and what became of an operator's requests."""
+
+    def __init__(self, context: Context) -> None:
+        """Nothing has happened yet."""
+        self._context = context
+        self.outcomes: dict[tuple[str, int], ControlOutcome] = {}
+        """By kind and subject: what became of the newest request."""
+        self.left_out = LeftOut(context.directory)
+        self._alone_since = NEVER
+        self._told_alone = False
+        self.performers: dict[type, Callable[[Any, int], None]] = {
+            ControlSettled: self._settled,
+            UniverseForced: self._forced,
+            Diverged: self._diverged,
+        }
+
+    def tick(self, universe: Sequence[NodeId], now: int) -> None:
+        """Who joins a market that does not run waits for ever: say so, once, and not before it could have answered."""
+        self._alone_since = NEVER if universe else min(self._alone_since, now)
+        if now - self._alone_since > _ANSWER_NS and not self._told_alone:
+            self._told_alone = True
+            self._context.alarm(
+                "join-waits",
+                "this site joins a market that does not answer: it knows no other receiver's log, and waits",
+                "start the market's other nodes; a market that has never run begins with --new, not with --join",
+            )
+
+    def _settled(self, effect: ControlSettled, _: int) -> None:
+        entry = effect.entry
+        is_site = entry.kind in CHANGES
+        name = self._context.market.name_of(entry.subject) if is_site else str(entry.subject)
+        self.outcomes[entry.kind.name, entry.subject] = effect.outcome
+        self._context.log.info("an operator's entry", kind=entry.kind.name, name=name, outcome=effect.outcome.value)
+
+    def _forced(self, effect: UniverseForced, _: int) -> None:
+        self.left_out.note(effect.left_out)
+        names = ", ".join([self._context.market.name_of(site) for site in effect.universe])
+        self._context.alarm(
+            "forced",
+            f"U is {names} by an operator's word alone, from token {effect.token_number} on",
+            "whoever was left out must never run again under its number",
+        )
+
+    def _diverged(self, effect: Diverged, _: int) -> None:
+        self._context.counters.divergences += 1
+        self._context.counters.sequences_diverged += effect.next_sequence - effect.first_sequence
+        self._context.alarm(
+            "diverged",
+            f"sequences {effect.first_sequence} to {effect.next_sequence - 1} went out here, and the ring of epoch"
+            f" {effect.epoch} has others: customers may have heard two stories",
+            'compare the journals; the policy "majority" cannot lead here',
+        )
+
 
 _TIMER_FIRED = TimerFired()
 _ASKING_TO_COME_IN = (Suspicion.LOST, Suspicion.OUTSIDE)

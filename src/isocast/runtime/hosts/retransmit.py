@@ -7,16 +7,25 @@ archive has a hole that nobody can fill.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from isocast.hierarchy.archive_effects import (
+from isocast.hierarchy.archive import (
     Archive,
     ArchiveRead,
     ArchiveTrimmed,
     GiveRange,
     GiveSnapshot,
     KeepSnapshot,
+    RangeAsked,
+    RangeWithdrawn,
     ReadArchive,
+    SnapshotAsked,
     TurnAway,
 )
 from isocast.hierarchy.customer_settings import Grade, JoinPoint
@@ -24,24 +33,208 @@ from isocast.hierarchy.edge import FetchRange, FetchSnapshot, GapAbandoned, Send
 from isocast.hierarchy.latest import LatestSnapshot, read_snapshot, write_snapshot
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Record
+from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.journal import Journal
-from isocast.runtime.disk.journal_reader import JournalReader
+from isocast.runtime.disk.journal_reader import JournalReader, block_bodies, blocks_of, packets_of
 from isocast.runtime.disk.journal_segments import segment_files
-from isocast.runtime.disk.released_blocks import blocks_of, packets_of
-from isocast.runtime.hosts.context import Context
-from isocast.runtime.hosts.edge_report import EdgeReport
-from isocast.runtime.hosts.edge_settings import customer_settings
-from isocast.runtime.hosts.fetching import Fetcher
-from isocast.runtime.hosts.line_following import LineFollowing
-from isocast.runtime.hosts.retransmit_door import RetransmitDoor
-from isocast.runtime.hosts.stripe_repairs import stripe_repairs
+from isocast.runtime.disk.records import checkpoint_bytes
+from isocast.runtime.edge.narrow.repairer import Repairer
+from isocast.runtime.hosts.customer import EdgeReport, Fetcher, customer_settings
+from isocast.runtime.hosts.lines import LineFollowing
+from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
+from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.net.channels import NodeKeys
+from isocast.runtime.net.door import Door, DoorError, Visit, core_door_key, edge_visited
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import JournalError, RemoteProtocolError
+from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
+from isocast.wire.door import (
+    Block,
+    CheckpointGiven,
+    CheckpointWanted,
+    End,
+    RangeWanted,
+    Refused,
+    Snapshot,
+    SnapshotWanted,
+)
+from isocast.wire.journal import BlockView, encode_block
 
-__all__ = ["RetransmitHost"]
+__all__ = ["ArchiveDoor", "RetransmitDoor", "RetransmitHost", "StripeRepairs", "stripe_repairs"]
+
+
+# ---- The door of a retransmit server: every request goes through the machine, which gives each customer its share.
+#
+# A customer has one request under way, its newest: whoever asks again has given up the visit before, or died and came
+# back. It waits alone: for its turn, for its share, and for its own socket.
+
+
+Answer: TypeAlias = GiveRange | GiveSnapshot | TurnAway
+
+_PATIENCE_S = 2.0
+"""A request that the machine let lapse, because its turn never came, is refused after this."""
+_BUSY = "this server is busy, or you ask for more than your share: ask again later"
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """What a visitor waits for."""
+
+    first: int | None
+    """The first sequence of a range; None for a snapshot."""
+    answered: asyncio.Future[Answer]
+
+    def fits(self, answer: Answer) -> bool:
+        """Whether it is answered by this, and not an earlier request of the same customer."""
+        match answer:
+            case GiveRange(_, packets):
+                return self.first is not None and (not packets or packets[0].sequence == self.first)
+            case GiveSnapshot():
+                return self.first is None
+            case TurnAway():
+                return True
+
+    def end(self, answer: Answer) -> None:
+        """Answer it, unless that has been done."""
+        if not self.answered.done():
+            self.answered.set_result(answer)
+
+
+class RetransmitDoor:
+    """Asks the machine on behalf of visitors; nothing at all where the node has no TCP port."""
+
+    def __init__(self, context: Context, feed: Callable[[object], None]) -> None:
+        """`feed` gives the machine an input; the host hands its answers to `answer`."""
+        self._context = context
+        self._feed = feed
+        self._waiting: dict[NodeId, _Request] = {}
+        self._door = Door(context.edge_door_key, self._serve, self._complain)
+
+    @property
+    def visitors(self) -> int:
+        """Connections that are open."""
+        return self._door.visitors
+
+    async def open(self) -> None:
+        """Listen."""
+        plan = self._context.plan
+        if plan.tcp_port:
+            await self._door.open(plan.address, plan.tcp_port)
+
+    async def close(self) -> None:
+        """Send everybody away."""
+        await self._door.close()
+
+    def answer(self, answer: Answer) -> None:
+        """What the machine says to a customer; one that has given up is not there any more."""
+        waiting = self._waiting.get(answer.customer)
+        if waiting is not None and waiting.fits(answer):
+            waiting.end(answer)
+
+    async def _serve(self, guest: Visit) -> None:
+        plan = edge_visited(self._context.market, guest.name)
+        if plan is None:
+            raise DoorError("not a node of the edge")
+        while (message := await guest.receive()) is not None:
+            match message:
+                case RangeWanted(first, last):
+                    answer = await self._ask(plan.node, RangeAsked(plan.node, first, last))
+                case SnapshotWanted():
+                    answer = await self._ask(plan.node, SnapshotAsked(plan.node))
+                case _:
+                    await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
+                    continue
+            await self._give(guest, answer)
+
+    async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> Answer:
+        earlier = self._waiting.get(customer)
+        if earlier is not None:
+            earlier.end(TurnAway(customer))
+        first = event.first if isinstance(event, RangeAsked) else None
+        request = self._waiting[customer] = _Request(first, self._context.loop.create_future())
+        self._feed(event)
+        try:
+            await asyncio.wait([request.answered], timeout=_PATIENCE_S)
+            if request.answered.done():
+                return request.answered.result()
+            self._feed(RangeWithdrawn(customer))
+            return TurnAway(customer)
+        finally:
+            if self._waiting.get(customer) is request:
+                del self._waiting[customer]
+
+    async def _give(self, guest: Visit, answer: Answer) -> None:
+        match answer:
+            case GiveRange(_, packets, low_water, newest):
+                for body in block_bodies(packets, self._context.clock.now()):
+                    await guest.send(Block(body))
+                    # Between two blocks everybody else has a turn.
+                    await asyncio.sleep(0)
+                await guest.send(End(low_water, newest + 1))
+                self._context.counters.ranges_served += 1
+            case GiveSnapshot(_, snapshot):
+                await guest.send(Snapshot(snapshot.next_sequence, snapshot.payload))
+                self._context.counters.ranges_served += 1
+            case TurnAway():
+                self._context.counters.ranges_refused += 1
+                await guest.send(Refused(_BUSY))
+
+    def _complain(self, name: str, text: str) -> None:
+        self._context.counters.ranges_refused += 1
+        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
+
+
+# ---- The narrow stripes of a retransmit server, beside its archive of the core: kept, and repaired for who asks.
+
+
+_PAUSE_S = 1.0
+
+
+def stripe_repairs(context: Context) -> StripeRepairs | None:
+    """In a market with narrow stripes; None in any other."""
+    return None if context.market.edge is None else StripeRepairs(context)
+
+
+class StripeRepairs:
+    """Runs a repairer in the event loop of its server; what goes wrong with it never ends the archive."""
+
+    def __init__(self, context: Context) -> None:
+        """Opens disk and sockets."""
+        self._context = context
+        self.repairer = self._made()
+        self._running: asyncio.Task[None] | None = None
+        context.operations["edge"] = self._tell
+
+    def _made(self) -> Repairer:
+        context = self._context
+        secret = load_repair_key(context.market)
+        return Repairer(context.market, context.plan, secret, context.clock.now, context.alarm)
+
+    def start(self) -> None:
+        """Begin to hear."""
+        self._running = self._context.loop.create_task(self._run(), name="stripe repairs")
+
+    async def stop(self) -> None:
+        """Give everything back."""
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+        self.repairer.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.repairer.run()
+            except Exception as reason:  # noqa: BLE001 - the archive of the core must not end with it
+                self._context.alarm("stripe-repairs", f"{type(reason).__name__}: {reason}", "it goes on by itself")
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _tell(self, _: Mapping[str, Any]) -> Mapping[str, object]:
+        return {"repairs": asdict(self.repairer.counts), "requests": asdict(self.repairer.desk.counts)}
+
 
 _SNAPSHOT = "snapshot"
 _LOW_WATER = "low-water"
@@ -232,3 +425,104 @@ class RetransmitHost:
         await self._fetcher.close()
         self._channels.close()
         self.journal.close()
+
+
+# ---- Ranges of the past by TCP, from the journal's own segments: for customers, and for servers that fill their
+# gaps.
+#
+# Another receiver may also have the log's state at a stable token, to go on from there (`ring.rejoin`).
+#
+# A block goes out as it lies in the file. Between two blocks everybody else has a turn, and a visitor that does not
+# read waits alone.
+
+
+_LARGE_BYTES = 8 << 20
+"""A block longer than this is sent in slices: a message at the door has a limit."""
+_SLICE = 512
+"""Messages of a slice: 512 of 8,824 bytes are 4.5 MB."""
+
+
+class ArchiveDoor:
+    """Serves one journal; nothing at all where the node has no TCP port."""
+
+    def __init__(self, context: Context, directory: Path, checkpoint: Callable[[], Checkpoint | None]) -> None:
+        """Nothing is read before somebody asks; `checkpoint` gives the log's state, or None while there is none."""
+        self._context = context
+        self._checkpoint = checkpoint
+        self._reader = JournalReader(directory)
+        self._door = Door(context.archive_door_key, self._serve, self._complain)
+
+    @property
+    def visitors(self) -> int:
+        """Connections that are open."""
+        return self._door.visitors
+
+    async def open(self) -> None:
+        """Listen."""
+        plan = self._context.plan
+        if plan.tcp_port:
+            await self._door.open(plan.address, plan.tcp_port)
+
+    async def close(self) -> None:
+        """Send everybody away."""
+        await self._door.close()
+
+    def _complain(self, name: str, text: str) -> None:
+        self._context.counters.ranges_refused += 1
+        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
+
+    async def _serve(self, guest: Visit) -> None:
+        while (message := await guest.receive()) is not None:
+            match message:
+                case RangeWanted(first, last):
+                    await self._give_range(guest, first, last)
+                case CheckpointWanted():
+                    await guest.send(self._log_for(guest))
+                case SnapshotWanted():
+                    await guest.send(self._stripes_for(guest))
+                case _:
+                    await guest.send(Refused("this door gives ranges and snapshots; publish at a source"))
+
+    def _log_for(self, guest: Visit) -> CheckpointGiven | Refused:
+        if core_door_key(self._context.market, self._context.keys, guest.name) is None:
+            return Refused("a checkpoint of the log is for receivers alone")
+        point = self._checkpoint()
+        return CheckpointGiven(checkpoint_bytes(point)) if point else Refused("this site has no log to give")
+
+    def _stripes_for(self, guest: Visit) -> Snapshot | Refused:
+        """The state of this site's narrow stripes, for another receiver's; customers ask a retransmit server."""
+        path = self._context.directory / "edge" / "state"
+        if core_door_key(self._context.market, self._context.keys, guest.name) is None or not path.exists():
+            return Refused("this node keeps no snapshot: ask a retransmit server")
+        return Snapshot(0, path.read_bytes())
+
+    async def _give_range(self, guest: Visit, first: int, last: int) -> None:
+        counters = self._context.counters
+        try:
+            for block in self._reader.blocks(first, last):
+                for body in _bodies(block):
+                    await guest.send(Block(body))
+                    await asyncio.sleep(0)
+            low_water, next_sequence = self._reader.span() or (1, 1)
+        except JournalError as reason:
+            counters.journal_alarms += 1
+            await guest.send(Refused(str(reason)))
+            return
+        counters.ranges_served += 1
+        await guest.send(End(low_water, next_sequence))
+
+
+def _bodies(block: BlockView) -> Iterator[bytes]:
+    """The block as it lies, or in slices where it is too long for one message."""
+    if len(block.raw) <= _LARGE_BYTES:
+        yield bytes(block.raw)
+        return
+    whole = block.released()
+    for start in range(0, len(whole.messages), _SLICE):
+        part = replace(
+            whole,
+            place=whole.place + start,
+            first_sequence=whole.first_sequence + start,
+            messages=whole.messages[start : start + _SLICE],
+        )
+        yield b"".join(encode_block(part).pieces)

@@ -21,14 +21,12 @@ from isocast.hierarchy.forwarding import (
 from isocast.ring.effects import PublishAccepted, PublishRejected, Record
 from isocast.ring.inputs import PublishRequested
 from isocast.runtime.disk.outbox_store import open_outbox_store
-from isocast.runtime.hosts.context import Context
-from isocast.runtime.hosts.outbox_guard import OutboxGuard
-from isocast.runtime.hosts.publish_door import PublishDoor, PublishError, tell_outbox
+from isocast.runtime.hosts.process import Context
+from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, visit
-from isocast.runtime.net.door_keys import publish_visitor
-from isocast.runtime.net.route_guard import insist_on_routes
+from isocast.runtime.net.door import DoorError, Visit, publish_visitor, visit
+from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import Label, source_id

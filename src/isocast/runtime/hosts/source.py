@@ -16,12 +16,11 @@ from isocast.ring.effects import NumbersForgotten, PublishAccepted, PublishRejec
 from isocast.ring.inputs import PublishRequested
 from isocast.ring.source import PrimarySource
 from isocast.runtime.disk.outbox_store import open_outbox_store
-from isocast.runtime.hosts.context import Context
-from isocast.runtime.hosts.outbox_guard import OutboxGuard
-from isocast.runtime.hosts.publish_door import PublishDoor, PublishError, SourceStopsError, tell_outbox
+from isocast.runtime.hosts.process import Context
+from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, SourceStopsError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.route_guard import insist_on_routes
+from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, source_id

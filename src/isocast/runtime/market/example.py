@@ -10,10 +10,8 @@ from textwrap import wrap
 from isocast.runtime.market.keys import SETTINGS, Table
 from isocast.runtime.market.model import Durability, Grade, NodeRole
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.profiles import PROFILES
-from isocast.terms.quantities import duration_text
-from isocast.terms.suggestion import suggestion
-from isocast.terms.timing import Timing
+from isocast.terms.quantities import duration_text, suggestion
+from isocast.terms.timing import PROFILES, Timing
 from isocast.terms.topology import CITIES, City, city, delay_ns
 
 __all__ = ["EXAMPLE_CITIES", "example_text"]

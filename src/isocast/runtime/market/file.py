@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market.advice import advice
-from isocast.runtime.market.coverage_table import read_coverage
-from isocast.runtime.market.edge_table import read_edge
 from isocast.runtime.market.keys import SETTINGS
 from isocast.runtime.market.model import (
     ClockSettings,
@@ -26,14 +23,16 @@ from isocast.runtime.market.model import (
     MeasurementSettings,
     NetworkMode,
     NetworkSettings,
+    clock_bound_ns,
+    read_timing,
 )
 from isocast.runtime.market.nodes import Nodes, node_plans, read_nodes
-from isocast.runtime.market.rules import check_counts, check_market
-from isocast.runtime.market.timing import clock_bound_ns, read_timing
+from isocast.runtime.market.rules import advice, check_counts, check_market
+from isocast.runtime.market.tables import read_coverage, read_edge
 from isocast.runtime.market.values import Faults, Values, shown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import NEVER, SECOND
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 from isocast.terms.timing import Gate, Timing
 
 __all__ = ["Reading", "load_market", "market_from_mapping", "read_market"]

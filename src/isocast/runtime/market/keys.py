@@ -7,17 +7,192 @@ A market is one TOML file: a few keys at its top, a table for each concern, and 
 from __future__ import annotations
 
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market.coverage_keys import COVERAGE_TABLE
-from isocast.runtime.market.edge_keys import EDGE_TABLE
-from isocast.runtime.market.model import PORT_BLOCK, ClockSource, DelayModel, Durability, NetworkMode
+from isocast.runtime.market.model import PORT_BLOCK, ClockSource, DelayModel, Durability, Grade, NetworkMode, NodeRole
 from isocast.runtime.market.table_keys import MAX_PORT, Key, Kind, Table
-from isocast.terms.profiles import PROFILES
-from isocast.terms.timing import Gate
+from isocast.terms.instants import SECOND
+from isocast.terms.timing import PROFILES, Gate
 from isocast.wire.limits import JUMBO_MTU, MAX_MESSAGES_PER_TOKEN, MAX_STRIPE, STANDARD_MTU
 
-__all__ = ["MAX_PORT", "SETTINGS", "Key", "Kind", "Table"]
+__all__ = ["COVERAGE_TABLE", "EDGE_TABLE", "MAX_PORT", "NODE_TABLE", "SETTINGS", "STRIPE_KEYS", "Key", "Kind", "Table"]
+
+
+# ---- The keys of `[coverage]`: whether, and within which bounds, reformation servers plan the receivers' lines.
+
+
+COVERAGE_TABLE = Table(
+    "coverage",
+    "Scopes and addresses of the lines (§4.3): with every ring, its reformation server adjusts how far and on which"
+    " group each receiver remulticasts, so that every customer hears enough of them. Receivers and customers need a"
+    " place.",
+    (
+        Key(
+            "enabled", Kind.FLAG, "Whether lines are planned. If not, each has the group of its number.", default=False
+        ),
+        Key("lines", Kind.COUNT, "Receivers that everybody hears.", 2, minimum=1, maximum=16),
+        Key(
+            "delay_max",
+            Kind.TIME,
+            "A scope is no wider than light in fibre and its routers take this long for.",
+            "150ms",
+            minimum=1,
+            maximum=10 * 10**9,
+        ),
+        Key(
+            "groups",
+            Kind.ADDRESS,
+            "Where the pool of groups begins; that of stripe i begins i · `addresses` later.",
+            "239.224.1.0",
+        ),
+        Key("addresses", Kind.COUNT, "Groups of the pool, in each stripe.", 256, minimum=1, maximum=60_000),
+        Key(
+            "drain",
+            Kind.TIME,
+            "How long a group rests where it was heard before another receiver uses it there. For the first half,"
+            " whoever left it is still heard in it.",
+            "30s",
+            minimum=10**9,
+            maximum=86_400 * 10**9,
+        ),
+        Key(
+            "drain_everywhere",
+            Kind.FLAG,
+            "Whether a group that rests is given to nobody at all, however far away.",
+            default=False,
+        ),
+        Key(
+            "notices",
+            Kind.ADDRESS,
+            "The group in which receivers say where the lines are; in stripe i this + i.",
+            "239.224.0.0",
+        ),
+        Key(
+            "km_per_hop",
+            Kind.COUNT,
+            "Kilometres of a scope for each router that its packets may pass: what makes a TTL of a radius.",
+            250,
+            minimum=1,
+            maximum=20_000,
+        ),
+    ),
+)
+
+
+# ---- The keys of `[edge]`: narrow stripes that receivers multicast in the clear, and their repairs.
+
 
 _DAY_NS = 86_400 * 10**9
+
+EDGE_TABLE = Table(
+    "edge",
+    "Narrow stripes (§4.4): every receiver with a line multicasts them as MoldUDP64, each within its bit-rate. Nothing"
+    " of it happens without a plan.",
+    (
+        Key(
+            "plan",
+            Kind.TEXT,
+            "The stripe plan to begin with, as `isocast plan stripes --out` writes it; relative as `data`. Empty: no"
+            " narrow stripes.",
+            "",
+        ),
+        Key(
+            "plans",
+            Kind.TEXT,
+            "Directory of later plans. Every receiver needs a plan's file there before `isocast edge plan` puts it into"
+            " force; relative as `data`.",
+            "plans",
+        ),
+        Key(
+            "groups",
+            Kind.ADDRESS,
+            "Where the groups begin: narrow stripe n of site s is this + s · `span` + n.",
+            "239.192.0.0",
+        ),
+        Key(
+            "repairs",
+            Kind.ADDRESS,
+            "Where the groups of repairs begin, by the number of the retransmit server in the same way.",
+            "239.200.0.0",
+        ),
+        Key(
+            "span",
+            Kind.COUNT,
+            "Groups of one node: more than the highest number of a narrow stripe.",
+            1_024,
+            minimum=2,
+            maximum=65_536,
+        ),
+        Key("port", Kind.COUNT, "UDP port of all these groups.", 26_477, minimum=1, maximum=MAX_PORT),
+        Key(
+            "request_port",
+            Kind.COUNT,
+            "UDP port at which receivers and retransmit servers take requests for what was lost.",
+            26_478,
+            minimum=1,
+            maximum=MAX_PORT,
+        ),
+        Key(
+            "requests",
+            Kind.FLAG,
+            "Answer MoldUDP64 requests of strangers, by unicast. On loopback they are answered anyway; elsewhere"
+            " whoever forges a sender's address could point the answers at him.",
+            default=False,
+        ),
+        Key(
+            "request_rate",
+            Kind.COUNT,
+            "Answers a second to one address.",
+            50,
+            minimum=1,
+            maximum=1_000_000,
+        ),
+        Key(
+            "repair_share",
+            Kind.SHARE,
+            "Bit-rate of a stripe's repairs, as a share of the stripe's own. A complete customer needs a line for"
+            " both.",
+            0.25,
+        ),
+        Key(
+            "repair_window",
+            Kind.TIME,
+            "How long a retransmit server gathers requests for the same before it multicasts the repair once.",
+            "20ms",
+            maximum=10 * 10**9,
+        ),
+        Key(
+            "patience",
+            Kind.COUNT,
+            "Token periods that a stripe may fall behind before prices are conflated.",
+            4,
+            maximum=1_000,
+        ),
+        Key(
+            "delay",
+            Kind.TIME,
+            "How long behind the release a packet leaves at the earliest. By then every receiver's edge has made it, so"
+            " that all send it together.",
+            "20ms",
+            maximum=10 * 10**9,
+        ),
+        Key(
+            "introduce",
+            Kind.TIME,
+            "Stocks are introduced with their first message of a day, and again after so long, for whoever came later.",
+            "60s",
+            minimum=10**9,
+            maximum=_DAY_NS,
+        ),
+        Key("zone", Kind.TEXT, "Where it is midnight when a session ends and the clock of ITCH starts.", "UTC"),
+        Key(
+            "keep_days",
+            Kind.COUNT,
+            "Days for which sessions are kept, and requests answered.",
+            7,
+            minimum=1,
+            maximum=3_650,
+        ),
+    ),
+)
 
 
 def _time(name: str, explanation: str, otherwise: str, minimum: int = 1) -> Key:
@@ -386,3 +561,122 @@ SETTINGS: tuple[Table, ...] = (
     _IMPAIRMENT,
 )
 """Every table but those of the nodes (`node_keys`), in the order of the reference page."""
+
+
+# ---- The keys of a node's table in a market file.
+
+
+_MAX_NUMBER = 65_535
+"""Of a node among its kind: the sites' share of the ids, and enough of the others."""
+
+_R_P, _R_S = NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER
+_S_S, _R_X, _CUSTOMER = NodeRole.SECONDARY_SOURCE, NodeRole.RETRANSMIT_SERVER, NodeRole.CUSTOMER
+
+NODE_TABLE = Table(
+    "nodes.NAME",
+    "One table for each node: a process, or one in each stripe of the core. A name has small letters, digits and"
+    " hyphens, at most 32 characters, a letter first. Where its process in stripe 1 is elsewhere, a table"
+    " `[nodes.NAME.s1]` says so: `address`, `port`, `http_port`, `tcp_port`.",
+    (
+        Key("role", Kind.CHOICE, "Its part in Figure 2.", otherwise="must be given", choices=tuple(NodeRole)),
+        Key(
+            "number",
+            Kind.COUNT,
+            "Its number among its kind (receivers; sources; reformation servers; retransmit servers and customers),"
+            " and with it its id. It is what others remember a node by: write it down before a market is in use.",
+            otherwise="the lowest that is free",
+            minimum=1,
+            maximum=_MAX_NUMBER,
+        ),
+        Key("city", Kind.TEXT, "Where it is: a known city by name or code, or any name beside coordinates.", ""),
+        Key("latitude", Kind.DEGREES, "Degrees north.", otherwise="the city's", maximum=90),
+        Key("longitude", Kind.DEGREES, "Degrees east.", otherwise="the city's", maximum=180),
+        Key(
+            "address",
+            Kind.ADDRESS,
+            "Where others reach it, and its interface for multicast.",
+            otherwise="on loopback: 127.1.0.1, 127.1.0.2, … for receivers, 127.2.… for sources, 127.3.… for reformation"
+            " servers, 127.4.… for others, by number",
+        ),
+        Key(
+            "port",
+            Kind.COUNT,
+            "The first of four UDP ports: direct, and control, data and line of the fan-out mode.",
+            7710,
+            minimum=1,
+            maximum=MAX_PORT - PORT_BLOCK + 1,
+        ),
+        Key("http_port", Kind.COUNT, "TCP port of metrics and health; 0: none.", 7780, maximum=MAX_PORT),
+        Key(
+            "tcp_port",
+            Kind.COUNT,
+            "TCP port of its door, for publishers or for ranges of the past; 0: none.",
+            7790,
+            maximum=MAX_PORT,
+            roles=tuple(role for role in NodeRole if role.has_door),
+        ),
+        Key(
+            "parent",
+            Kind.NAME,
+            "The receiver that a secondary receiver asks, itself at most in the second layer; the primary source that a"
+            " secondary source sends to.",
+            otherwise="must be given",
+            roles=(_R_S, _S_S),
+        ),
+        Key(
+            "backup",
+            Kind.NAME,
+            "Whom a secondary receiver asks when its parent is silent: a receiver of a layer above its own.",
+            "",
+            roles=(_R_S,),
+        ),
+        Key(
+            "line",
+            Kind.FLAG,
+            "Whether it multicasts what it releases (a retransmit server: repairs) to customers.",
+            default=True,
+            roles=(_R_P, _R_S, _R_X),
+        ),
+        Key(
+            "lines",
+            Kind.NAMES,
+            "The receivers whose lines it hears: at least one, better two or more.",
+            otherwise="must be given",
+            roles=(_R_X, _CUSTOMER),
+        ),
+        Key("retransmit", Kind.NAMES, "The retransmit servers that it asks, in this order.", (), roles=(_CUSTOMER,)),
+        Key(
+            "grade",
+            Kind.CHOICE,
+            "Every message, repaired where a line lost it; or the newest, without waiting (§4.2).",
+            "complete",
+            choices=tuple(Grade),
+            roles=(_CUSTOMER,),
+        ),
+        Key(
+            "start",
+            Kind.FLAG,
+            "Whether `isocast up` starts it. False keeps its place for `isocast listen` or a program of yours.",
+            default=True,
+            roles=(_CUSTOMER,),
+        ),
+        Key(
+            "stripes",
+            Kind.COUNTS,
+            "The stripes of the core in which it has a process, if not in all.",
+            otherwise="those of `[ring]`",
+            maximum=MAX_STRIPE,
+        ),
+        Key(
+            "clock_bound",
+            Kind.TIME,
+            "The bound of its own clock, if that is better than the market's.",
+            otherwise="that of `[clock]`",
+            minimum=0,
+            maximum=SECOND,
+        ),
+    ),
+)
+
+STRIPE_KEYS = tuple(key for key in NODE_TABLE.keys if key.name in ("address", "port", "http_port", "tcp_port"))
+"""What a table [nodes.NAME.s1] may say of the node's process in stripe 1 alone."""

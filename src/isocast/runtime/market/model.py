@@ -14,24 +14,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
-from isocast.runtime.market.coverage_table import CoverageTable
-from isocast.runtime.market.edge_table import EdgeTable
-from isocast.runtime.market.settings import (
-    ClockSettings,
-    ClockSource,
-    DelayModel,
-    Durability,
-    Grade,
-    Impairment,
-    JournalSettings,
-    MeasurementSettings,
-    NetworkMode,
-    NetworkSettings,
-)
+from isocast.runtime.market.tables import CoverageTable, EdgeTable
+from isocast.runtime.market.values import Values
+from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId, is_source
-from isocast.terms.timing import Timing
+from isocast.terms.timing import PROFILES, Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.topology import City, delay_ns
-from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_MTU, payload_capacity
 
 __all__ = [
     "PORT_BLOCK",
@@ -48,7 +37,136 @@ __all__ = [
     "NetworkSettings",
     "NodePlan",
     "NodeRole",
+    "clock_bound_ns",
+    "read_timing",
 ]
+
+
+# ---- The settings of a market file that are no node's: network, clocks, journals, and what a demo injects.
+
+
+class Grade(StrEnum):
+    """The two grades of service (§4.2)."""
+
+    COMPLETE = "complete"
+    """Every message, repaired where a line lost it."""
+    LATEST = "latest"
+    """What is newest; a lost message is not worth waiting for."""
+
+
+class NetworkMode(StrEnum):
+    """How a packet reaches all members of a group."""
+
+    MULTICAST = "multicast"
+    FANOUT = "fanout"
+    """By unicast to each, for networks without multicast."""
+
+
+class Durability(StrEnum):
+    """What a write survives before the effect that rests on it follows."""
+
+    PROCESS = "process"
+    """The end of the process: handed to the kernel."""
+    POWER = "power"
+    """The end of the power supply: on the disk."""
+
+    @property
+    def meaning(self) -> str:
+        """In one line what survives under it, and what does not."""
+        if self is Durability.POWER:
+            return (
+                "survives kill -9, and a power cut of any machine or of all: what was accepted, receipted or promised"
+                " is on the disk first. Not the loss of a disk"
+            )
+        return (
+            "survives kill -9 of any process, not a power cut or a crash of the kernel: then every receiver and"
+            " reformation server of that machine has forgotten what it promised and must come back under a new number,"
+            " and what its sources had accepted is in doubt"
+        )
+
+
+class ClockSource(StrEnum):
+    """Whose word counts for the clock's error bound."""
+
+    KERNEL = "kernel"
+    """The kernel's estimate while it is synchronised; the configured bound while it is not."""
+    CONFIGURED = "configured"
+    """The configured bound, always."""
+
+
+class DelayModel(StrEnum):
+    """The delay that a demo puts between two nodes."""
+
+    CITIES = "cities"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """How packets travel."""
+
+    mode: NetworkMode = NetworkMode.MULTICAST
+    groups: str = "239.255.77.0"
+    """Data of stripe i is this + 2i, control this + 2i + 1."""
+    lines: str = "239.255.78.0"
+    """The line of site n is this + n, and `stripe_groups` further for each stripe."""
+    repairs: str = "239.255.79.0"
+    """The line of retransmit server n is this + n."""
+    port: int = 7700
+    """UDP port of every group."""
+    ttl: int = 1
+    source_specific: bool = False
+    mtu: int = STANDARD_MTU
+    stripe_ports: int = 100
+    """Ports of a node's process in stripe i are this · i further, where it has no address of its own."""
+    stripe_groups: int = 1_024
+    """Lines of stripe i are this · i further."""
+    receive_buffer: int = 4 << 20
+    """Bytes that a socket asks the kernel for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSettings:
+    """What is known of the clocks."""
+
+    bound_ns: int
+    """ε: no clock of the market is further from true time."""
+    source: ClockSource = ClockSource.KERNEL
+    realtime: bool = True
+    """Ask for a real-time priority (SCHED_FIFO) where the machine allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """How much of the past a receiver keeps."""
+
+    segment_bytes: int = 64 << 20
+    keep_bytes: int = 0
+    """0: no limit by size."""
+    keep_seconds: int = 0
+    """0: no limit by age."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementSettings:
+    """What a node writes down of its network, second by second."""
+
+    keep_bytes: int = 32 << 20
+    """0: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """Loss and delay that a demo injects on loopback; `enabled` is never true anywhere else."""
+
+    enabled: bool = False
+    loss: float = 0.0
+    """Share of packets lost, for each destination alone."""
+    jitter_ns: int = 0
+    """Mean of an exponential delay on top."""
+    delay: DelayModel = DelayModel.CITIES
+    seed: int = 1
+
 
 PORT_BLOCK = 4
 """UDP ports of a node: direct, then control, data and line of the fan-out mode."""
@@ -365,3 +483,88 @@ class Market:
     @cached_property
     def _delays(self) -> dict[tuple[str, str], int]:
         return {}
+
+
+# ---- The times of a market: its profile, what the file gives instead, and the formulas of `terms.timing` for the
+# rest.
+
+
+_SECOND_LAYER = ("secondary_detect", "secondary_retry")
+
+
+def clock_bound_ns(timing: Values, clock: Values) -> int:
+    """ε: what the file says, or the profile's."""
+    return clock.count("bound", PROFILES[timing.text("profile")].clock_error_ns)
+
+
+def read_timing(values: Values, error_ns: int, ring_size: int, layers: int) -> Timing | None:
+    """All times; None when a rule is broken, which is then among the faults."""
+    profile = PROFILES[values.text("profile")]
+    detect = values.count("detect", profile.detect_ns)
+    if detect < 2 * error_ns:
+        rule = f"δ_N must be at least 2ε = 2·{seconds(error_ns)} = {seconds(2 * error_ns)} s (ε is clock.bound)"
+        values.fault("detect", f"{rule}, not {seconds(detect)} s")
+        return None
+    sets = values.count("nack_sets")
+    if sets > max(ring_size - 1, 1):
+        values.fault("nack_sets", f"k_p must be at most one less than primary receivers, {ring_size - 1}, not {sets}")
+        return None
+    try:
+        first = Timing(
+            detect_ns=detect,
+            transmit_ns=values.count("transmit", profile.transmit_ns),
+            process_ns=values.count("process", profile.process_ns),
+            retries_max=values.count("retries_max", profile.retries_max),
+            clock_error_ns=error_ns,
+            ring_size=ring_size,
+            gate=Gate(values.text("gate")),
+            next_tokens=values.count("next_tokens"),
+            nack_sets=sets,
+        )
+        return _given_times(values, _with_layers(values, first, profile.secondary_detect_ns, layers))
+    except LocalProtocolError as error:
+        # The rules above name the key; this one is for a rule that they do not know yet.
+        values.fault(str(error).split(" ", 1)[0], str(error))
+        return None
+
+
+def _with_layers(values: Values, timing: Timing, detect_ns: int, layers: int) -> Timing:
+    """What the layers below the primary ring need."""
+    if layers == 1:
+        for key in _SECOND_LAYER:
+            if key in values.given:
+                values.fault(key, "is of a second layer, and no node is a secondary receiver: leave it out")
+        return timing
+    detect = values.count("secondary_detect", detect_ns)
+    least = 2 * detect + timing.transmit_ns + timing.process_ns
+    chosen = values.count("secondary_retry", least)
+    if chosen < least:
+        numbers = f"2·{seconds(detect)}+{seconds(timing.transmit_ns)}+{seconds(timing.process_ns)}"
+        rule = f"τ_{{r,S}} must be at least 2δ_S+X+P = {numbers} = {seconds(least)} s, not {seconds(chosen)} s"
+        values.fault("secondary_retry", rule)
+    return replace(
+        timing,
+        secondary_detect_ns=detect,
+        secondary_retry_ns=max(chosen, least),
+        secondary_layers=layers - 1,
+        release_delay_ns=0,
+    )
+
+
+def _given_times(values: Values, timing: Timing) -> Timing:
+    """τ_r, τ_t and Δ_A as given, each judged after those that it rests on."""
+    chosen = _at_least(values, "retry", timing.minimum_retry_ns, retry(timing))
+    timing = replace(timing, retry_ns=chosen, token_period_ns=0, release_delay_ns=0)
+    chosen = _at_least(values, "token_period", timing.recovery_ns, token_period(timing))
+    timing = replace(timing, token_period_ns=chosen, release_delay_ns=0)
+    chosen = _at_least(values, "release_delay", timing.minimum_release_delay_ns, release_delay(timing))
+    return replace(timing, release_delay_ns=chosen)
+
+
+def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> int:
+    """The given time, or 0, which means: derive it. A fault that shows the formula for one that is too short."""
+    given = values.count(key)
+    if given and given < minimum_ns:
+        values.fault(key, f"{formula.symbol} must be at least {formula} s, not {seconds(given)} s")
+        return 0
+    return given

@@ -12,8 +12,7 @@ from math import isfinite
 
 from isocast.runtime.market.keys import SETTINGS, Key, Kind
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.quantities import duration_text, parse_duration, parse_size, size_text
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import duration_text, parse_duration, parse_size, size_text, suggestion
 
 __all__ = ["Faults", "Values", "shown"]
 

@@ -21,7 +21,7 @@ from isocast.runtime.operate.operator_door import Operation, OperatorError
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 from isocast.wire.codec import Kind
 from isocast.wire.packets import Invite, Lines, Packet, Token
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from isocast.runtime.watch.logs import get_log
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
-from isocast.terms.suggestion import suggestion
+from isocast.terms.quantities import suggestion
 
 __all__ = ["SOCKET", "NobodyListensError", "Operation", "OperatorDoor", "OperatorError", "ask"]
 

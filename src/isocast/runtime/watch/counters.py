@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from isocast.nodes.primary_receiver import PrimaryReceiverSnapshot
 from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
-from isocast.reformation.ballot import ServerSnapshot
+from isocast.reformation.forming import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import PrimarySourceSnapshot
 from isocast.runtime.watch.line_gauges import LineGauges

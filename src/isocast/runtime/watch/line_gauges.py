@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.scopes.line_reach import group_of, scope_of, sources
+from isocast.reformation.scopes.line_keeper import group_of, scope_of, sources
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.terms.instants import SECOND
-from isocast.wire.line_packets import NO_ADDRESS, Lines
+from isocast.wire.packets import NO_ADDRESS, Lines
 
 __all__ = ["DrainingGroup", "LineGauges", "line_gauges"]
 

@@ -8,7 +8,9 @@ second, and the rest is counted.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -23,7 +25,8 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["LogLevel", "Logs", "RateLimit", "configure_logs", "get_log", "redact"]
+__all__ = ["LogLevel", "Logs", "RateLimit", "configure_logs", "get_log", "is_watched", "notify", "redact"]
+
 
 _PER_SECOND = 10
 """Lines of one event in a second: a person reads no more, and a burst of forgeries must not fill a disk."""
@@ -252,3 +255,31 @@ def get_log(**fields: object) -> FilteringBoundLogger:
     """A logger with these fields on every line: `get_log().warning("token late", token_number=7)`."""
     log: FilteringBoundLogger = structlog.get_logger()
     return log.bind(**fields) if fields else log
+
+
+# ---- Telling a supervisor how a process fares, by systemd's convention: datagrams to the socket that NOTIFY_SOCKET
+# names.
+#
+# `isocast up` listens in the same way, so a node needs to know only one of them.
+
+
+def notify(state: str) -> bool:
+    """Send one state, such as ``READY=1`` or ``STATUS=waiting for a ring``; False where nobody listens.
+
+    Never waits: a supervisor that is stopped must not stop its nodes.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # Linux's abstract namespace.
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender:
+        sender.sendto(state.encode(), address)
+        return True
+    return False
+
+
+def is_watched() -> bool:
+    """Whether the supervisor wants to hear ``WATCHDOG=1`` now and then, and takes silence for the end."""
+    return bool(os.environ.get("WATCHDOG_USEC"))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from isocast.runtime.watch.counters import NodeCounters
-from isocast.runtime.watch.metric_table import Identity
+from isocast.runtime.watch.metrics import Identity
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 from isocast.wire.frame import Kind

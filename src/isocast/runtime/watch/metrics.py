@@ -5,23 +5,35 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import attrgetter
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from isocast import __version__
+from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, gauges_from, packet_slot
-from isocast.runtime.watch.metric_table import METRICS, PREFIX, Identity, Metric, MetricType, Reading, Value
 from isocast.terms.instants import SECOND
+from isocast.wire.frame import Kind
 
 __all__ = [
     "CONTENT_TYPE",
     "LABELS",
+    "METRICS",
+    "MODES",
+    "PREFIX",
     "Channel",
     "Histogram",
     "Identity",
+    "Metric",
+    "MetricType",
     "Metrics",
     "NodeCounters",
     "NodeGauges",
@@ -32,6 +44,359 @@ __all__ = [
     "series_names",
     "totals_of",
 ]
+
+
+# ---- The one table of metrics: name, type, who has it, what it means, and where its value is.
+#
+# Each series carries the labels `node`, `role` and `stripe`. Only `build_info`, whose point is a version, and the
+# detailed page, which splits totals by closed sets (kind, channel, reason), have more; never a symbol or an account.
+
+
+PREFIX = "isocast_"
+MODES = {"sealed": 0, "normal": 1, "catchup": 2}
+"""A receiver's mode as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a node is: what its labels and log lines say."""
+
+    name: str
+    role: NodeRole
+    node_id: int
+    stripe: int = 0
+    city: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Everything that the metrics of one node are made of, at one moment."""
+
+    identity: Identity
+    counters: NodeCounters
+    gauges: NodeGauges
+    started_s: float = 0.0
+    ready: bool = False
+    alarms: int = 0
+    loop_lag_ns: int = 0
+
+
+class MetricType(StrEnum):
+    """As Prometheus calls them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+Value: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
+Read: TypeAlias = Callable[[Reading], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table."""
+
+    name: str
+    type: MetricType
+    roles: tuple[NodeRole, ...]
+    meaning: str
+    read: Read
+    split_by: tuple[str, ...] = ()
+    """Labels beyond the common ones."""
+    detailed: bool = False
+    """Only on the page /metrics/detail."""
+
+    @property
+    def full_name(self) -> str:
+        """As it is scraped."""
+        return PREFIX + self.name
+
+    @property
+    def roles_text(self) -> str:
+        """The roles as people call them."""
+        if set(self.roles) == set(NodeRole):
+            return "all"
+        return ", ".join(
+            dict.fromkeys(f"{role.value.removeprefix('primary-').removeprefix('secondary-')}s" for role in self.roles)
+        ).replace("-", " ")
+
+
+def _counter(name: str, roles: tuple[NodeRole, ...], meaning: str, read: Read) -> Metric:
+    return Metric(name, MetricType.COUNTER, roles, meaning, read)
+
+
+def _gauge(name: str, roles: tuple[NodeRole, ...], meaning: str, read: Read) -> Metric:
+    return Metric(name, MetricType.GAUGE, roles, meaning, read)
+
+
+def _histogram(name: str, roles: tuple[NodeRole, ...], meaning: str, read: Read) -> Metric:
+    return Metric(name, MetricType.HISTOGRAM, roles, meaning, read)
+
+
+def _detail(name: str, meaning: str, read: Read, *split_by: str) -> Metric:
+    return Metric(name, MetricType.COUNTER, _ALL, meaning, read, split_by, detailed=True)
+
+
+def _count(attribute: str) -> Read:
+    get = attrgetter(attribute)
+    return lambda reading: get(reading.counters)
+
+
+def _total(attribute: str) -> Read:
+    get = attrgetter(attribute)
+    return lambda reading: sum(get(reading.counters))
+
+
+def _sent(kind: Kind) -> Read:
+    return lambda reading: reading.counters.sent_of(kind)
+
+
+def _came(kind: Kind) -> Read:
+    return lambda reading: reading.counters.received_of(kind)
+
+
+def _plan(attribute: str) -> Read:
+    """A figure of the plan of lines, or how many of something it has."""
+
+    def read(reading: Reading) -> float | None:
+        plan = reading.gauges.line_plan
+        value = None if plan is None else getattr(plan, attribute)
+        return len(value) if isinstance(value, tuple) else value
+
+    return read
+
+
+def _state(attribute: str, unit: int = 1) -> Read:
+    get = attrgetter(attribute)
+
+    def read(reading: Reading) -> float | None:
+        value = get(reading.gauges)
+        return None if value is None else value / unit
+
+    return read
+
+
+def _members(reading: Reading) -> float | None:
+    return None if reading.gauges.ring is None else len(reading.gauges.ring)
+
+
+def _headed(reading: Reading) -> float | None:
+    return None if reading.gauges.heads is None else len(reading.gauges.heads)
+
+
+def _adopted(reading: Reading) -> float | None:
+    return None if reading.gauges.adopted is None else len(reading.gauges.adopted)
+
+
+def _head_replaced(reading: Reading) -> float | None:
+    return None if reading.gauges.head is None else reading.gauges.head != reading.gauges.head_configured
+
+
+def _mode(reading: Reading) -> float | None:
+    return MODES.get(reading.gauges.mode or "")
+
+
+def _waiting(reading: Reading) -> float:
+    return reading.gauges.waiting is not None
+
+
+def _unreleased(reading: Reading) -> float | None:
+    held, released = reading.gauges.held_token, reading.gauges.released_token
+    return None if held is None or released is None else max(held - released, 0)
+
+
+def _resident(_reading: Reading) -> float:
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  # A Path costs more than the read itself.
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _by_slot(attribute: str) -> Read:
+    get = attrgetter(attribute)
+
+    def read(reading: Reading) -> Mapping[tuple[str, ...], float]:
+        counts: list[int] = get(reading.counters)
+        found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in Kind}
+        return {labels: count for labels, count in found.items() if count}
+
+    return read
+
+
+def _by_channel(attribute: str) -> Read:
+    get = attrgetter(attribute)
+    return lambda reading: {(channel.name.lower(),): get(reading.counters)[channel] for channel in Channel}
+
+
+def _by_reason(reading: Reading) -> Mapping[tuple[str, ...], float]:
+    return {(reason.value,): count for reason, count in reading.counters.suspicions.items()}
+
+
+_ALL = tuple(NodeRole)
+_RECEIVERS = (NodeRole.PRIMARY_RECEIVER, NodeRole.SECONDARY_RECEIVER)
+_SOURCES = (NodeRole.PRIMARY_SOURCE, NodeRole.SECONDARY_SOURCE)
+_PRIMARIES = (NodeRole.PRIMARY_RECEIVER,)
+_SECONDARIES = (NodeRole.SECONDARY_RECEIVER,)
+_SERVERS = (NodeRole.REFORMATION_SERVER,)
+_ARCHIVES = (NodeRole.RETRANSMIT_SERVER,)
+_CUSTOMERS = (NodeRole.CUSTOMER,)
+_EDGE = (*_CUSTOMERS, *_ARCHIVES)
+_PLANNED = (*_RECEIVERS, *_SERVERS, *_EDGE)
+_RING = (*_RECEIVERS, *_SERVERS)
+_DURABLE = (*_RECEIVERS, *_SOURCES, *_SERVERS, *_ARCHIVES)
+
+METRICS: tuple[Metric, ...] = (
+    # The process
+    Metric(
+        "build_info",
+        MetricType.GAUGE,
+        _ALL,
+        "1; its label `version` says which program this is",
+        lambda _: {(__version__,): 1.0},
+        ("version",),
+    ),
+    _gauge("start_time_seconds", _ALL, "when the process started, Unix time", lambda r: r.started_s),
+    _gauge("ready", _ALL, "1 if /readyz says so", lambda r: r.ready),
+    _gauge("loop_lag_seconds", _ALL, "longest lateness of the event loop, last 10 s", lambda r: r.loop_lag_ns / SECOND),
+    _counter("cpu_seconds_total", _ALL, "processor time of the process", lambda _: time.process_time()),
+    _gauge("resident_bytes", _ALL, "memory of the process in RAM", _resident),
+    _counter("alarms_total", _ALL, "alarms raised; /statusz lists them with what to do", lambda r: r.alarms),
+    _counter("http_requests_total", _ALL, "requests answered by this page's server", _count("http_requests")),
+    _counter("http_refused_total", _ALL, "requests refused: malformed, too long, too slow", _count("http_refused")),
+    _histogram("timer_lateness_seconds", _ALL, "how late timers fired", _count("timer_lateness")),
+    # The clock
+    _gauge("clock_synchronised", _ALL, "1 if the kernel calls its clock synchronised", _state("clock_synchronised")),
+    _gauge("clock_bound_seconds", _ALL, "ε: the clock's error bound that counts", _state("clock_bound_ns", SECOND)),
+    _gauge("clock_trusted", _ALL, "0 once the clock is proven outside its bound", _state("clock_trusted")),
+    # Packets
+    _counter("packets_received_total", _ALL, "packets accepted", _total("packets_received")),
+    _counter("packets_sent_total", _ALL, "packets sent", _total("packets_sent")),
+    _counter("bytes_received_total", _ALL, "bytes of all datagrams that came", _total("bytes_received")),
+    _counter("bytes_sent_total", _ALL, "bytes of all datagrams sent", _total("bytes_sent")),
+    _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(Kind.DATA)),
+    _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(Kind.DATA)),
+    _counter("kernel_drops_total", _ALL, "datagrams that a full receive buffer dropped", _total("kernel_drops")),
+    _counter("unsent_packets_total", _ALL, "datagrams that the kernel did not take", _count("unsent")),
+    _counter(
+        "authentication_failures_total", _ALL, "packets with a wrong tag, dropped", _count("authentication_failures")
+    ),
+    _counter("malformed_packets_total", _ALL, "packets that break a rule of the wire, dropped", _count("malformed")),
+    _counter("unknown_senders_total", _ALL, "packets from nobody of this market, dropped", _count("unknown_senders")),
+    _counter("unaddressed_packets_total", _ALL, "packets not for this role or stripe, dropped", _count("unaddressed")),
+    _counter("injected_losses_total", _ALL, "packets lost on purpose (demo, lab)", _count("injected_losses")),
+    # The ring
+    _gauge("ring_epoch", _RING, "number of the newest ring's ballot", _state("epoch_number")),
+    _gauge("ring_members", _RING, "receivers on the ring", _members),
+    _gauge("ring_members_configured", _RING, "receivers that the market has: |U|", _state("ring_configured")),
+    _gauge("ring_uncertified", _RECEIVERS, "1 if the ring began without a majority of U", _state("uncertified")),
+    _gauge("leaving", _PRIMARIES, "1 if an operator wants the node off the ring", _state("leaving")),
+    _gauge("ring_mode", _RECEIVERS, "0 sealed, 1 normal, 2 catching up", _mode),
+    _counter("reformations_total", _RING, "rings installed or decided", _count("reformations")),
+    _counter("suspicions_total", _RECEIVERS, "suspicions raised", lambda r: sum(r.counters.suspicions.values())),
+    _gauge("ballot_number", _SERVERS, "number of the highest ballot seen", _state("ballot_number")),
+    _gauge("ballot_votes", _SERVERS, "JOINs of the ballot under way", _state("ballot_votes")),
+    _counter("token_passes_total", _RECEIVERS, "tokens that this node sent as their owner", _count("tokens_sent")),
+    _counter("tokens_accepted_total", _RECEIVERS, "tokens complete with their messages", _count("tokens_accepted")),
+    _gauge("token_age_seconds", (*_RECEIVERS, *_SOURCES), "since the newest token", _state("token_age_ns", SECOND)),
+    _gauge("held_token", _RECEIVERS, "h: everything up to this token is here", _state("held_token")),
+    _gauge("certified_token", _RECEIVERS, "a majority is known to hold it", _state("certified_token")),
+    _gauge("released_token", _RECEIVERS, "newest token released in full", _state("released_token")),
+    _gauge("collected_token", _RECEIVERS, "newest token that left memory", _state("collected_token")),
+    _gauge("secondary_stable_token", _RECEIVERS, "the secondary group holds it", _state("secondary_stable_token")),
+    _gauge("groups_headed", _RECEIVERS, "secondary groups that this node heads", _headed),
+    _gauge("members_adopted", _RECEIVERS, "of other groups, counted while their head is silent", _adopted),
+    _gauge("head_replaced", _SECONDARIES, "1 while another than the file's heads it", _head_replaced),
+    _counter(
+        "head_changes_total", _RECEIVERS, "groups taken or handed on; changes of its head", _count("head_changes")
+    ),
+    _gauge("acknowledged_unreleased", _RECEIVERS, "tokens held and not released yet", _unreleased),
+    _gauge("waiting_messages", _RECEIVERS, "messages that no token has named yet", _state("waiting_messages")),
+    _counter("window_drops_total", _RECEIVERS, "messages outside their source's window", _state("dropped_messages")),
+    _counter("nacks_sent_total", _RECEIVERS, "requests for what is missing", _sent(Kind.NACK)),
+    _counter("nacks_received_total", _RECEIVERS, "requests of others", _came(Kind.NACK)),
+    _counter("repairs_total", (*_RECEIVERS, *_ARCHIVES), "packets sent again on request", _sent(Kind.REPAIR)),
+    _counter("repairs_received_total", (*_RECEIVERS, *_CUSTOMERS), "packets got on request", _came(Kind.REPAIR)),
+    _counter("receipts_sent_total", _RECEIVERS, "receipts sent", _sent(Kind.RECEIPT)),
+    _counter("receipts_received_total", _RECEIVERS, "receipts of others", _came(Kind.RECEIPT)),
+    # Releases
+    _gauge(
+        "next_sequence", (*_RECEIVERS, *_CUSTOMERS), "sequence of the next message to come", _state("next_sequence")
+    ),
+    _counter("messages_released_total", _RECEIVERS, "messages released", _count("messages_released")),
+    _counter("events_released_total", _RECEIVERS, "market events released", _count("events_released")),
+    _histogram("release_lateness_seconds", _RECEIVERS, "release after its instant", _count("release_lateness")),
+    _histogram("submit_to_release_seconds", _RECEIVERS, "publish to release, if known", _count("submit_to_release")),
+    _counter("late_releases_total", _RECEIVERS, "messages released later than P; 0 is right", _count("late_releases")),
+    _counter("early_releases_total", _RECEIVERS, "messages released too early; 0 is right", _count("early_releases")),
+    _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
+    _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),
+    _counter("sequences_diverged_total", _RECEIVERS, "sequences of them; 0 is right", _count("sequences_diverged")),
+    _counter("unopened_payloads_total", _RECEIVERS, "payloads whose seal did not fit", _count("unopened_payloads")),
+    # Ways in
+    _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
+    _counter(
+        "publishes_rejected_total", _SOURCES, "batches refused; the publisher knows", _count("publishes_rejected")
+    ),
+    _counter("events_published_total", _SOURCES, "market events taken", _count("events_published")),
+    _gauge("outbox_unacknowledged", _SOURCES, "batches without a token", _state("outbox_unacknowledged")),
+    _gauge("outbox_unstable", _SOURCES, "batches that some receiver may lack", _state("outbox_unstable")),
+    _gauge("outbox_window", _SOURCES, "batches that may be unacknowledged", _state("outbox_window")),
+    _gauge(
+        "parent_answers",
+        (NodeRole.SECONDARY_SOURCE,),
+        "secondary: 1 if the parent takes what it is offered",
+        _state("parent_answers"),
+    ),
+    # Disks
+    _counter("journal_bytes_total", (*_RECEIVERS, *_ARCHIVES), "bytes written to the journal", _count("journal_bytes")),
+    _counter(
+        "journal_alarms_total", (*_RECEIVERS, *_ARCHIVES), "writes to the journal that failed", _count("journal_alarms")
+    ),
+    _counter("store_bytes_total", _DURABLE, "bytes of protocol state written", _count("store_bytes")),
+    _counter("store_alarms_total", _DURABLE, "writes of state that failed", _count("store_alarms")),
+    # Ways out
+    _gauge("clients", (*_RECEIVERS, *_SOURCES, *_ARCHIVES), "connections that are open", _state("clients")),
+    _counter("ranges_served_total", (*_RECEIVERS, *_ARCHIVES), "requests for ranges answered", _count("ranges_served")),
+    _counter(
+        "ranges_refused_total", (*_RECEIVERS, *_ARCHIVES), "requests for ranges refused", _count("ranges_refused")
+    ),
+    _gauge("archive_first_sequence", _ARCHIVES, "oldest message still kept", _state("archive_first_sequence")),
+    _gauge("archive_next_sequence", _ARCHIVES, "one past the newest kept", _state("archive_next_sequence")),
+    _gauge("stripe_plan_version", _RECEIVERS, "stripe plan that its narrow stripes follow", _state("stripe_plan")),
+    _gauge(
+        "stripe_packets", _RECEIVERS, "packets of narrow stripes since their process began", _state("stripe_packets")
+    ),
+    _gauge("stripe_packets_waiting", _RECEIVERS, "packets of narrow stripes not sent yet", _state("stripe_waiting")),
+    _gauge("stripe_events_conflated", _RECEIVERS, "events left out for newer ones", _state("stripe_conflated")),
+    _gauge(
+        "stripe_lateness_seconds", _RECEIVERS, "mean of packets behind their instants", _state("stripe_late_ns", SECOND)
+    ),
+    _gauge("line_plan_epoch", _PLANNED, "ballot number of the plan of lines in force here", _plan("ballot")),
+    _gauge("line_scope_km", _RECEIVERS, "how far its line reaches by the plan; 0 is silent", _plan("radius_km")),
+    _gauge("line_groups_draining", _PLANNED, "groups that rest before they are used again", _plan("draining")),
+    _gauge("lines_planned", _EDGE, "receivers that it hears by the plan", _plan("sources")),
+    _gauge("customers_short", _SERVERS, "customers who hear too few lines by the plan; 0 is right", _plan("short")),
+    _counter("out_of_reach_total", _EDGE, "packets of lines whose scope does not come here", _count("out_of_reach")),
+    _gauge("lines_heard", _CUSTOMERS, "lines that carried something lately", _state("lines_heard")),
+    _gauge("lines_configured", _CUSTOMERS, "lines that there are", _state("lines_configured")),
+    _counter("messages_received_total", _CUSTOMERS, "messages in sequence, once each", _count("messages_received")),
+    _counter("events_received_total", _CUSTOMERS, "market events in sequence, once each", _count("events_received")),
+    _counter("line_duplicates_total", _CUSTOMERS, "later copies from other lines", _count("duplicates")),
+    _counter("line_switches_total", _EDGE, "times that another line was followed than before", _count("line_switches")),
+    _counter("line_conflicts_total", _EDGE, "copies with other content: an alarm; 0 is right", _count("conflicts")),
+    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms, or no line is heard", _waiting),
+    _gauge("sequence_gaps", _CUSTOMERS, "gaps that are open now; 0 is right", _state("sequence_gaps")),
+    _counter("gaps_seen_total", _CUSTOMERS, "gaps that outlived the lines' skew", _count("gaps_seen")),
+    _counter("gaps_repaired_total", _CUSTOMERS, "gaps closed by a retransmit server", _count("gaps_repaired")),
+    _counter("messages_skipped_total", _CUSTOMERS, 'passed over by "latest only"', _count("messages_skipped")),
+    # Totals split by closed sets
+    _detail("received_by_kind_total", "packets accepted", _by_slot("packets_received"), "channel", "kind"),
+    _detail("sent_by_kind_total", "packets sent", _by_slot("packets_sent"), "channel", "kind"),
+    _detail("received_by_channel_bytes_total", "bytes that came", _by_channel("bytes_received"), "channel"),
+    _detail("sent_by_channel_bytes_total", "bytes sent", _by_channel("bytes_sent"), "channel"),
+    _detail("kernel_drops_by_channel_total", "datagrams dropped", _by_channel("kernel_drops"), "channel"),
+    _detail("suspicions_by_reason_total", "suspicions raised", _by_reason, "reason"),
+)
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS = ("node", "role", "stripe")
@@ -143,7 +508,7 @@ Every process serves these at `/metrics`, in the text format of Prometheus, besi
 sizes in bytes. Every series has the labels `node`, `role` and `stripe`. A metric that does not apply to a role, or is
 not known yet, is absent there.
 
-This page is made from the table in `isocast.runtime.watch.metric_table`.
+This page is made from the table in `isocast.runtime.watch.metrics`.
 """
 
 _DETAIL = """## In detail

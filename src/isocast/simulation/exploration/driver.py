@@ -30,11 +30,10 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
-from isocast.simulation.build import Build
-from isocast.simulation.exploration.bounds import Bounds, HastyTiming
 from isocast.simulation.exploration.mail import Mail
 from isocast.simulation.exploration.node import Local
-from isocast.simulation.exploration.relaxation import hear_all, relax_server, relax_site
+from isocast.simulation.exploration.properties import Bounds, HastyTiming, hear_all, relax_server, relax_site
+from isocast.simulation.world import Build
 from isocast.terms.ids import NO_EPOCH, NodeId, describe, is_server, is_site, server_id
 from isocast.wire.packets import Nack, NewRing, Packet, RangeRequest, Repair, Suspect, Suspicion, Token, digest_of
 from isocast.wire.token_body import token_digest

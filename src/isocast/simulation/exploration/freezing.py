@@ -15,7 +15,7 @@ from hashlib import blake2b
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeAlias
 
-from isocast.ring.entries import LogEntry
+from isocast.ring.ledger import LogEntry
 from isocast.wire.packets import Data, Token
 from isocast.wire.token_body import token_digest
 

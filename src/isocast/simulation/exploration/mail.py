@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from isocast.simulation.exploration.bounds import Bounds
+from isocast.simulation.exploration.properties import Bounds
 from isocast.terms.ids import NodeId, is_server, is_site, is_source
-from isocast.wire.audience import AUDIENCE, Role
 from isocast.wire.codec import decode, encode
+from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import (
     Data,
     Invite,

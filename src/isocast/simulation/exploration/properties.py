@@ -6,13 +6,85 @@ Memories only grow, so that whatever two nodes ever did is still there when the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
-from isocast.simulation.exploration.bounds import Bounds
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.reformation.forming import Planned
+from isocast.reformation.server import ReformationServer, VotedClocks
+from isocast.ring.receiver import Mode, Receiver
 from isocast.simulation.exploration.node import Memory
-from isocast.terms.ids import Epoch, describe
+from isocast.simulation.mutants import MUTANTS, Mutant
+from isocast.simulation.world import Build
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, describe
+from isocast.terms.instants import NEVER
+from isocast.terms.timing import Timing
+from isocast.wire.packets import Join, Token
 
-__all__ = ["AGREEMENT", "CERTIFIED", "Properties"]
+__all__ = [
+    "AGREEMENT",
+    "CERTIFIED",
+    "FOUND_AT",
+    "RULES",
+    "Bounds",
+    "HastyTiming",
+    "Properties",
+    "hear_all",
+    "relax_server",
+    "relax_site",
+]
+
+
+# ---- How much of a market is explored: the bounds that make "all interleavings" a finite number.
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """One configuration of the model checker."""
+
+    sites: int = 3
+    """Primary receivers: U."""
+    servers: int = 2
+    """Reformation servers, whose ballots race."""
+    tokens: int = 1
+    """The highest token number that anybody issues, in any epoch."""
+    ballots: int = 1
+    """Ballots that each server begins, beside the one that formed the first ring."""
+    restarts: int = 0
+    """How often, over all nodes, a process dies and comes back from its disk."""
+    shorter_logs: int = 0
+    """How often one comes back with a log that lost its newest token."""
+    lost_disks: int = 0
+    """How often one comes back without its disk."""
+    more_votes: bool = True
+    """Whether a server may also wait for more votes than a majority of U."""
+    flying: bool = False
+    """Whether messages still travel when the search begins, instead of waiting at every site in another order."""
+    requests: bool = False
+    """Whether receivers also ask for what is late; without, whatever was sent may simply come later."""
+    rivals: bool = False
+    """Whether servers hear tokens, refusals and one another; without, each only counts the votes for its ballots."""
+    sources: bool = False
+    """Whether sources hear tokens and rings and send again; without, what they sent may come at any time, and again."""
+    eager: bool = True
+    """Whether receipts and requests that are of use arrive at once (a reduction; see `market`)."""
+    gathered_votes: bool = True
+    """Whether a server counts its votes at the moment of its decision (a reduction; see `market`)."""
+    dead_votes: bool = True
+    """Whether states are one that differ in nothing but votes to servers which count none any more (see `sweep`)."""
+
+
+class HastyTiming(Timing):
+    """Times of a ring that releases as soon as its gate allows: whatever is unsafe at any Δ_A is unsafe at 0."""
+
+    __slots__ = ()
+
+    @property
+    def minimum_release_delay_ns(self) -> int:
+        """Nothing."""
+        return 0
+
 
 AGREEMENT = "agreement"
 """S1: no two sites release different messages under one sequence number."""
@@ -95,3 +167,160 @@ def _two_stories(memories: list[Memory]) -> tuple[str, str] | None:
                 what = f"sequence {sequence} is {here} at {describe(one)} and {there} at {describe(other)}"
                 return AGREEMENT, what
     return None
+
+
+# ---- What a machine does only so often, it may here do at any time.
+#
+# Rate limits, counters of retries and instants of the next attempt make a machine send less, never something else.
+# Taking them away gives machines that send everything which the product may send, and more of it; since any packet may
+# also be lost, what is safe here is safe there. It leaves far fewer states, because nothing remembers when it last
+# asked. Every name here must exist: a machine that lost one stops the search.
+
+
+_NEVER_AUDITED = 1 << 40
+"""A token that is never due: audits only suspect, and here a ballot needs no suspicion."""
+
+
+def _put(owner: object, **values: Any) -> None:  # noqa: ANN401 (whatever the field holds)
+    for name, value in values.items():
+        if not hasattr(owner, name):
+            raise AttributeError(f"{type(owner).__name__} has no field {name}: the relaxation is out of date")
+        setattr(owner, name, value)
+
+
+def _sort(owner: object, *names: str) -> None:
+    """Order these dictionaries by key: nothing depends on who came first."""
+    for name in names:
+        table = getattr(owner, name)
+        if len(table) > 1:
+            ordered = sorted(table.items())
+            table.clear()
+            table.update(ordered)
+
+
+def hear_all(site: PrimaryReceiver, now: int) -> None:
+    """Have heard everybody just now: who hears whom decides who is on a ring, and here any ring may come."""
+    _put(site.member, _heard=dict.fromkeys(site.receiver.ledger.universe, now))
+
+
+def relax_site(site: PrimaryReceiver, now: int) -> None:
+    """Forget when things were last done."""
+    receiver, member = site.receiver, site.member
+    _put(site, _deadline=now)
+    hear_all(site, now)
+    _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now, _asked=None)
+    _put(member, _refused_at={}, _complained_at=-NEVER, _joined_at=-NEVER)
+    _put(receiver, conflicts=0, _told_at={}, _reminded={}, _receipt_at=NEVER, _audited=_NEVER_AUDITED)
+    _put(receiver, _deadline=NEVER, _last_now=now)
+    _put(receiver.ledger, dropped=0)
+    _put(receiver.releaser, _faulted=receiver.releaser.released)
+    answered = getattr(receiver, "_answered")  # noqa: B009 (a field of another room)
+    _put(answered, _span=0, _requests=set(), _packets={})
+    recovery = getattr(receiver, "_recovery")  # noqa: B009
+    if recovery is not None:
+        _put(recovery, _attempts={}, _range=None, _range_held=-1, behind=False)
+    _sort(receiver.certificates, "receipts")
+    _sort(receiver.ledger, "next_number")
+    _sort(receiver.issuer, "_commits")
+    _sort(receiver, "reports")
+
+
+def relax_server(server: ReformationServer, now: int) -> None:
+    """Forget whom it told what, whom it bars, and whose clock shows what.
+
+    Its grace and its patience may end at any time. Votes are looked at in the order of their sites.
+    """
+    _put(server, _told_at={}, _excused={}, _alive={}, _accused={}, _barred={}, _faltered={})
+    _put(server, _planned=Planned(), _asked_at=-NEVER, _last_now=now)
+    _put(server, _voted=VotedClocks(), _trial=NO_EPOCH, _borne=True, _fruitless={}, clock_ahead_ns=0)
+    if server.next_deadline() < NEVER:
+        _put(server, _next_at=now)
+    ballot = getattr(server, "_ballot")  # noqa: B009
+    if ballot is not None:
+        _sort(ballot, "votes")
+        if ballot.decide_at < NEVER:
+            _put(ballot, decide_at=now)
+
+
+# ---- The rules of reformation, switched off one at a time: the mutants that the model checker must find.
+#
+# Four of them are the swarm's; the others give up several rules at once, as somebody would who stops half-way between
+# the paper and the protocol page. Nothing in the product's configuration reaches any of them.
+
+
+class _TimedReceiver(Receiver):
+    """§5: what is held is released when its instant has come."""
+
+    def may_release(self, token_number: int) -> bool:
+        return token_number <= self.held
+
+
+class _TimedSite(PrimaryReceiver):
+    receiver_class = _TimedReceiver
+
+
+class _AnyServer(ReformationServer):
+    """§4.3: whoever answers makes up the ring, which goes on after the highest token that any of them has."""
+
+    @staticmethod
+    def cut_key(vote: Join) -> tuple[Any, ...]:
+        return (vote.held,)
+
+    @staticmethod
+    def enough(count: int, universe: tuple[NodeId, ...]) -> bool:  # noqa: ARG004
+        return count >= 1
+
+
+class _LiteralReceiver(_TimedReceiver):
+    """The paper knows no epochs: a token is taken from whoever is due, and an invitation stops nobody."""
+
+    def accepts(self, epoch: Epoch) -> bool:  # noqa: ARG002
+        return True
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.NORMAL if self.ring is not None else Mode.SEALED
+
+    def _doubt_clock(self, token: Token) -> None:
+        """Nor does it doubt clocks."""
+
+
+class _LiteralSite(PrimaryReceiver):
+    receiver_class = _LiteralReceiver
+
+
+def _mutant(name: str, rule: str, build: Build) -> Mutant:
+    return Mutant(name, rule, 0, build)
+
+
+RULES: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        _mutant(
+            "paper-literal",
+            "epochs fence old tokens off, a majority of U starts one, its cut is the greatest (e_acc, h),"
+            " and a release waits for its gate",
+            Build(receiver=_LiteralSite, server=_AnyServer),
+        ),
+        _mutant(
+            "epochs-only",
+            "a majority of U starts an epoch, its cut is the greatest (e_acc, h), and a release waits for its gate",
+            Build(receiver=_TimedSite, server=_AnyServer),
+        ),
+        MUTANTS["release-on-time-alone"],
+        MUTANTS["greatest-held"],
+        MUTANTS["half-is-enough"],
+        MUTANTS["vote-without-disk"],
+    )
+}
+"""By name: the six that the protocol page names."""
+
+FOUND_AT: dict[str, Bounds] = {
+    "paper-literal": Bounds(servers=1, tokens=1),
+    "epochs-only": Bounds(servers=1, tokens=1),
+    "release-on-time-alone": Bounds(servers=1, tokens=1),
+    "greatest-held": Bounds(tokens=1, more_votes=False),
+    "half-is-enough": Bounds(servers=1, tokens=1),
+    "vote-without-disk": Bounds(servers=1, tokens=1, lost_disks=1, more_votes=False),
+}
+"""Bounds within which each tells two stories; as small as they can be, so that a trace is short to read."""

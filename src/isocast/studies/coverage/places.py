@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocast.reformation.scopes.nearest import nearest
-from isocast.reformation.scopes.surface import Floats, Surface
+from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.coverage.land import land_area_km2, on_land, random_places
 from isocast.terms.topology import EARTH_RADIUS_KM, City
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocast.reformation.scopes.addresses import clique, neighbours
-from isocast.reformation.scopes.bounds import KM_PER_MILE, HexagonalBounds
+from isocast.reformation.scopes.addresses import clique, neighbours, overlaps
 from isocast.reformation.scopes.coverage import Coverage, cover
-from isocast.reformation.scopes.overlaps import overlaps
-from isocast.reformation.scopes.plan import Plan, What, changes
+from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds, Plan, What, changes
 from isocast.reformation.scopes.world import World
 from isocast.terms.instants import MILLISECOND
 

@@ -11,7 +11,7 @@ from math import expm1, log1p
 
 import numpy as np
 
-from isocast.reformation.scopes.surface import Floats
+from isocast.reformation.scopes.world import Floats
 
 __all__ = ["expected_skew_ns", "false_reformation", "nacks_of_one", "repairs_of_one", "some_missing"]
 

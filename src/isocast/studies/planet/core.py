@@ -10,15 +10,156 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
 import numpy as np
+import numpy.typing as npt
 
-from isocast.reformation.scopes.surface import Floats, Ints
-from isocast.studies.planet.core_net import CoreNet, Flags, Pairs
-from isocast.studies.planet.draws import Purpose, generator
-from isocast.studies.planet.settings import CoreSettings
+from isocast.reformation.scopes.world import Floats, Ints, Surface
+from isocast.studies.planet.settings import OFFSETS, Bins, CoreSettings, Purpose, generator, lost_places
 
-__all__ = ["TokenOutcome", "run_token", "with_sets"]
+__all__ = [
+    "COMPLETIONS",
+    "CoreNet",
+    "CorePart",
+    "CoreTally",
+    "CoreWorld",
+    "Pairs",
+    "RingTally",
+    "TokenOutcome",
+    "TreeLevel",
+    "joined",
+    "run_token",
+    "run_tokens",
+    "with_sets",
+]
+
+
+# ---- The network between trusted receivers: who stands where, below whom, and behind which edges of the tree.
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class TreeLevel:
+    """Edges of one level of the multicast tree: the edge of each receiver."""
+
+    edge_of: Ints
+
+    @cached_property
+    def edges(self) -> int:
+        """How many there are."""
+        return int(self.edge_of.max()) + 1 if len(self.edge_of) else 0
+
+    @cached_property
+    def _members(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.edge_of, kind="stable")
+        return order, np.searchsorted(self.edge_of[order], np.arange(self.edges + 1))
+
+    def behind(self, edges: Ints) -> tuple[Ints, Ints]:
+        """Everybody behind these edges: for each the place in `edges`, and the receiver."""
+        order, starts = self._members
+        counts = starts[edges + 1] - starts[edges]
+        place = np.repeat(np.arange(len(edges)), counts)
+        offset = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return place, order[starts[edges][place] + offset]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """What is missing where: receiver and item, row by row; item 0 is the token itself."""
+
+    receiver: Ints
+    item: Ints
+
+    def __len__(self) -> int:
+        return len(self.receiver)
+
+    def of(self, chosen: Flags) -> Pairs:
+        """Some rows."""
+        return Pairs(self.receiver[chosen], self.item[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class CoreNet:
+    """Receivers 0 to n-1 as points of space; the ring names its members by these numbers."""
+
+    points: Floats
+    ring: Ints
+    parent: Ints
+    """The primary receiver that each asks; a primary one is its own."""
+    levels: tuple[TreeLevel, ...]
+    """From the root of the tree to the leaves, which are no level of their own."""
+    ns_per_km: float
+    base_ns: float
+    """Of any path, however short."""
+    below_ns: float = 0.0
+    """On top of the way to a receiver below the ring, for worlds whose delays are told and not measured."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return len(self.points)
+
+    @cached_property
+    def primary(self) -> Flags:
+        """Who is on the ring."""
+        flags = np.zeros(self.size, dtype=np.bool_)
+        flags[self.ring] = True
+        return flags
+
+    @cached_property
+    def ring_place(self) -> Ints:
+        """Of each receiver; -1 below the ring."""
+        place = np.full(self.size, -1, dtype=np.int64)
+        place[self.ring] = np.arange(len(self.ring))
+        return place
+
+    @cached_property
+    def parent_ns(self) -> Floats:
+        """One way between a receiver and its parent."""
+        arc = Surface.EARTH.to_arc(np.linalg.norm(self.points - self.points[self.parent], axis=1))
+        return np.where(self.primary, 0.0, arc * self.ns_per_km + (self.below_ns or self.base_ns))
+
+    def delay_ns(self, sender: int) -> Floats:
+        """One way from a primary receiver to everybody."""
+        arc = Surface.EARTH.to_arc(np.linalg.norm(self.points - self.points[sender], axis=1))
+        return arc * self.ns_per_km + self.base_ns + np.where(self.primary, 0.0, self.below_ns)
+
+    # Losses -------------------------------------------------------------------------------------
+
+    def edge_loss(self, loss: float, *, tree: bool) -> float:
+        """Of each edge on the way, so that every receiver still loses `loss` in all."""
+        return float(1 - (1 - loss) ** (1 / (len(self.levels) + 1))) if tree else loss
+
+    def losses(self, random: np.random.Generator, items: int, loss: float, owner: int, *, tree: bool) -> Pairs:
+        """What of a token and its messages does not arrive, each pair once; item 0 is the token itself.
+
+        Messages that the owner lacks are not in its token: what is in it passed every edge that leads to the owner.
+        """
+        each = self.edge_loss(loss, tree=tree)
+        flat = [lost_places(random, items * self.size, each)]
+        for level in self.levels if tree else ():
+            item, edge = np.divmod(lost_places(random, items * level.edges, each), level.edges)
+            possible = (item == 0) | (edge != level.edge_of[owner])
+            item, edge = item[possible], edge[possible]
+            place, receiver = level.behind(edge)
+            flat.append(item[place] * self.size + receiver)
+        all_lost = np.unique(np.concatenate(flat)) if len(flat) > 1 else flat[0]
+        item, receiver = np.divmod(all_lost, self.size)
+        return Pairs(receiver, item).of(receiver != owner)
+
+    def copies_passed(
+        self, random: np.random.Generator, receiver: Ints, copy: Ints, copies: int, loss: float, *, tree: bool
+    ) -> Flags:
+        """Whether each of some multicast copies reaches a receiver; rows of one copy share its edges."""
+        each = self.edge_loss(loss, tree=tree)
+        passed = random.random(len(receiver)) >= each
+        for level in self.levels if tree else ():
+            lost = random.random((copies, level.edges)) < each
+            passed &= ~lost[copy, level.edge_of[receiver]]
+        return passed
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,3 +375,161 @@ class _Token:
         due = self.timing.release_delay_ns - self.error
         lateness = self.settings.wake_lateness_ns
         return due + self.random.exponential(lateness, self.net.size) if lateness else due
+
+
+# ---- Many tokens: counted in parts, each a function of its tokens' numbers, and added up in whole numbers.
+
+
+COMPLETIONS = Bins(low=0.0, step=5e6, count=4_000)
+"""When receivers are complete after a token's instant: steps of 5 ms up to 20 s."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoreWorld:
+    """All that the computation of tokens needs."""
+
+    net: CoreNet
+    settings: CoreSettings
+    run: int
+    kept: int = 0
+    """Tokens whose releases are kept, receiver by receiver: those that customers follow."""
+    reduced: bool = True
+    """Whether every token is also run with NACK sets."""
+    batches: Ints | None = None
+    """Messages of each token, where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorePart:
+    """Tokens `first` to `last`-1."""
+
+    first: int
+    last: int
+
+
+@dataclass(eq=False)
+class RingTally:
+    """What the ring's recovery took."""
+
+    nacks: int
+    repairs: int
+    gave_up: int
+    """Tokens on which some primary receiver gave up."""
+    wave_max: int
+    per_lost: Ints
+    """How many packets that somebody lacked were named in so many NACKs."""
+
+    def add(self, other: RingTally) -> RingTally:
+        """Both together."""
+        return RingTally(
+            self.nacks + other.nacks,
+            self.repairs + other.repairs,
+            self.gave_up + other.gave_up,
+            max(self.wave_max, other.wave_max),
+            _longer(self.per_lost, other.per_lost),
+        )
+
+    def per_lost_quantile(self, share: float) -> int:
+        """NACKs per lost packet that a share of these packets do not exceed."""
+        total = int(self.per_lost.sum())
+        return int(np.searchsorted(np.cumsum(self.per_lost), max(np.ceil(share * total), 1))) if total else 0
+
+
+@dataclass(eq=False)
+class CoreTally:
+    """What the tokens took."""
+
+    tokens: int
+    messages: int
+    ring: RingTally
+    reduced: RingTally | None
+    """The same tokens with NACK sets."""
+    lower_nacks: int
+    lower_repairs: int
+    unfinished: int
+    late: int
+    """Releases after the common instant: fairness faults."""
+    asked: Ints
+    """NACKs that each receiver was sent."""
+    skews: Ints
+    """The widest spread of the releases of each token, in ns, late ones apart."""
+    offsets: Ints
+    completions: Ints
+    releases_ns: Floats
+    """For each token that is kept: releases after the common instant."""
+
+    def add(self, other: CoreTally) -> CoreTally:
+        """Both together; `other` has the later tokens."""
+        reduced = self.reduced
+        if reduced is not None and other.reduced is not None:
+            reduced = reduced.add(other.reduced)
+        return CoreTally(
+            self.tokens + other.tokens,
+            self.messages + other.messages,
+            self.ring.add(other.ring),
+            reduced,
+            self.lower_nacks + other.lower_nacks,
+            self.lower_repairs + other.lower_repairs,
+            self.unfinished + other.unfinished,
+            self.late + other.late,
+            self.asked + other.asked,
+            np.concatenate((self.skews, other.skews)),
+            self.offsets + other.offsets,
+            self.completions + other.completions,
+            np.concatenate((self.releases_ns, other.releases_ns)),
+        )
+
+
+def joined(parts: list[CoreTally]) -> CoreTally:
+    """All parts, in the order of their tokens."""
+    return reduce(CoreTally.add, parts)
+
+
+def _longer(one: Ints, other: Ints) -> Ints:
+    total = np.zeros(max(len(one), len(other)), dtype=np.int64)
+    total[: len(one)] += one
+    total[: len(other)] += other
+    return total
+
+
+def run_tokens(world: CoreWorld, part: CorePart) -> CoreTally:
+    """The counts of some tokens."""
+    return reduce(CoreTally.add, (_one(world, number) for number in range(part.first, part.last)))
+
+
+def _one(world: CoreWorld, number: int) -> CoreTally:
+    net, settings = world.net, world.settings
+    batch = settings.batch if world.batches is None else int(world.batches[number])
+    outcome = run_token(net, settings, world.run, number, batch)
+    sets = settings.reduction_sets
+    reduced = None
+    if world.reduced and sets > 1:
+        reduced = _ring(run_token(net, with_sets(settings, sets), world.run, number, batch))
+    due = settings.timing.release_delay_ns
+    after = outcome.release_ns - due
+    spread = after[outcome.punctual]
+    return CoreTally(
+        1,
+        batch,
+        _ring(outcome),
+        reduced,
+        outcome.lower_nacks,
+        outcome.lower_repairs,
+        outcome.unfinished,
+        int((~outcome.punctual).sum()),
+        outcome.asked,
+        np.array([round(float(spread.max() - spread.min())) if len(spread) else 0], dtype=np.int64),
+        OFFSETS.tally(spread),
+        COMPLETIONS.tally(np.where(np.isfinite(outcome.complete_ns), outcome.complete_ns, 1e18)),
+        after[None, :] if number < world.kept else np.zeros((0, net.size)),
+    )
+
+
+def _ring(outcome: TokenOutcome) -> RingTally:
+    return RingTally(
+        outcome.ring_nacks,
+        outcome.ring_repairs,
+        int(outcome.gave_up > 0),
+        outcome.wave,
+        np.bincount(outcome.per_lost, minlength=1),
+    )

@@ -8,22 +8,233 @@ Customers are taken in blocks, so that memory does not grow with a region.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from isocast.reformation.scopes.surface import Floats, Ints, Surface
-from isocast.studies.coverage.land import CELL_DEGREES
-from isocast.studies.planet.draws import Purpose, generator, lost_places
-from isocast.studies.planet.gap_repair import Gaps, Repairs, repair
-from isocast.studies.planet.ground import Ground
-from isocast.studies.planet.settings import EdgeSettings
-from isocast.studies.planet.tallies import DELAYS, DISTANCES, Column, EdgeTally
-from isocast.terms.topology import EARTH_RADIUS_KM
+from isocast.reformation.scopes.nearest import nearest
+from isocast.reformation.scopes.world import Floats, Ints, Paths, Surface
+from isocast.studies.coverage.land import CELL_DEGREES, land_raster
+from isocast.studies.coverage.places import even_on_land
+from isocast.studies.planet.core import CoreNet, TreeLevel
+from isocast.studies.planet.settings import (
+    DELAYS,
+    DISTANCES,
+    Column,
+    CustomerPlaces,
+    EdgeSettings,
+    EdgeTally,
+    PlanetWorld,
+    Purpose,
+    generator,
+    lost_places,
+)
+from isocast.terms.instants import MILLISECOND
+from isocast.terms.topology import EARTH_RADIUS_KM, City
 
-__all__ = ["EdgeWorld", "run_servers"]
+__all__ = ["EdgeWorld", "Gaps", "Ground", "Repairs", "core_net", "lay_out", "repair", "run_servers"]
+
+
+# ---- Gaps of one message in one region, and how its retransmit server fills them (§7.1; protocol §7).
+#
+# Whoever lacks the message asks when its patience is over, and again every retry. The server answers the first request
+# that arrives with one multicast for all, and none of the others that come before the next retry. A customer that the
+# repair reaches before its own patience is over never asks: that is what keeps a wide loss from becoming a flood.
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Customers who lack one message: when each asks first, how far the server is, and where each lives."""
+
+    ask_ns: Floats
+    way_ns: Floats
+    cell: Ints
+
+    def __len__(self) -> int:
+        return len(self.ask_ns)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Gaps]) -> Gaps:
+        """All of some blocks."""
+        return cls(
+            np.concatenate([part.ask_ns for part in parts]),
+            np.concatenate([part.way_ns for part in parts]),
+            np.concatenate([part.cell for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Repairs:
+    """What came of it."""
+
+    requests: int
+    repairs: int
+    """Multicasts of the server."""
+    got_ns: Floats
+    """When each customer got the message; infinite for those who did not."""
+
+
+def repair(random: np.random.Generator, gaps: Gaps, settings: EdgeSettings, each: float, cells: int) -> Repairs:
+    """All rounds; `each` is the loss of an edge, of which there are two to a customer under tree loss."""
+    got = np.full(len(gaps), np.inf)
+    requests = repairs = 0
+    for attempt in range(settings.retries_max):
+        lacking = np.flatnonzero(np.isinf(got))
+        if not len(lacking):
+            break
+        ask = gaps.ask_ns[lacking] + attempt * settings.retry_ns
+        way = gaps.way_ns[lacking]
+        heard = random.random(len(lacking)) >= settings.loss
+        reached = np.where(heard, ask + way + _jitter(random, settings, len(lacking)), np.inf)
+        first = float(reached.min())
+        # The first request that arrives is answered; what it asked for serves whoever else lacks it.
+        back = first + way + _jitter(random, settings, len(lacking))
+        passed = random.random(len(lacking)) >= each
+        if settings.tree:
+            passed &= ~(random.random(cells) < each)[gaps.cell[lacking]]
+        served = passed & np.isfinite(back)
+        requests += int((ask < np.where(served, back, np.inf)).sum())
+        repairs += int(np.isfinite(first))
+        got[lacking[served]] = back[served]
+    return Repairs(requests, repairs, got)
+
+
+def _jitter(random: np.random.Generator, settings: EdgeSettings, count: int) -> Floats:
+    return random.exponential(settings.jitter_ns, count) if settings.jitter_ns else np.zeros(count)
+
+
+# ---- Where everybody stands: receivers, the ring of some of them, and customers in the cells of the land.
+
 
 _EARTH = Surface.EARTH
+_NEIGHBOURS = 24
+"""Receivers around a server among which its customers' lines are looked for first."""
+_CHOICES = 16
+"""Receivers near the ideal place of a primary one: the nearest that is free takes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """Receivers 0 to n-1, and the cells of land, those of one server together."""
+
+    receivers: Floats
+    """Latitude and longitude in degrees."""
+    points: Floats
+    ring: Ints
+    parent: Ints
+    neighbours: Ints
+    """For each receiver those around it, itself first."""
+    neighbour_km: Floats
+    """The distance of the farthest of these."""
+    cell_corners: Floats
+    """South and west of every cell that has customers, in degrees, sorted by server."""
+    cell_customers: Ints
+    server_cells: Ints
+    """Where the cells of each server begin; one more at the end."""
+
+    @property
+    def customers_of(self) -> Ints:
+        """How many customers each server has."""
+        ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(self.cell_customers)))
+        counts: Ints = ends[self.server_cells[1:]] - ends[self.server_cells[:-1]]
+        return counts
+
+
+def lay_out(world: PlanetWorld) -> Ground:
+    """All places of a world; a function of its seed and its counts."""
+    wanted = world.receivers
+    random = generator(world.seed, Purpose.PLACES)
+    receivers = even_on_land(random, wanted.count, wanted.south, wanted.north, wanted.relax)
+    points = _EARTH.to_space(receivers)
+    ideal = even_on_land(random, wanted.primaries, wanted.south, wanted.north, wanted.relax)
+    ring = _tour(points, _chosen(points, _EARTH.to_space(ideal)))
+    parent = ring[nearest(_EARTH, points[ring], points, 1, np.inf)[0][:, 0]]
+    parent[ring] = ring
+    around, km = nearest(_EARTH, points, points, min(_NEIGHBOURS, len(points)), np.inf)
+    corners, counts, starts = _customers(world.customers, world.seed, points)
+    farthest = np.full(len(points), np.inf) if len(points) <= _NEIGHBOURS else km[:, -1]
+    return Ground(receivers, points, ring, parent, around, farthest, corners, counts, starts)
+
+
+def _chosen(points: Floats, ideal: Floats) -> Ints:
+    """For each ideal place the nearest receiver that no other has taken."""
+    near, _ = nearest(_EARTH, points, ideal, min(_CHOICES, len(points)), np.inf)
+    free = np.ones(len(points), dtype=np.bool_)
+    chosen = np.empty(len(ideal), dtype=np.int64)
+    for place, choices in enumerate(near):
+        left = choices[free[choices]]
+        if not len(left):
+            left = np.flatnonzero(free)
+            left = left[[int(np.argmin(np.linalg.norm(points[left] - ideal[place], axis=1)))]]
+        chosen[place] = left[0]
+        free[left[0]] = False
+    return chosen
+
+
+def _tour(points: Floats, sites: Ints) -> Ints:
+    """The ring's order: from each to the nearest that is left, so that neighbours share branches of the tree."""
+    left = list(range(1, len(sites)))
+    order = [0]
+    while left:
+        gaps = np.linalg.norm(points[sites[left]] - points[sites[order[-1]]], axis=1)
+        order.append(left.pop(int(np.argmin(gaps))))
+    return sites[order]
+
+
+def core_net(ground: Ground, paths: Paths, branches: int) -> CoreNet:
+    """The network between receivers: a tree with branches of neighbours on the ring, then the groups below them."""
+    size = len(ground.ring)
+    place = np.full(len(ground.points), -1, dtype=np.int64)
+    place[ground.ring] = np.arange(size)
+    group = place[ground.parent]
+    levels: tuple[TreeLevel, ...] = (TreeLevel(group * min(branches, size) // size),)
+    if size < len(ground.points):  # Without secondary receivers a group is a leaf.
+        levels = (*levels, TreeLevel(group))
+    ns_per_km = MILLISECOND / paths.km_per_ms + paths.hop_ns / paths.km_per_hop
+    return CoreNet(ground.points, ground.ring, ground.parent, levels, ns_per_km, float(paths.hop_ns))
+
+
+# ---- customers
+
+
+def _customers(wanted: CustomerPlaces, run: int, points: Floats) -> tuple[Floats, Ints, Ints]:
+    """Cells with customers, how many, and where each server's begin: the receiver nearest to a cell serves it."""
+    cells = np.argwhere(land_raster())
+    north = 90 - cells[:, 0] * CELL_DEGREES
+    inside = (north - CELL_DEGREES >= wanted.south) & (north <= wanted.north)
+    corners = np.column_stack((north - CELL_DEGREES, cells[:, 1] * CELL_DEGREES - 180))[inside]
+    middles = _EARTH.to_space(corners + CELL_DEGREES / 2)
+    weights = _weights(wanted, corners, middles)
+    counts = generator(run, Purpose.CUSTOMERS).multinomial(wanted.count, weights / weights.sum())
+    used = counts > 0
+    corners, counts = corners[used], counts[used]
+    server = nearest(_EARTH, points, middles[used], 1, np.inf)[0][:, 0]
+    order = np.argsort(server, kind="stable")
+    starts = np.searchsorted(server[order], np.arange(len(points) + 1))
+    return corners[order], counts[order], starts
+
+
+def _weights(wanted: CustomerPlaces, corners: Floats, middles: Floats) -> Floats:
+    """Of each cell: its area, and how near cities are."""
+    areas: Floats = np.sin(np.radians(corners[:, 0] + CELL_DEGREES)) - np.sin(np.radians(corners[:, 0]))
+    if not wanted.cities:
+        return areas
+    weights: Floats = wanted.rural * areas / areas.sum()
+    for city in wanted.cities:
+        near = areas * np.exp(-((_km_from(city, middles) / wanted.spread_km) ** 2) / 2)
+        total = near.sum()
+        if total > 0:
+            weights += (1 - wanted.rural) / len(wanted.cities) * near / total
+    return weights
+
+
+def _km_from(city: City, middles: Floats) -> Floats:
+    ((x, y, z),) = _EARTH.to_space(np.array([[city.latitude, city.longitude]])).tolist()
+    squares = (middles[:, 0] - x) ** 2 + (middles[:, 1] - y) ** 2 + (middles[:, 2] - z) ** 2
+    return _EARTH.to_arc(np.sqrt(squares))
+
+
 _BLOCK = 1 << 14
 """Customers at a time: their arrays stay in the cache, and the calls are few."""
 _FAR_BLOCK = 256

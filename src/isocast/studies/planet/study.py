@@ -9,13 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from isocast.reformation.scopes.surface import Ints
-from isocast.studies.planet.core_net import CoreNet
-from isocast.studies.planet.core_run import CorePart, CoreTally, CoreWorld, joined, run_tokens
-from isocast.studies.planet.edge import EdgeWorld, run_servers
-from isocast.studies.planet.ground import Ground, core_net, lay_out
-from isocast.studies.planet.settings import PlanetWorld
-from isocast.studies.planet.tallies import EdgeTally
+from isocast.reformation.scopes.world import Ints
+from isocast.studies.planet.core import CoreNet, CorePart, CoreTally, CoreWorld, joined, run_tokens
+from isocast.studies.planet.edge import EdgeWorld, Ground, core_net, lay_out, run_servers
+from isocast.studies.planet.settings import EdgeTally, PlanetWorld
 from isocast.studies.spreading import Spreading, spread
 
 __all__ = ["PlanetRun", "Stage", "run_planet"]

@@ -8,12 +8,85 @@ requests that makes a token every 0.72 s and a release 1.1 s after it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from isocast.runtime.market.model import Grade, Market, NodePlan, NodeRole
-from isocast.trials.demo.place import Place
+from isocast.runtime.watch.status import NodeStatus
+from isocast.terms.errors import TransportError
 
-__all__ = ["JITTER_MS", "actors", "kind_of", "market_text", "table"]
+__all__ = ["JITTER_MS", "Ledger", "Note", "Place", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
+
+
+# ---- A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
+#
+# The place is 127.a.b.0/24 for nodes and 239.a.b.0/24 for groups, chosen by the number of our process. Whoever uses one
+# holds a port of its last address; that is how others see it.
+
+
+CLAIM_PORT = 7_654
+"""Bound on the last address of a place while it is in use."""
+_USED_PORT = 7_780
+"""Where the nodes of a market that was started by hand answer."""
+_FIRST, _LAST = 16, 254
+"""127.1 to 127.4 are what a market file takes by itself."""
+_TRIES = 32
+_NODES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """127.a.b.0/24 and 239.a.b.0/24."""
+
+    first: int
+    second: int
+
+    def address(self, number: int) -> str:
+        """Of a node."""
+        return f"127.{self.first}.{self.second}.{number}"
+
+    def group(self, number: int) -> str:
+        """For multicast."""
+        return f"239.{self.first}.{self.second}.{number}"
+
+
+@contextmanager
+def own_place(number: int | None = None) -> Iterator[Place]:
+    """The place of our process, or the next that is free, until the block ends."""
+    number = os.getpid() if number is None else number
+    for attempt in range(_TRIES):
+        spread = number + attempt * 257
+        place = Place(_FIRST + (spread >> 8) % (_LAST - _FIRST), spread & 255)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim:
+            try:
+                claim.bind((place.address(254), CLAIM_PORT))
+            except OSError:
+                continue
+            if _has_nodes(place):
+                continue
+            yield place
+            return
+    raise TransportError(
+        f"no free addresses for a market on loopback: {_TRIES} places from 127.{_FIRST}.0.0/16 on are in use"
+        f" (somebody holds UDP port {CLAIM_PORT} of their last address, or nodes answer at TCP port {_USED_PORT});"
+        " end other demos and markets, or try again"
+    )
+
+
+def _has_nodes(place: Place) -> bool:
+    """Whether a market without a claim is running there."""
+    for number in range(1, _NODES):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((place.address(number), _USED_PORT))
+            continue
+        return True
+    return False
+
 
 JITTER_MS = 1
 
@@ -132,3 +205,51 @@ def table(name: str, comment: str, values: Mapping[str, object]) -> str:
     lines = [f"# {comment}"] if comment else []
     lines += [f"[{name}]", *[f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]]
     return "\n".join(lines) + "\n"
+
+
+# ---- What the nodes of a market say of themselves, over all their lives: a process that dies takes its counts along.
+
+
+class Ledger:
+    """The newest status of every process."""
+
+    def __init__(self) -> None:
+        """Nobody has said anything."""
+        self._lives: dict[str, dict[int, NodeStatus]] = {}
+
+    def enter(self, status: NodeStatus) -> None:
+        """A node has answered."""
+        self._lives.setdefault(status.name, {})[status.pid] = status
+
+    def newest(self, name: str) -> NodeStatus | None:
+        """What the present process of a node said last, or the last one that there was."""
+        lives = self._lives.get(name)
+        return None if not lives else max(lives.values(), key=lambda status: status.at_ns)
+
+    def total(self, counter: str, names: Iterable[str] | None = None) -> int:
+        """A counter of some nodes, all if none are named, summed over their lives."""
+        chosen = self._lives if names is None else names
+        found = [status for name in chosen for status in self._lives.get(name, {}).values()]
+        return round(sum([status.totals.get(counter, 0) for status in found]))
+
+
+# ---- What happens in a show, in words.
+
+
+class Tone(Enum):
+    """What a line of the log is about."""
+
+    TOKEN = auto()
+    REPAIR = auto()
+    TROUBLE = auto()
+    RING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of the log."""
+
+    at: int
+    """Nanoseconds since the show began."""
+    tone: Tone
+    text: str

@@ -13,15 +13,12 @@ from enum import StrEnum
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.runtime.operate.supervisor import Child, ChildState
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.cast import actors
-from isocast.trials.demo.evidence import read_evidence
-from isocast.trials.demo.feeding import Feed
-from isocast.trials.demo.floors import FLOORS
-from isocast.trials.demo.notes import Note, Tone
+from isocast.trials.demo.cast import Note, Tone, actors
+from isocast.trials.demo.floors import FLOORS, Feed
 from isocast.trials.demo.releases import one_way_ns
 from isocast.trials.demo.staging import Stage
 from isocast.trials.demo.story import Story
-from isocast.trials.demo.summary import Summary, sum_up
+from isocast.trials.demo.summary import Summary, read_evidence, sum_up
 from isocast.trials.demo.watching import Watch
 from isocast.trials.evidence import is_follower
 

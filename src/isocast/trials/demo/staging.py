@@ -20,8 +20,7 @@ from isocast.runtime.market.model import Market
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Child, ChildState, Life, Supervisor, node_command
 from isocast.terms.errors import NodeFailedError
-from isocast.trials.demo.cast import actors, market_text
-from isocast.trials.demo.place import Place
+from isocast.trials.demo.cast import Place, actors, market_text
 
 __all__ = ["Stage", "new_nursery", "prepare", "set_stage"]
 

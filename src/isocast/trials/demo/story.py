@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.notes import Tone
+from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.releases import Absence
 from isocast.trials.demo.staging import Stage
 from isocast.trials.demo.watching import RingView, Watch

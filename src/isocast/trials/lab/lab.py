@@ -8,9 +8,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,12 +24,13 @@ from typing import IO, Self
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.topology import City
-from isocast.trials.lab.namespaces import evict, holders, namespace_number, residents
+from isocast.trials.lab.fabric import evict, holders, namespace_number, residents
 from isocast.trials.lab.report import LabReport, LinkState
-from isocast.trials.lab.switch_process import SwitchProcess
+from isocast.trials.lab.switch import SwitchProcess
 from isocast.trials.lab.world import LinkChange, World, WorldSettings, make_world
 
-__all__ = ["Lab"]
+__all__ = ["Lab", "RunDirectory", "control_path", "default_run_directory", "main"]
+
 
 _ENTER = Path(__file__).with_name("enter.py")
 _EVICTION_S = 5.0
@@ -218,3 +223,115 @@ def leftovers(numbers: set[int]) -> list[str]:
     """What still keeps these namespaces alive, apart from ourselves; nothing, if all is well."""
     left = [f"process {process} still runs in it" for process in residents(numbers)]
     return left + [f"process {process} still holds it open" for process in holders(numbers)]
+
+
+# ---- Run a command inside a site: enter its namespaces, then become the command.
+#
+# A program of its own, without the rest of the package, so that a node starts as soon as it would outside:
+# ``enter.py USER NETWORK COMMAND…``. USER and NETWORK are files that stand for namespaces, such as /proc/PID/fd/N;
+# USER is "-" where the lab needed no user namespace.
+
+
+_KINDS = (0x1000_0000, 0x4000_0000)
+"""CLONE_NEWUSER first: it is what permits to enter CLONE_NEWNET."""
+_NONE = "-"
+_INTERFACE = b"wan0"
+_CANNOT_RUN = 126
+_NOT_FOUND = 127
+
+
+def main(arguments: list[str]) -> int:
+    """Become the command; what is returned is the exit code of a failure, as shells have it."""
+    files, command = arguments[:2], arguments[2:]
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        # Both before we enter either: from inside, files of the process outside are out of reach.
+        fds = [-1 if file == _NONE else os.open(file, os.O_RDONLY | os.O_CLOEXEC) for file in files]
+    except OSError as error:
+        sys.stderr.write(f"lab: the site is gone: {error.strerror}\n")
+        return _CANNOT_RUN
+    for fd, kind in zip(fds, _KINDS, strict=True):
+        if fd >= 0 and libc.setns(fd, kind) != 0:
+            sys.stderr.write(f"lab: cannot enter the site: {os.strerror(ctypes.get_errno())}\n")
+            return _CANNOT_RUN
+    if libc.if_nametoindex(_INTERFACE) == 0:
+        # The switch closes its devices before it looks for residents: it sees us, or we see that it is gone.
+        sys.stderr.write("lab: the site is gone\n")
+        return _CANNOT_RUN
+    try:
+        os.execvp(command[0], command)  # noqa: S606  # what the caller of the lab wants to run, without a shell
+    except FileNotFoundError:
+        sys.stderr.write(f"lab: {command[0]}: no such command\n")
+        return _NOT_FOUND
+    except OSError as error:
+        sys.stderr.write(f"lab: {command[0]}: {error.strerror}\n")
+        return _CANNOT_RUN
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
+
+# ---- Where a running lab is found: a directory of its user alone, with its control socket and its nodes' output.
+
+
+_SOCKET = "control"
+_PATH_MAX = 107
+"""Bytes of a path that a socket can be bound to: 108 with the zero at its end."""
+
+
+def default_run_directory() -> Path:
+    """One for each user, so that commands find the lab without being told where it is."""
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"isocast-lab-{os.getuid()}"
+
+
+def control_path(directory: Path) -> Path:
+    """The control socket of the lab that runs there."""
+    return directory / _SOCKET
+
+
+class RunDirectory:
+    """Ours while we have it open; what nodes printed stays when we leave."""
+
+    def __init__(self, path: Path, *, longest_name: str = _SOCKET) -> None:
+        """Claim it: ConfigurationError if another lab has it, or another user."""
+        self.path = path.absolute()
+        needed = len(os.fsencode(self.path / longest_name))
+        if needed > _PATH_MAX:
+            raise ConfigurationError("command line", "--run", f"is {needed - _PATH_MAX} bytes too long for a socket")
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigurationError("command line", "--run", f"{self.path}: {error.strerror}") from error
+        try:
+            self._claim()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _claim(self) -> None:
+        state = os.fstat(self._fd)
+        if state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
+            # Attack: whoever can write here can command the lab, and nodes write their output here.
+            raise ConfigurationError("command line", "--run", f"{self.path} must be yours alone (mode 0700)")
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            rule = f"a lab runs in {self.path} already; choose another directory"
+            raise ConfigurationError("command line", "--run", rule) from error
+        self.control.unlink(missing_ok=True)  # Of a lab that was killed.
+
+    @property
+    def control(self) -> Path:
+        """The control socket."""
+        return control_path(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.control.unlink(missing_ok=True)
+        os.close(self._fd)

@@ -2,14 +2,158 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from isocast.terms.instants import MICROSECOND, MILLISECOND
-from isocast.trials.lab.lateness import Distribution, Episode
 
-__all__ = ["LabReport", "LinkState", "report_rows", "short_time"]
+__all__ = [
+    "LATE_NS",
+    "Distribution",
+    "Episode",
+    "Histogram",
+    "LabReport",
+    "LatenessRecord",
+    "LinkState",
+    "report_rows",
+    "short_time",
+]
+
+
+# ---- How late the lab itself was, so that a starved emulator is not blamed on the protocol.
+#
+# Lateness is the instant at which a frame left less the instant at which it was due. A frame that waits unread at its
+# TAP device is not seen by that, so the switch also wakes itself at fixed intervals and measures the same of those.
+
+
+LATE_NS = 2 * MILLISECOND
+"""From here on lateness is worth an episode: twenty times what an idle machine shows at p99."""
+_SUB_BITS = 5
+_SUB_BUCKETS = 1 << _SUB_BITS
+"""Buckets for each power of two: a percentile is at most 1/32 above the true value."""
+_QUIET_NS = 50 * MILLISECOND
+"""An episode ends when nothing was late for so long."""
+_EPISODES_MAX = 1000
+"""The newest are kept: at 20 a second those of the last 50 s at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram's summary; an upper bound within 1/32 for the percentiles, exact for the largest."""
+
+    count: int = 0
+    p50_ns: int = 0
+    p99_ns: int = 0
+    max_ns: int = 0
+
+
+class Histogram:
+    """Counts in buckets whose width grows with the value."""
+
+    __slots__ = ("_buckets", "count", "max_ns")
+
+    def __init__(self) -> None:
+        """Nothing recorded."""
+        self._buckets: dict[int, int] = {}
+        self.count = 0
+        self.max_ns = 0
+
+    def record(self, value_ns: int) -> None:
+        """One value, 0 or more."""
+        bucket = _bucket_of(value_ns)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
+        self.max_ns = max(self.max_ns, value_ns)
+
+    def percentile(self, share: float) -> int:
+        """The value that `share` of all do not exceed: 0.99 for p99; 0 while nothing was recorded."""
+        wanted = share * self.count
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= wanted:
+                return min(_bucket_top(bucket), self.max_ns)
+        return 0
+
+    def summary(self) -> Distribution:
+        """Count, median, p99 and maximum."""
+        return Distribution(self.count, self.percentile(0.5), self.percentile(0.99), self.max_ns)
+
+
+def _bucket_of(value: int) -> int:
+    """Values below 32 have a bucket each; above, 32 for each power of two."""
+    shift = value.bit_length() - _SUB_BITS - 1
+    if shift <= 0:
+        return value
+    return (shift << _SUB_BITS) + (value >> shift)
+
+
+def _bucket_top(bucket: int) -> int:
+    """The largest value of a bucket."""
+    if bucket < 2 * _SUB_BUCKETS:
+        return bucket
+    shift = (bucket >> _SUB_BITS) - 1
+    return ((bucket - (shift << _SUB_BITS) + 1) << shift) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A time during which the lab was late; instants of CLOCK_REALTIME, like those in journals."""
+
+    from_ns: int
+    """When the first of its frames or wake-ups was due."""
+    to_ns: int
+    """When the last of them was done."""
+    worst_ns: int
+    count: int
+
+    def covers(self, from_ns: int, to_ns: int) -> bool:
+        """Whether it touches that span."""
+        return self.from_ns <= to_ns and from_ns <= self.to_ns
+
+
+class LatenessRecord:
+    """What the switch keeps about itself."""
+
+    def __init__(self, late_ns: int = LATE_NS) -> None:
+        """Nothing was late yet."""
+        self._late_ns = late_ns
+        self.forwards = Histogram()
+        self.wakeups = Histogram()
+        self._episodes: deque[Episode] = deque(maxlen=_EPISODES_MAX)
+
+    def forwarded(self, due: int, now: int, realtime_offset: int) -> None:
+        """A frame left; `realtime_offset` turns the switch's clock into CLOCK_REALTIME."""
+        self.forwards.record(now - due)
+        if now - due >= self._late_ns:
+            self._late(due + realtime_offset, now + realtime_offset)
+
+    def woke(self, due: int, now: int, realtime_offset: int) -> None:
+        """The switch woke up for nothing but to see how late it is."""
+        self.wakeups.record(now - due)
+        if now - due >= self._late_ns:
+            self._late(due + realtime_offset, now + realtime_offset)
+
+    def episodes(self) -> tuple[Episode, ...]:
+        """The newest episodes, oldest first."""
+        return tuple(self._episodes)
+
+    def _late(self, due: int, done: int) -> None:
+        """Extend the running episode, or begin one."""
+        if self._episodes and due - self._episodes[-1].to_ns < _QUIET_NS:
+            running = self._episodes.pop()
+            self._episodes.append(
+                Episode(
+                    min(running.from_ns, due),
+                    max(running.to_ns, done),
+                    max(running.worst_ns, done - due),
+                    running.count + 1,
+                )
+            )
+        else:
+            self._episodes.append(Episode(due, done, done - due, 1))
 
 
 @dataclass(frozen=True, slots=True)

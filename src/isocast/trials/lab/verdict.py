@@ -16,8 +16,7 @@ from typing import Any
 from isocast.runtime.market.model import Market
 from isocast.terms.ids import Label
 from isocast.trials.evidence import Evidence, LateRelease, Record, followers_by_name, releases_by_site, weigh
-from isocast.trials.lab.lateness import Episode
-from isocast.trials.lab.report import LabReport
+from isocast.trials.lab.report import Episode, LabReport
 
 __all__ = ["LateInLab", "Verdict", "judge"]
 

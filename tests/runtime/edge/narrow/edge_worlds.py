@@ -15,13 +15,12 @@ from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.model import Market
 from isocast.striping.edge import EdgeSettings
-from isocast.striping.plan import EdgeStripe, StripePlan
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal_blocks import ReleasedBlock
+from isocast.wire.journal import ReleasedBlock
 
 __all__ = ["NOON", "PERIOD", "PLAN", "PLAN_2", "block", "edge_market", "settings_of", "trades_of", "write_journal"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.edge.narrow.edge_worlds import PLAN, edge_market
 
-from isocast.runtime.edge.narrow.checking import check_edge, edge_advice
+from isocast.runtime.edge.narrow.plan_change import check_edge, edge_advice
 from isocast.striping.plan import EdgeStripe
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND

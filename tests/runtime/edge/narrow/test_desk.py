@@ -12,9 +12,8 @@ import pytest
 from tests.runtime.net.loopback import PATIENCE_S, free_port
 
 from isocast.feeds.mold import packet_of, parse_packet, request
-from isocast.runtime.edge.narrow.archive import StripeArchive
-from isocast.runtime.edge.narrow.desk import RequestDesk
-from isocast.runtime.net.udp import Endpoint
+from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
+from isocast.runtime.net.sockets import Endpoint
 from isocast.terms.errors import TransportError
 
 SESSION = b"2410040001"

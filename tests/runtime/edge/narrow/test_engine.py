@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.edge.narrow.edge_worlds import NOON, PLAN, PLAN_2, numbers_of, trades_of
 
-from isocast.feeds.itch_decoder import ItchDecoder
+from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.mold import parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_milliseconds
 from isocast.runtime.edge.feed import SessionEnd
 from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket, read_engine_state
 from isocast.striping.edge import EdgeSettings
+from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import plan_entry
-from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError

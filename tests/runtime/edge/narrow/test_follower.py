@@ -8,8 +8,8 @@ import pytest
 from tests.runtime.edge.narrow.edge_worlds import NOON, PLAN_2, block, trades_of, write_journal
 
 from isocast.runtime.disk.journal import Journal
-from isocast.runtime.edge.narrow.follower import HistoryGapError, JournalFollower, TokenPassed
 from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanNote, PlanNotes
+from isocast.runtime.edge.narrow.service import HistoryGapError, JournalFollower, TokenPassed
 from isocast.striping.plan import plan_entry
 from isocast.striping.released import ReleasedPart
 from isocast.terms.errors import JournalError

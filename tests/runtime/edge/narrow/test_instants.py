@@ -6,9 +6,9 @@ import pytest
 
 from isocast.feeds.mold import MoldPacket, end_of_session, heartbeat, packet_of, parse_packet
 from isocast.feeds.release_stamps import stamp_milliseconds
-from isocast.runtime.edge.narrow.instants import BEAT_NS, StripeInstants
-from isocast.runtime.edge.narrow.sequencer import GapRules, StripeSequencer
-from isocast.striping.cut import Cut
+from isocast.runtime.edge.narrow.ears import BEAT_NS, StripeInstants
+from isocast.runtime.edge.narrow.engine import GapRules, StripeSequencer
+from isocast.striping.merging import Cut
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 

@@ -12,8 +12,7 @@ from tests.runtime.edge.narrow.edge_worlds import PLAN, PLAN_2, edge_market
 from isocast.runtime.edge.narrow.plan_change import PlanChange, check_plan
 from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
 from isocast.runtime.operate.operator_door import OperatorError
-from isocast.striping.plan import EdgeStripe, StripePlan
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.errors import ConfigurationError
 
 

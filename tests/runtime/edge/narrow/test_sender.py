@@ -6,8 +6,7 @@ import random
 
 from isocast.feeds.mold import packet_of, parse_packet
 from isocast.runtime.edge.feed import SessionEnd
-from isocast.runtime.edge.narrow.engine import StripePacket
-from isocast.runtime.edge.narrow.rates import RateMeter
+from isocast.runtime.edge.narrow.engine import RateMeter, StripePacket
 from isocast.runtime.edge.narrow.sender import END_TIMES, LATE_NS, PacedSender
 from isocast.terms.instants import MILLISECOND, SECOND
 

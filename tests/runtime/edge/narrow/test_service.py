@@ -13,12 +13,10 @@ from tests.runtime.edge.narrow.edge_worlds import PLAN_2, block, edge_market, tr
 from tests.runtime.worlds import eventually, run
 
 from isocast.runtime.disk.journal import Journal
-from isocast.runtime.edge.narrow.follower import TokenPassed
 from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanFolder, PlanNote, PlanNotes, plan_name
-from isocast.runtime.edge.narrow.service import EdgeService
+from isocast.runtime.edge.narrow.service import EdgeService, TokenPassed
 from isocast.runtime.market.model import Market
-from isocast.striping.plan import plan_entry
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import plan_entry, plan_text
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 

@@ -1,6 +1,6 @@
 """Stripes that fall silent are told of once, and once more when they are back."""
 
-from isocast.runtime.edge.narrow.silence import HeardStripe, SilenceWatch
+from isocast.runtime.edge.narrow.listener import HeardStripe, SilenceWatch
 from isocast.terms.instants import SECOND
 
 STRIPES = [HeardStripe(line, stripe) for line in ("london", "tokyo") for stripe in (1, 2)]

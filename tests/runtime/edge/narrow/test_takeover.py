@@ -12,13 +12,12 @@ from tests.runtime.edge.narrow.edge_worlds import PLAN, block, trades_of, write_
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
 
+from isocast.runtime.edge.narrow.engine import newest_state
 from isocast.runtime.edge.narrow.service import EdgeService
-from isocast.runtime.edge.narrow.takeover import newest_state
-from isocast.runtime.hosts.archive_door import ArchiveDoor
+from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import DoorError, visit
-from isocast.runtime.net.door_keys import edge_visitor
-from isocast.striping.plan_text import plan_text
+from isocast.runtime.net.door import DoorError, edge_visitor, visit
+from isocast.striping.plan import plan_text
 from isocast.terms.instants import SECOND
 from isocast.wire.door import Snapshot, SnapshotWanted
 

@@ -7,16 +7,25 @@ many. All are bound to the port of the groups, and hear only what they joined.
 from __future__ import annotations
 
 import socket
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from struct import Struct, error
 from time import time_ns
 from typing import NamedTuple
 
-from isocast.terms.errors import TransportError
-from isocast.terms.instants import SECOND
+from isocast.feeds.mold import MoldPacket
+from isocast.feeds.release_stamps import read_milliseconds
+from isocast.runtime.edge.narrow.engine import Message
+from isocast.runtime.edge.narrow.sender import LATE_NS
+from isocast.striping.merging import Cut
+from isocast.terms.errors import LocalProtocolError, TransportError
+from isocast.terms.instants import MILLISECOND, SECOND
 
-__all__ = ["Heard", "StripeEars"]
+__all__ = ["BEAT_NS", "MARKS_MAX", "Heard", "StripeEars", "StripeInstants"]
+
 
 _GROUPS_MAX = 20
 _DATAGRAM = 9_216
@@ -129,3 +138,148 @@ def _instant(ancillary: list[tuple[int, int, bytes]]) -> int:
                 seconds, rest = _TIMESPEC.unpack_from(data)
                 return int(seconds * SECOND + rest)
     return time_ns()
+
+
+# ---- When the messages of narrow stripes were released, as a customer knows it: for time cuts across stripes.
+#
+# Every message tells the millisecond of its release modulo 65 s; which 65 s, the moment says at which the line first
+# told that the message exists. Instants never decrease on a stripe, so whoever has a later message has passed T. A
+# silent stripe beats, and an edge beats only while it is less than `LATE_NS` behind: what a beat does not count is
+# younger.
+
+
+_SKEW_NS = 2 * SECOND
+"""Of the clocks of a customer and an edge, with the way of a datagram between them."""
+BEAT_NS = LATE_NS + _SKEW_NS
+"""A beat that comes so long behind T shows that its stripe has passed T."""
+MARKS_MAX = 1 << 18
+"""Bounds: milliseconds with messages that are remembered for each stripe and day."""
+_SEEN_MAX = 65_536
+_DAYS_MAX = 2
+_DAY = 6
+"""Characters of a session that are its day."""
+
+
+@dataclass(slots=True)
+class _Marks:
+    """The milliseconds of one session, with the last number of each."""
+
+    base: int
+    """The last number before them."""
+    instants: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    unsure: set[int] = field(default_factory=set)
+    """Those before which numbers were lost, so that nobody knows their instants."""
+
+    @property
+    def last(self) -> int:
+        return self.numbers[-1] if self.numbers else self.base
+
+
+@dataclass(slots=True)
+class _Stripe:
+    since: int
+    """What was before this millisecond is not known."""
+    seen: deque[tuple[bytes, int, int]] = field(default_factory=lambda: deque(maxlen=_SEEN_MAX))
+    """(session, behind which number, when): what was first told to exist when."""
+    days: dict[bytes, _Marks] = field(default_factory=dict)
+    passed: int = -1
+    newest: int = -1
+    """The millisecond of the last message."""
+    estimated: bool = False
+    """Whether the last mark is of lost messages, and later than they were."""
+
+
+class StripeInstants:
+    """The releases of some narrow stripes. Pure: the caller says when something was heard."""
+
+    def __init__(self, marks_max: int = MARKS_MAX) -> None:
+        """Nothing is known."""
+        self.disordered = 0
+        """Messages that were released before what their line had passed: an edge, or a clock, is wrong."""
+        self._stripes: dict[int, _Stripe] = {}
+        self._marks_max = marks_max
+
+    def heard(self, stripe: int, packet: MoldPacket, at: int) -> None:
+        """A packet of a line, before its messages are taken: its numbers exist."""
+        known = self._stripes.get(stripe)
+        if known is None:
+            known = self._stripes[stripe] = _Stripe((at + _SKEW_NS) // MILLISECOND)
+            known.days[packet.session] = _Marks(packet.sequence - 1)
+        top = packet.session, packet.sequence + packet.messages
+        if not known.seen or top > known.seen[-1][:2]:
+            known.seen.append((*top, at))
+
+    def take(self, stripe: int, messages: Iterable[Message]) -> None:
+        """Messages in order; a number that is left out is lost."""
+        known = self._stripes.get(stripe)
+        if known is None:
+            return
+        for message in messages:
+            while known.seen and known.seen[0][:2] <= (message.session, message.number):
+                known.seen.popleft()
+            marks = self._marks(known, message.session)
+            if known.seen and message.number > marks.base:
+                self._note(known, marks, message.number, read_milliseconds(message.framed, known.seen[0][2]))
+
+    def beat(self, stripe: int, session: bytes, next_number: int, at: int) -> None:
+        """A stripe said that nothing is behind what was taken; up to `next_number` all is there, or lost."""
+        known = self._stripes[stripe]
+        marks = self._marks(known, session)
+        if next_number - 1 > marks.last:
+            self._note(known, marks, next_number - 1, (at + _SKEW_NS) // MILLISECOND, lost=True)
+        known.passed = max(known.passed, (at - BEAT_NS) // MILLISECOND)
+
+    def at(self, instant: int, day: bytes, stripes: Iterable[int]) -> Cut | None:
+        """The last number of each stripe in the session of a day at an instant, whose whole millisecond counts.
+
+        None while a stripe has not passed it; LocalProtocolError where it cannot be known.
+        """
+        wanted, rows = instant // MILLISECOND, []
+        for stripe in sorted(stripes):
+            known = self._stripes.get(stripe)
+            if known is None or max(known.passed, known.newest - 1) < wanted:
+                return None
+            if wanted < known.since:
+                raise LocalProtocolError(f"stripe {stripe}: nothing is known from before {known.since * MILLISECOND}")
+            marks = next((one for session, one in known.days.items() if session[:_DAY] == day), _Marks(0))
+            place = bisect_right(marks.instants, wanted)
+            if place < len(marks.instants) and marks.instants[place] in marks.unsure:
+                raise LocalProtocolError(f"stripe {stripe}: messages that were released about {instant} were lost")
+            rows.append((stripe, marks.numbers[place - 1] if place else marks.base))
+        return Cut(instant, tuple(rows))
+
+    def _marks(self, known: _Stripe, session: bytes) -> _Marks:
+        marks = known.days.get(session)
+        if marks is None:
+            marks = known.days[session] = _Marks(0)
+            if len(known.days) > _DAYS_MAX:
+                del known.days[min(known.days)]
+                first = known.days[min(known.days)]
+                known.since = max([known.since, *first.instants[:1]])
+        return marks
+
+    def _note(self, known: _Stripe, marks: _Marks, number: int, instant: int, *, lost: bool = False) -> None:
+        unsure = lost or number != marks.last + 1
+        if known.estimated and marks.instants:
+            # What was lost is not younger than what follows it.
+            marks.unsure.discard(marks.instants.pop())
+            marks.numbers.pop()
+            unsure = True
+        elif not lost:
+            self.disordered += instant < max(known.newest, known.passed + 1)
+        known.estimated = lost
+        if marks.instants and instant <= marks.instants[-1]:
+            marks.numbers[-1] = number
+        else:
+            marks.instants.append(instant)
+            marks.numbers.append(number)
+            if unsure:
+                marks.unsure.add(instant)
+        known.newest = known.newest if lost else max(known.newest, instant)
+        if len(marks.instants) > self._marks_max:
+            half = len(marks.instants) // 2
+            marks.unsure.difference_update(marks.instants[:half])
+            marks.base = marks.numbers[half - 1]
+            del marks.instants[:half], marks.numbers[:half]
+            known.since = max(known.since, marks.instants[0])

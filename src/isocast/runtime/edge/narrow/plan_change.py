@@ -6,21 +6,22 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import IPv4Address
 from time import monotonic
 from typing import Any
 
-from isocast.runtime.edge.narrow.places import check_cores, edge_of
-from isocast.runtime.edge.narrow.plans import PlanFolder, plan_name
+from isocast.runtime.edge.narrow.plans import PlanFolder, check_cores, edge_of, load_plan, plan_name
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.operator_door import OperatorError, ask
 from isocast.runtime.operate.ring_change import Change
 from isocast.striping.edge import EdgeStriper
-from isocast.striping.plan import StripePlan
-from isocast.striping.plan_text import plan_text
+from isocast.striping.plan import StripePlan, plan_text
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import duration_text
 
-__all__ = ["PlanChange", "check_plan", "edges_of"]
+__all__ = ["PlanChange", "check_edge", "check_plan", "edge_advice", "edges_of"]
+
 
 _LOOK_S = 0.1
 _ASK_S = 3.0
@@ -138,3 +139,44 @@ class PlanChange:
                     f" {self._patience_s:.0f} s: isocast edge status says why"
                 )
             await asyncio.sleep(_LOOK_S)
+
+
+# ---- `[edge]` together with the plan that it names: looked at before anything is started.
+
+
+def check_edge(market: Market) -> None:
+    """ConfigurationError for narrow stripes that could not be sent, or would be sent into each other's groups."""
+    edge = market.edge
+    if edge is None:
+        return
+    check_plan(market, load_plan(edge.plan), None)
+    sites = [plan.number for plan in edges_of(market)]
+    servers = [plan.number for plan in market.by_role(NodeRole.RETRANSMIT_SERVER)]
+    if not sites or not servers:
+        return
+    stripes = _span(edge.groups, sites, edge.span)
+    repairs = _span(edge.repairs, servers, edge.span)
+    if stripes[0] <= repairs[1] and repairs[0] <= stripes[1]:
+        rule = f"{edge.repairs} and what follows are groups of stripes: those are {_text(stripes)}; choose another"
+        raise ConfigurationError(market.file, "edge.repairs", rule)
+
+
+def edge_advice(market: Market) -> tuple[str, ...]:
+    """Of a plan that is sound: what was perhaps not meant."""
+    if market.edge is None:
+        return ()
+    planned, period = load_plan(market.edge.plan).token_period_ns, market.timing.token_period_ns
+    if planned == period:
+        return ()
+    wanted = duration_text(period)
+    rule = f"was made for a token period of {duration_text(planned)}, and the market's is {wanted}: it has other peaks"
+    return (f"edge.plan: {rule}; make it with --token-period {wanted}",)
+
+
+def _span(base: str, numbers: list[int], span: int) -> tuple[int, int]:
+    first = int(IPv4Address(base))
+    return first + min(numbers) * span, first + (max(numbers) + 1) * span - 1
+
+
+def _text(groups: tuple[int, int]) -> str:
+    return f"{IPv4Address(groups[0])} to {IPv4Address(groups[1])}"

@@ -21,11 +21,12 @@ from functools import partial
 from isocast.feeds.days import day_at
 from isocast.feeds.mold import packet_of, parse_packet, request
 from isocast.runtime.edge.feed import session_name
-from isocast.runtime.edge.narrow.archive import StripeArchive
-from isocast.runtime.edge.narrow.desk import ROOM, RequestDesk
+from isocast.runtime.edge.narrow.archive import ROOM, RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.ears import StripeEars
-from isocast.runtime.edge.narrow.places import (
+from isocast.runtime.edge.narrow.engine import RateGate
+from isocast.runtime.edge.narrow.plans import (
     IP_UDP,
+    PlanFolder,
     edge_of,
     groups_of,
     numbers_max,
@@ -33,8 +34,6 @@ from isocast.runtime.edge.narrow.places import (
     repair_room,
     request_endpoint,
 )
-from isocast.runtime.edge.narrow.plans import PlanFolder
-from isocast.runtime.edge.narrow.rates import RateGate
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.keys import SecretKey
 from isocast.security.repairs import RepairSealer, read_repair_request

@@ -8,34 +8,169 @@ one that was archived before a restart is not sent again.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from time import time_ns
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from isocast.feeds.days import day_at
+from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.edge.feed import SessionEnd, session_name
-from isocast.runtime.edge.narrow.archive import StripeArchive
-from isocast.runtime.edge.narrow.desk import RequestDesk
-from isocast.runtime.edge.narrow.engine import StripeEngine, read_engine_state
-from isocast.runtime.edge.narrow.follower import HistoryGapError, JournalFollower, TokenPassed
-from isocast.runtime.edge.narrow.places import check_cores, edge_of, request_endpoint
-from isocast.runtime.edge.narrow.plans import PlanFolder
+from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
+from isocast.runtime.edge.narrow.engine import StripeEngine, newest_state, read_engine_state
+from isocast.runtime.edge.narrow.plans import (
+    PLAN_NOTES,
+    PlanFolder,
+    PlanNote,
+    PlanNotes,
+    check_cores,
+    edge_of,
+    request_endpoint,
+)
 from isocast.runtime.edge.narrow.sender import PacedSender
-from isocast.runtime.edge.narrow.takeover import newest_state
+from isocast.runtime.hosts.edge_process import TOKEN_PASSED
+from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.striping.edge import EdgeSettings
+from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import StripePlan, read_plan_entry
-from isocast.striping.rates import budget_bytes
-from isocast.striping.released import ReleasedPart
+from isocast.striping.released import ReleasedPart, part_of_block
 from isocast.striping.sizes import FEED_SIZES
-from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, TransportError
+from isocast.terms.errors import (
+    ConfigurationError,
+    IsocastError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TransportError,
+)
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
-from isocast.wire.packets import ControlKind
+from isocast.wire.events import EVENT_DTYPE
+from isocast.wire.journal import BlockView
+from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
+from isocast.wire.packets import ControlEntry, ControlKind
 
-__all__ = ["EdgeService", "edge_settings"]
+__all__ = ["EdgeService", "HistoryGapError", "JournalFollower", "TokenPassed", "edge_settings", "run_edge"]
+
+
+# ---- Follows a receiver's journal: what it released, token by token, with the plans that its tokens announced.
+#
+# The journal has no empty tokens. That one has passed is worth knowing, because what waits for a stripe may then leave;
+# the receiver says so while it runs (`TokenPassed`), and nothing is lost if it does not.
+
+
+_EMPTY = np.empty(0, EVENT_DTYPE)
+_NO_COUNTS = np.empty(0, np.int64)
+
+
+class HistoryGapError(Exception):
+    """The journal does not say all that happened behind a sequence: another edge must be asked."""
+
+
+class TokenPassed(NamedTuple):
+    """Everything up to this token is out."""
+
+    token_number: int
+    instant: int
+    next_sequence: int
+
+
+class JournalFollower:
+    """The parts of a sequence, from a place on."""
+
+    def __init__(self, directory: Path, next_sequence: int, token_number: int = 0) -> None:
+        """`directory` is the receiver's; everything up to `token_number` is known, and what is before the sequence."""
+        self._where = directory / "journal"
+        self._notes = PlanNotes(directory / PLAN_NOTES)
+        self._waiting: deque[PlanNote] = deque()
+        self._token = token_number
+        self._next = next_sequence
+        self._cursor = JournalCursor(self._where, next_sequence)
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self._cursor.close()
+
+    def read(self) -> Iterator[ReleasedPart]:
+        """What is there and was not read yet; HistoryGapError where something is missing before it."""
+        while blocks := self._cursor.read() if self._where.exists() else []:
+            # Notes are written before the blocks of their tokens, so those of the blocks that were read are there.
+            self._learn()
+            for block in blocks:
+                yield from self._parts(block)
+
+    def passed(self, token: TokenPassed) -> Iterator[ReleasedPart]:
+        """The receiver says that everything up to a token is out: so are the empty ones among them."""
+        yield from self.read()
+        if token.next_sequence != self._next or token.token_number <= self._token:
+            return
+        self._learn()
+        yield from self._announced(token.token_number)
+        if token.token_number > self._token:
+            yield self._empty(token.token_number, token.instant)
+
+    def _learn(self) -> None:
+        self._waiting.extend([note for note in self._notes.read() if note.token_number > self._token])
+
+    def _parts(self, block: BlockView) -> Iterator[ReleasedPart]:
+        header = block.header
+        if header.next_sequence <= self._next:
+            return
+        if header.first_sequence > self._next:
+            raise HistoryGapError(f"sequences {self._next} to {header.first_sequence - 1} are not in {self._where}")
+        if header.fetched or header.token_count >= MAX_MESSAGES_PER_TOKEN:
+            raise HistoryGapError(
+                f"sequence {header.first_sequence} of {self._where} came from another archive, which does not say"
+                " which plans were announced"
+            )
+        yield from self._announced(header.token_number - 1)
+        control = self._entries(header.token_number)
+        part = part_of_block(block, control)
+        skip = self._next - header.first_sequence
+        if skip:
+            part = _behind(part, skip)
+        self._token = header.token_number
+        self._next = header.next_sequence
+        yield part
+
+    def _announced(self, upto: int) -> Iterator[ReleasedPart]:
+        """Tokens without messages that announce a plan."""
+        while self._waiting and self._waiting[0].token_number <= upto:
+            note = self._waiting.popleft()
+            yield self._empty(note.token_number, note.instant, (note.entry,))
+
+    def _entries(self, token: int) -> tuple[ControlEntry, ...]:
+        found: list[ControlEntry] = []
+        while self._waiting and self._waiting[0].token_number <= token:
+            found.append(self._waiting.popleft().entry)
+        return tuple(found)
+
+    def _empty(self, token: int, instant: int, control: tuple[ControlEntry, ...] = ()) -> ReleasedPart:
+        self._token = max(self._token, token)
+        return ReleasedPart(token, instant, 0, 0, self._next, _EMPTY, _NO_COUNTS, control)
+
+
+def _behind(part: ReleasedPart, skip: int) -> ReleasedPart:
+    """The part without its first messages."""
+    events = int(part.counts[:skip].sum())
+    return ReleasedPart(
+        part.token_number,
+        part.instant,
+        part.token_count,
+        part.place + skip,
+        part.first_sequence + skip,
+        part.events[events:],
+        part.counts[skip:],
+        part.control,
+    )
+
 
 Alarm = Callable[[str, str, str], None]
 """(code, what happened, what to do)."""
@@ -351,3 +486,93 @@ def _outlet(address: str, ttl: int) -> socket.socket:
         made.close()
         raise TransportError(f"cannot send from {address}: {reason.strerror}") from None
     return made
+
+
+# ---- The process of a receiver's narrow stripes, between the pipe that the receiver writes and the one that it
+# reads.
+
+
+_STATUS_S = 1.0
+_STDIN, _STDOUT = 0, 1
+_READ = 1 << 16
+
+
+def run_edge(config: Path, name: str) -> int:
+    """Until the pipe ends, or a signal comes."""
+    try:
+        market = load_market(config)
+        plan = market.by_name.get(name)
+        if plan is None or not plan.role.is_receiver:
+            raise ConfigurationError(market.file, f"nodes.{name}", "is no receiver")
+        return asyncio.run(_Running(EdgeService(market, plan, time_ns, _alarm)).run())
+    except (IsocastError, OSError) as reason:
+        _say({"ended": _why(reason)})
+        raise
+
+
+def _why(reason: IsocastError | OSError) -> str:
+    return f"the disk, or the machine: {reason.strerror or reason}" if isinstance(reason, OSError) else str(reason)
+
+
+def _alarm(code: str, text: str, remedy: str) -> None:
+    _say({"alarm": [code, text, remedy]})
+
+
+def _say(what: dict[str, Any]) -> None:
+    with suppress(OSError):
+        os.write(_STDOUT, json.dumps(what).encode() + b"\n")
+
+
+class _Running:
+    """The service and its pipes."""
+
+    def __init__(self, service: EdgeService) -> None:
+        self._service = service
+        self._over = asyncio.Event()
+        self._rest = b""
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._over.set)
+        os.set_blocking(_STDIN, False)
+        with suppress(OSError):  # A file, or nothing: then nobody tells us, and nobody ends us by it.
+            loop.add_reader(_STDIN, self._hear)
+        work = asyncio.create_task(self._service.run())
+        ended = asyncio.create_task(self._over.wait())
+        telling = asyncio.create_task(self._tell())
+        try:
+            await asyncio.wait([work, ended], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # It ends anyway; a signal that met the event loop while it closes would be a traceback.
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
+            for task in (work, ended, telling):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            self._service.close()
+        return 0
+
+    def _hear(self) -> None:
+        try:
+            raw = os.read(_STDIN, _READ)
+        except BlockingIOError:
+            return
+        if not raw:
+            asyncio.get_running_loop().remove_reader(_STDIN)
+            self._over.set()
+            return
+        raw = self._rest + raw
+        whole = len(raw) // TOKEN_PASSED.size * TOKEN_PASSED.size
+        self._rest = raw[whole:]
+        if whole:
+            self._service.wake(TokenPassed(*TOKEN_PASSED.unpack_from(raw, whole - TOKEN_PASSED.size)))
+
+    async def _tell(self) -> None:
+        while True:
+            _say({"status": self._service.status()})
+            await asyncio.sleep(_STATUS_S)

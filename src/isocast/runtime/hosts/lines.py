@@ -1,0 +1,467 @@
+"""A receiver's line where the plan has it: on one group, or on two while it moves; and the notices of where lines are.
+
+A line without a plan speaks in the group of its number, and goes on there for half a drain time once it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from isocast.hierarchy.edge import LinesPlanned
+from isocast.nodes.accompanied import Accompanied
+from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.reformation.scopes.line_keeper import (
+    KeepLines,
+    LineKeeper,
+    LinesSettled,
+    LineState,
+    PlanFailed,
+    PlanMade,
+    group_of,
+    hearing,
+    radius_of,
+    scope_of,
+    sources,
+    speaking,
+)
+from isocast.runtime.disk.server_store import LineStore
+from isocast.runtime.hosts.driver import Driver, Machine
+from isocast.runtime.hosts.process import Context
+from isocast.runtime.market.model import Durability, NetworkMode, NodePlan
+from isocast.runtime.market.tables import line_listeners, line_receivers
+from isocast.runtime.net.channels import Channels, LineOutlet
+from isocast.runtime.net.sockets import SOURCES_MAX, Endpoint, Outlet, open_group_outlet
+from isocast.runtime.watch.counters import Channel, NodeGauges, packet_slot
+from isocast.runtime.watch.line_gauges import line_gauges
+from isocast.terms.errors import ConfigurationError, StoreError, TransportError
+from isocast.terms.ids import NodeId, is_site
+from isocast.terms.instants import SECOND
+from isocast.terms.topology import City, great_circle_km
+from isocast.wire.codec import Kind, encode
+from isocast.wire.packets import NO_VERSION, Lines, Packet
+
+if TYPE_CHECKING:
+    from isocast.reformation.scopes.line_planner import LinePlanner
+    from isocast.reformation.server import ReformationServer
+
+__all__ = ["LineFollowing", "LinePlanning", "LineSpeaking"]
+
+
+_AGAIN_S = (0.05, 0.2, 0.5)
+"""A notice of a new plan goes out again after so many seconds: it may be lost, and the next is a second away."""
+
+
+_NOTICES_PER_S = 20
+"""Of all receivers together, as long as nothing changes."""
+
+
+class _Outlets:
+    """One line in several groups."""
+
+    def __init__(self, outlets: Sequence[LineOutlet], unsent_before: int) -> None:
+        self._outlets = tuple(outlets)
+        self._unsent_before = unsent_before - sum([outlet.unsent for outlet in outlets])
+
+    @property
+    def unsent(self) -> int:
+        """Datagrams that were given up, in all of them and in those before."""
+        return self._unsent_before + sum([outlet.unsent for outlet in self._outlets])
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """The same everywhere."""
+        for outlet in self._outlets:
+            outlet.send(frames)
+
+
+class LineSpeaking:
+    """What a receiver does beside the ring; nothing where the market's file plans no lines."""
+
+    def __init__(self, context: Context, channels: Channels, *, forgot: bool = False) -> None:
+        """Speak where the plan of the disk says; who `forgot` what it promised takes no part.
+
+        Its own sockets are closed with the channels.
+        """
+        self._context = context
+        self._market = context.market
+        self._table = context.market.coverage
+        self._store = LineStore(context.directory, context.market.durability)
+        self.keeper: LineKeeper | None = None
+        self._channels = channels
+        self._home = channels.line_outlet
+        """Where the line speaks without a plan."""
+        self._home_until = 0
+        self._spoken: tuple[dict[str, int], bool] | None = None
+        self._outlets: list[Outlet] = []
+        self._notices: Outlet | None = None
+        if self._table.enabled and not forgot:
+            retry_ns = self._market.timing.retry_ns
+            self.keeper = LineKeeper(context.plan.node, context.stripe, retry_ns, self._store.read())
+        self.performers = {KeepLines: self._keep, LinesSettled: self._settled}
+        channels.closing.callback(self.close)
+        if self.keeper is not None and context.plan.line:
+            self._open_notices()
+            self._move(context.clock.now())
+
+    def accompany(self, machine: PrimaryReceiver | SecondaryReceiver) -> Machine:
+        """The machine to drive: with the plan beside it, or alone."""
+        return machine if self.keeper is None else Accompanied(machine, self.keeper, lambda: machine.receiver.ring)
+
+    @property
+    def _lines(self) -> Lines | None:
+        return None if self.keeper is None else self.keeper.state.settled
+
+    # Effects ------------------------------------------------------------------------------------
+
+    def _keep(self, effect: KeepLines, now: int) -> None:
+        self._store.keep(effect.state)
+        if effect.state.settled is not None and self._spoken is None:
+            # Whoever knows no plan yet listens to the group of our number.
+            self._home_until = now + self._table.drain_ns // 2
+
+    def _settled(self, effect: LinesSettled, now: int) -> None:
+        context, lines = self._context, effect.lines
+        scope = scope_of(lines, context.plan.node)
+        context.log.info(
+            "line follows a plan",
+            version=str(lines.version),
+            group=group_of(lines, scope.address) if scope is not None and scope.radius_m else "none",
+            radius_m=radius_of(lines, context.plan.node),
+        )
+        if not context.plan.line:
+            return
+        self._open_notices()
+        self._move(now)
+        self._tell()
+        for delay_s in _AGAIN_S:
+            context.loop.call_later(delay_s, self._tell)
+
+    # Moving -------------------------------------------------------------------------------------
+
+    def _move(self, now: int) -> None:
+        """Speak where the plan says now, and nowhere else."""
+        lines, channels = self._lines, self._channels
+        if lines is None:
+            return
+        at_home = now < self._home_until
+        wanted = speaking(lines, self._context.plan.node, now, self._table.drain_ns)
+        if (wanted, at_home) == self._spoken:
+            return
+        try:
+            fresh = self._opened(lines, wanted, now, at_home=at_home)
+        except TransportError as reason:
+            # It stays where it is, and tries again in a second.
+            self._context.alarm("line-move", str(reason), "customers hear it where it was; see `isocast doctor`")
+            return
+        before = channels.line_outlet
+        both: list[LineOutlet] = [*fresh]
+        if at_home and self._home is not None and self._market.network.mode is NetworkMode.MULTICAST:
+            both.append(self._home)
+        channels.speak_line(_Outlets(both, 0 if before is None else before.unsent))
+        for outlet in self._outlets:
+            outlet.close()
+        self._outlets, self._spoken = fresh, (wanted, at_home)
+
+    def _opened(self, lines: Lines, wanted: dict[str, int], now: int, *, at_home: bool) -> list[Outlet]:
+        """An outlet for each group, or none at all."""
+        if self._market.network.mode is NetworkMode.FANOUT:
+            return [self._outlet("", 1, self._members(lines, now, at_home=at_home))]
+        with ExitStack() as opened:
+            fresh: list[Outlet] = []
+            for group, radius_m in wanted.items():
+                fresh.append(self._outlet(group, self._table.ttl(radius_m)))
+                opened.callback(fresh[-1].close)
+            opened.pop_all()
+        return fresh
+
+    def _members(self, lines: Lines, now: int, *, at_home: bool) -> list[NodePlan]:
+        """Of a line by fan-out: who hears it by the plan, and at first who would without one."""
+        own, drain_ns = self._context.plan.node, self._table.drain_ns
+        found = [
+            plan
+            for plan in line_listeners(self._market)
+            if plan.place is not None
+            and any(own in sites for sites in hearing(lines, plan.place, now, drain_ns).values())
+        ]
+        if at_home:
+            found += [plan for plan in self._market.line_listeners(self._context.plan.name) if plan not in found]
+        return found
+
+    def _outlet(self, group: str, ttl: int, members: Sequence[NodePlan] = ()) -> Outlet:
+        network, plan = self._market.network, self._context.plan
+        return open_group_outlet(
+            network.mode,
+            group,
+            network.port,
+            interface=plan.address,
+            members=[Endpoint(node.address, node.line_port) for node in members],
+            alone=not any(node.address == plan.address for node in self._market.nodes if node.name != plan.name),
+            ttl=ttl,
+        )
+
+    # Notices ------------------------------------------------------------------------------------
+
+    def _open_notices(self) -> None:
+        network = self._market.network
+        ttl = max(network.ttl, self._table.ttl(radius_of(self._lines, self._context.plan.node)))
+        group = self._table.notice_group(self._context.stripe)
+        if self._notices is not None:
+            self._notices.close()
+        self._notices = self._outlet(group, ttl, line_listeners(self._market))
+
+    def _tell(self) -> None:
+        """Where lines are, to whoever listens."""
+        lines, outlet = self._lines, self._notices
+        if lines is None or outlet is None:
+            return
+        packet = lines._replace(sender=self._context.plan.node)
+        outlet.send([encode(packet, self._context.keys.edge_ring())])
+        self._context.counters.packets_sent[packet_slot(Channel.LINE, Kind.LINES)] += 1
+
+    # Life ---------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Once a second: leave what was spoken long enough, and say where lines are."""
+        if self._notices is None or self._lines is None:
+            return
+        self._move(now)
+        # All receivers together say it so often that notices are a trickle, however many they are.
+        seconds = max(len(self._lines.scopes) // _NOTICES_PER_S, 1)
+        if (now // SECOND + self._context.plan.node) % seconds == 0:
+            self._tell()
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """For whoever watches."""
+        if self._lines is not None:
+            context = self._context
+            gauges.line_plan = line_gauges(context.market, context.plan, self._lines, context.clock.now())
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        for outlet in (*self._outlets, *([self._notices] if self._notices is not None else [])):
+            outlet.close()
+        self._outlets, self._notices = [], None
+
+
+# ---- A listener's groups where the plan has them: it hears the notices, joins and leaves, and tells its machine
+# (§4.3).
+#
+# It believes the newest plan that a receiver tells it, and keeps it for its next start. Without one it listens to the
+# groups of its receivers' numbers, which it never leaves: a receiver that has no plan speaks there.
+
+
+class LineFollowing:
+    """What a customer or retransmit server does beside its lines; nothing where the market's file plans none."""
+
+    def __init__(
+        self,
+        context: Context,
+        channels: Channels,
+        driver: Driver,
+        planned: Callable[[tuple[NodeId, ...]], None],
+        *,
+        keeps: bool = True,
+    ) -> None:
+        """`planned` is told which receivers' lines there are from now on; `keeps` says that there is a disk."""
+        self._context = context
+        self._market = context.market
+        self._table = context.market.coverage
+        self._channels = channels
+        self._driver = driver
+        self._planned = planned
+        self._store = LineStore(context.directory) if keeps else None
+        self._ears: dict[str, object] = {}
+        self._joined: dict[str, tuple[NodeId, ...]] = {}
+        self.lines: Lines | None = None
+        self._place: City | None = context.plan.place
+        self._pending = False
+        self._heard_any = False
+        """A plan of the disk counts until the first that is heard: the market may have begun anew."""
+        if self._table.enabled and self._place is not None:
+            channels.tap = self._take
+            if self._market.network.mode is NetworkMode.MULTICAST:
+                channels.hear_line(self._table.notice_group(context.stripe), self._nearest(), (Kind.LINES,))
+
+    def _nearest(self) -> list[NodePlan]:
+        """Whose notices are heard: everybody's, or as many as a source-specific group may have, the nearest first."""
+        place = self._place
+        if not self._market.network.source_specific or place is None:
+            return list(line_receivers(self._market))
+        known = [plan for plan in line_receivers(self._market) if plan.place is not None]
+        near = sorted(known, key=lambda plan: great_circle_km(plan.place or place, place))
+        return near[:SOURCES_MAX]
+
+    def start(self) -> None:
+        """The driver runs: begin with the plan of the disk, if there is one."""
+        if not self._table.enabled or self._store is None:
+            return
+        try:
+            lines = self._store.read().held
+        except StoreError as reason:
+            self._context.log.warning("the plan of lines on disk is left alone", what=str(reason))
+            return
+        if lines is not None:
+            self._adopt(lines)
+
+    # Notices ------------------------------------------------------------------------------------
+
+    def _take(self, packets: list[Packet]) -> list[Packet]:
+        """Plans are for us, everything else for the machine."""
+        plans = [packet for packet in packets if isinstance(packet, Lines)]
+        if not plans:
+            return packets
+        newest = max(plans, key=lambda lines: lines.version)
+        if is_site(newest.sender) and self._is_news(newest) and not self._pending:
+            # Not now: the sockets are being read.
+            self._pending = True
+            self._context.loop.call_soon(self._news, newest)
+        return [packet for packet in packets if not isinstance(packet, Lines)]
+
+    def _is_news(self, lines: Lines) -> bool:
+        known = self.lines
+        return known is None or not self._heard_any or lines.version > known.version
+
+    def _news(self, lines: Lines) -> None:
+        self._pending = False
+        if self._driver.running and self._is_news(lines):
+            self._heard_any = True
+            self._adopt(lines)
+            if self._store is not None:
+                self._store.keep(LineState(held=lines))
+
+    def _adopt(self, lines: Lines) -> None:
+        context, place = self._context, self._place
+        if place is None:
+            return
+        self.lines = lines
+        self._tune(context.clock.now())
+        heard = [site for site in sources(lines, place) if context.market.find(site) is not None]
+        names = [context.market.name_of(site) for site in heard]
+        context.log.info("hears lines by a plan", version=str(lines.version), lines=", ".join(names))
+        if len(heard) < self._table.lines:
+            context.alarm(
+                "coverage-short",
+                f"by plan {lines.version} this place hears {len(heard)} of {self._table.lines} lines",
+                "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
+            )
+        if heard:
+            self._planned(tuple(heard))
+            self._driver.feed(LinesPlanned(tuple(heard)))
+
+    # Groups -------------------------------------------------------------------------------------
+
+    def _tune(self, now: int) -> None:
+        """Join what the plan has in reach now, leave the rest."""
+        lines, place = self.lines, self._place
+        if lines is None or place is None or self._market.network.mode is not NetworkMode.MULTICAST:
+            return
+        wanted = hearing(lines, place, now, self._table.drain_ns)
+        if wanted != self._joined:
+            self._driver.retune(lambda: self._change(wanted))
+
+    def _change(self, wanted: dict[str, tuple[NodeId, ...]]) -> None:
+        specific = self._market.network.source_specific
+        for group, sites in wanted.items():
+            owners = self._owners(sites)
+            if not owners:
+                continue
+            known = self._ears.get(group)
+            if known is not None and not specific:
+                self._channels.reach(known, owners)
+                continue
+            if known is not None and self._joined.get(group) == sites:
+                continue
+            try:
+                self._ears[group] = self._channels.hear_line(group, owners)
+            except TransportError as reason:
+                self._context.alarm("line-join", str(reason), "its other lines go on; see `isocast doctor`")
+                continue
+            if known is not None:
+                self._channels.leave(known)
+        for group in [group for group in self._ears if group not in wanted]:
+            self._channels.leave(self._ears.pop(group))
+        self._joined = dict(wanted)
+
+    def _owners(self, sites: Sequence[NodeId]) -> list[NodePlan]:
+        found = [self._market.find(site) for site in sites]
+        return [plan for plan in found if plan is not None]
+
+    # Life ---------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Once a second: leave groups that whoever moved has left."""
+        self._tune(now)
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """For whoever watches."""
+        if self.lines is not None:
+            context = self._context
+            gauges.line_plan = line_gauges(context.market, context.plan, self.lines, context.clock.now())
+
+
+# ---- A reformation server's plan of lines as a part of its process: disk, alarms, log and status (§4.3).
+
+
+class LinePlanning:
+    """What a server does beside its ballots; nothing where the market's file plans no lines."""
+
+    def __init__(self, context: Context) -> None:
+        """Read what the disk has."""
+        self._context = context
+        self._short: tuple[str, ...] = ()
+        self._store = LineStore(context.directory, Durability.POWER)
+        self.planner: LinePlanner | None = None
+        if context.market.coverage.enabled:
+            # Here, because plans need numpy, and servers without one start sooner.
+            from isocast.reformation.scopes.line_planner import LinePlanner as Planner  # noqa: PLC0415
+            from isocast.reformation.scopes.line_planner import next_plan  # noqa: PLC0415
+            from isocast.runtime.market.tables import coverage_world  # noqa: PLC0415
+
+            market = context.market
+            world_of = partial(coverage_world, market, context.stripe)
+            state = self._store.read()
+            self.planner = Planner(context.plan.node, market.servers, context.stripe, market.timing, world_of, state)
+            # The first plan takes ten times as long as any other, and ballots wait while it is made: so it is made now.
+            with suppress(ConfigurationError):
+                next_plan(state.held, world_of(market.universe), context.clock.now(), NO_VERSION, context.stripe)
+
+    def accompany(self, machine: ReformationServer) -> Machine:
+        """The machine to drive: with the plan beside it, or alone."""
+        return machine if self.planner is None else Accompanied(machine, self.planner, lambda: machine.ring)
+
+    def perform(self, effect: object) -> None:
+        """Do one effect of the planner."""
+        match effect:
+            case KeepLines(state):
+                self._store.keep(state)
+            case PlanMade():
+                self._made(effect)
+            case PlanFailed(rule):
+                self._context.alarm(
+                    "coverage-failed",
+                    f"no plan of lines can be made: {rule}",
+                    "lines stay where they are; see [coverage] of the market's file",
+                )
+            case _:
+                pass
+
+    def _made(self, effect: PlanMade) -> None:
+        version = str(effect.lines.version)
+        self._context.log.info("lines planned", version=version, changed=effect.changed, moved=effect.moved)
+        self._short = tuple([customer for customer, _, _ in effect.short])
+        for customer, lines, reason in effect.short:
+            self._context.alarm(
+                f"coverage-short-{customer}",
+                f"by plan {version} {customer} hears {lines} of {self._context.market.coverage.lines} lines: {reason}",
+                "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
+            )
+
+    def fill(self, gauges: NodeGauges) -> None:
+        """For whoever watches."""
+        held = self.planner.state.held if self.planner is not None else None
+        if held is not None:
+            context = self._context
+            gauges.line_plan = line_gauges(context.market, context.plan, held, context.clock.now(), self._short)
