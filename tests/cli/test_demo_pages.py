@@ -81,7 +81,13 @@ def test_a_command_of_the_pages_exists_with_its_options(command: str) -> None:
     app.parse_args(words, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("page", commands())
+SLOW_PAGES = ("docs/how-to/plan-coverage.md", "docs/how-to/plan-stripes.md", "docs/how-to/plan-world.md")
+"""Their commands plan whole worlds; tests of each command run small ones."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.long] * (page in SLOW_PAGES)) for page in commands()]
+)
 def test_the_commands_of_a_page_work_as_written(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

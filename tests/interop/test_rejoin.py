@@ -51,6 +51,7 @@ async def signal_to(stage: Stage, name: str, number: signal.Signals) -> None:
     stage.supervisor.kill(name, number)
 
 
+@pytest.mark.long
 def test_a_site_that_was_away_for_long_and_one_that_joins_have_the_whole_journal(stage: Stage, place: Place) -> None:
     """Nobody's log has what they lack: both take a checkpoint over and fill their journals from other archives."""
     stage.until_whole()

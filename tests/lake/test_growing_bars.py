@@ -91,6 +91,7 @@ def test_gold_made_in_steps_is_gold_made_at_once(
     assert rows(lake) == rows(at_once)
 
 
+@pytest.mark.long
 def test_a_stripe_that_comes_later_opens_bars_that_others_have_begun(
     spark: SparkSession, journals: Path, at_once: Lake, tmp_path: Path
 ) -> None:

@@ -232,6 +232,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("spark")
 def test_only_errors_that_nobody_else_tells_reach_the_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True, timeout=280)

@@ -81,17 +81,17 @@ def test_timed_without_loss() -> None:
 
 
 def test_timed_with_loss() -> None:
-    assert figure("timed-loss-rate100").control_per_message == pytest.approx(0.127, rel=0.03)
+    assert figure("timed-loss-rate100", messages=40_000).control_per_message == pytest.approx(0.127, rel=0.08)
 
 
 def test_requests_and_repairs() -> None:
-    report = figure("recovery-k30", messages=96_000)
-    assert report.nacks_per_token == pytest.approx(4.39, rel=0.03)
-    assert report.repairs_per_token == pytest.approx(5.69, rel=0.03)
+    report = figure("recovery-k30", messages=24_000)
+    assert report.nacks_per_token == pytest.approx(4.39, rel=0.07)
+    assert report.repairs_per_token == pytest.approx(5.69, rel=0.07)
 
 
 def test_false_reformations_of_a_small_ring() -> None:
-    report = figure("false-reformation-small", messages=160_000)
+    report = figure("false-reformation-small", messages=16_000)
     expected = closed_forms.false_reformation(10, 20, 0.01, 1)
     assert expected == pytest.approx(0.0353, rel=0.005)
     events = expected * report.tokens
@@ -178,19 +178,19 @@ def test_timed_without_loss_at_other_rates(rate: float, period: float) -> None:
 
 @pytest.mark.parametrize(
     "m, p, k, retries, tokens",
-    [(5, 0.05, 10, 6, 2_500), (20, 0.01, 15, 5, 1_200), (3, 0.05, 5, 6, 4_000), (10, 0.05, 28, 5, 900)],
+    [(5, 0.05, 10, 6, 1_200), (20, 0.01, 15, 5, 600), (3, 0.05, 5, 6, 2_000), (10, 0.05, 28, 5, 300)],
 )
 def test_requests_and_repairs_of_other_rings(m: int, p: float, k: int, retries: int, tokens: int) -> None:
     """(m-1)·E[attempts] and (m-1)·(lacking items)/(1-p), the recursion done exactly; with the usual sources."""
     report = run(receivers=m, loss=p, messages_per_token=k, retries_max=retries, messages=k * tokens, servers=1)
     assert report.rings == 1
-    assert report.nacks_per_token == pytest.approx(closed_forms.attempts(m, k, p, retries), rel=0.06)
-    assert report.repairs_per_token == pytest.approx(closed_forms.repairs(m, k, p), rel=0.06)
+    assert report.nacks_per_token == pytest.approx(closed_forms.attempts(m, k, p, retries), rel=0.08)
+    assert report.repairs_per_token == pytest.approx(closed_forms.repairs(m, k, p), rel=0.08)
 
 
 def test_false_reformations_of_another_ring() -> None:
     report = run(
-        receivers=5, loss=0.02, messages_per_token=10, sources=10, retries_max=1, messages=80_000, one_way_delay=0.05
+        receivers=5, loss=0.02, messages_per_token=10, sources=10, retries_max=1, messages=12_000, one_way_delay=0.05
     )
     expected = closed_forms.false_reformation(5, 10, 0.02, 1)
     assert report.false_reformations_per_token == pytest.approx(expected, rel=SIGMAS / sqrt(expected * report.tokens))
@@ -265,6 +265,11 @@ def test_london_against_sydney_on_a_ring(order: str, expected: float) -> None:
 @pytest.mark.long
 def test_timed_without_loss_in_full() -> None:
     assert figure("timed-p0-rate10").control_per_message == pytest.approx(0.0360, rel=0.03)
+
+
+@pytest.mark.long
+def test_timed_with_loss_in_full() -> None:
+    assert figure("timed-loss-rate100").control_per_message == pytest.approx(0.127, rel=0.03)
 
 
 @pytest.mark.long

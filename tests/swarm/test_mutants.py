@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,23 +12,14 @@ from isocast.simulation.mutants import CHANGE_MUTANTS, CLOCK_MUTANTS, LAYER_MUTA
 from isocast.simulation.swarm import run_seed
 
 SEEDS = 500
-QUICK = 120
-"""Seeds that `make test` may spend on one mutant."""
-SLOW = (
-    "greatest-held",
-    "free-at-acknowledgement",
-    "no-roll-back",
-    "truncate-by-number",
-    "start-ignores-the-cut",
-    "old-receipts",
-    "start-by-own-clock",
-    "fruitless-server-first",
-)
-"""Their stories are rare: stale sites ahead of a live epoch or beside it, an owner that dies with the only copy, a
-ring that is formed before the instant of the token that it goes on from, a receipt that is late by an epoch and names a
-token that nobody has certified since. The last two form hundreds of rings before they are caught:
-`tests.simulation.test_wrong_clocks` shows them in small worlds."""
-
+"""Each mutant is caught within so many seeds, all but the rarest."""
+QUICK = 40
+"""Seeds that are tried where the known one no longer tells: a change of `chaos` gives each seed another world."""
+KNOWN = {
+    name: int(seed)
+    for name, seed in (line.split() for line in Path(__file__).with_name("caught.txt").read_text("utf-8").splitlines())
+}
+"""The first seed that catches each mutant."""
 
 RAREST = ("orphans-forgotten", "given-up-for-good")
 """A group loses its head, and a second fault follows within a few tokens: `tests.simulation.test_lost_heads` catches
@@ -94,19 +86,15 @@ def caught(name: str, seeds: int) -> int | None:
     return next((seed for seed in worlds if run_seed(seed, name).violations), None)
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in (*SLOW, *RAREST)])
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in RAREST])
 def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
     """The very seed that catches the mutant must be clean without the mutation: else it proves nothing."""
-    seed = caught(name, QUICK)
-    assert seed is not None, MUTANTS[name].rule
-    assert run_seed(seed).violations == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SLOW)
-def test_a_mutant_of_a_rare_story_is_caught_within_500_seeds(name: str) -> None:
-    seed = caught(name, SEEDS)
-    assert seed is not None, MUTANTS[name].rule
+    seed: int | None = KNOWN.get(name, 0)
+    if not seed or not run_seed(seed, name).violations:
+        seed = caught(name, QUICK)
+    again = f"isocast sim swarm --seeds {SEEDS} --mutant {name}"
+    assert seed is not None, f"{MUTANTS[name].rule}: note the seed that {again!r} finds in caught.txt"
+    assert seed <= SEEDS
     assert run_seed(seed).violations == []
 
 
@@ -115,8 +103,8 @@ def test_the_ten_mistakes_to_expect_are_among_them() -> None:
     assert {mutant.mistake for mutant in MUTANTS.values()} >= set(range(1, 11))
 
 
-def test_every_slow_mutant_exists_and_every_one_below_the_ring() -> None:
-    assert {*SLOW, *BELOW, *OPERATED, *TIMED} <= set(MUTANTS)
+def test_every_mutant_that_is_named_exists() -> None:
+    assert {*KNOWN, *RAREST, *BELOW, *OPERATED, *TIMED} <= set(MUTANTS)
 
 
 @pytest.mark.soak

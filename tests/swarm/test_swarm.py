@@ -23,7 +23,14 @@ def failures(seeds: range) -> dict[int, list[str]]:
     return {result.seed: result.violations for result in results if result.violations}
 
 
-@pytest.mark.parametrize("seed, what", KEPT, ids=[seed for seed, _ in KEPT])
+SLOW = ("1292", "847")
+"""Worlds of a quarter of a minute."""
+
+
+@pytest.mark.parametrize(
+    "seed, what",
+    [pytest.param(seed, what, id=seed, marks=[pytest.mark.long] * (seed in SLOW)) for seed, what in KEPT],
+)
 def test_what_failed_once_holds(seed: str, what: str) -> None:
     assert run_seed(int(seed)).violations == [], what
 

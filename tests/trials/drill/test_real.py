@@ -56,6 +56,7 @@ def check(found: list[dict[str, Any]]) -> None:
         assert set(NAMES) <= set(one)
 
 
+@pytest.mark.long
 def test_a_token_site_dies_and_a_ring_is_parted_and_nothing_is_lost_or_told_twice(tmp_path: Path) -> None:
     code, found = drilled(tmp_path, "partition", "token-site", "--seconds", "2", seconds=200)
     assert [one["drill"] for one in found] == ["token-site", "partition"]
