@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
 from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_lines, lake_words
 from isocast.cli.live_parts import can_draw
-from isocast.cli.render import line, show_json, skew_words
+from isocast.cli.render import line, show_json
+from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk import scratch
 from isocast.runtime.market.model import Grade, Market, NodeRole
 from isocast.runtime.operate import shutdown
@@ -30,7 +27,7 @@ from isocast.trials.demo.staging import set_stage
 from isocast.trials.demo.summary import CustomerLine, Summary
 from isocast.trials.evidence import journal_of
 
-__all__ = ["COMMANDS", "DemoOptions", "demo", "kept_directory", "next_steps", "run_demo", "summary_lines"]
+__all__ = ["COMMANDS", "DemoOptions", "kept_directory", "next_steps", "run_demo", "summary_lines"]
 
 
 # ---- What the demo says at its end: what was promised, what the journals prove, and what to try next.
@@ -336,64 +333,3 @@ async def _frames(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Sum
         while not playing.done():
             live.update(frame(show, console.width, console.height, time.time_ns(), lake), refresh=True)
             await asyncio.wait([playing], timeout=1 / _FRAMES_PER_S)
-
-
-# ---- `isocast demo`: a whole market of real processes on this machine, live in the terminal.
-
-
-_EXAMPLES = """Examples:
-
-    isocast demo
-
-    isocast demo --seconds 60 --loss 0.05
-
-    isocast demo --headless --seed 42 --keep /tmp/market
-
-    isocast demo --no-lake
-
-Exit code: 0 no gap and nothing early, 1 something was wrong, and it says what. Without Spark, or when Spark fails, the
-demo says so and judges without it. Ctrl-C ends the demo with its summary, a second one at once;
-so does whatever else ends it, and nothing is left behind.
-"""
-
-demo = App(name="demo", help_epilogue=_EXAMPLES)
-
-
-@demo.default
-def _demo(
-    *,
-    seconds: Annotated[float, Parameter(validator=Number(gte=5, lte=3600))] = 30.0,
-    headless: Annotated[bool, Parameter(negative="")] = False,
-    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))] = 7,
-    loss: Annotated[float, Parameter(validator=Number(gte=0, lte=0.2))] = 0.02,
-    keep: Path | None = None,
-    lake: Annotated[bool, Parameter(negative="--no-lake")] = True,
-    json: Annotated[bool, Parameter(negative="")] = False,
-) -> int:
-    """Run a whole market on this machine, live: 17 processes that talk by UDP multicast on loopback, without privilege.
-
-    Receivers in seven cities, with the delays between them, and lost packets; floors that publish trades and quotes;
-    customers of both grades. Half-way the city whose token is due is killed by kill -9, the ring re-forms, and it comes
-    back. Spark follows the journals into tables, at low priority. At the end the journals of all are read, and say what
-    they prove; so do the tables: bars, skew, and an audit's verdict.
-
-    Parameters
-    ----------
-    seconds
-        How long the floors publish.
-    headless
-        Print lines instead of a live view, as happens anyway where there is no terminal.
-    seed
-        Of what the floors publish and of the losses.
-    loss
-        Share of the packets that get lost, for each receiver of a packet alone.
-    keep
-        Leave the market in this new directory, and say how to go on with it; without it nothing is left.
-    lake
-        Fill tables by Spark beside the market; --no-lake leaves them out.
-    json
-        Print the summary as one JSON object and nothing else.
-    """
-    from isocast.cli.demo import DemoOptions, run_demo
-
-    return run_demo(DemoOptions(seconds, seed, loss, keep, headless=headless, as_json=json, lake=lake))
