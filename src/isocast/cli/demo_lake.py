@@ -27,13 +27,25 @@ from isocast.terms.market import from_ticks
 from isocast.terms.quantities import counted
 from isocast.trials.demo.show import Show
 
-__all__ = ["MISSING", "LakeBeside", "LakeStage", "behind_s", "interval_for", "lake_lines", "lake_words"]
+__all__ = [
+    "AFTER_CTRL_C_S",
+    "MISSING",
+    "PATIENCE_S",
+    "LakeBeside",
+    "LakeStage",
+    "behind_s",
+    "interval_for",
+    "lake_lines",
+    "lake_words",
+]
 
 
 MISSING = "Spark is not installed, so that no tables are made: pip install 'isocast[spark]'"
 _JOB = ("-m", "isocast.cli.demo_lake_job")
-_PATIENCE_S = 180.0
+PATIENCE_S = 180.0
 """From the market's end to the verdict: some 15 s where nobody else works, and far more on a loaded machine."""
+AFTER_CTRL_C_S = 20.0
+"""The same after Ctrl-C: who interrupts waits for the summary, not for tables."""
 _HEAD_START_S = 12.0
 """A start takes some 5 s where nobody else works; on a loaded machine the market does not wait for all of it."""
 _LINE_MOST = 1 << 24
@@ -159,7 +171,7 @@ class LakeBeside:
                 await self._started.wait()
         await self._order("give way")
 
-    async def finish(self, events: int, patience_s: float = _PATIENCE_S) -> None:
+    async def finish(self, events: int, patience_s: float = PATIENCE_S) -> None:
         """The market has stopped after so many events: wait until all are in tables and judged, within reason."""
         self.expected, self.followed = events, self.events
         since = time.monotonic()

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_lines, lake_words
+from isocast.cli.demo_lake import AFTER_CTRL_C_S, PATIENCE_S, LakeBeside, LakeStage, lake_lines, lake_words
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
 from isocast.cli.skew_text import skew_words
@@ -277,7 +277,8 @@ async def _play(show: Show, lake: LakeBeside | None) -> Summary:
     if lake is not None:
         if show.is_abandoned:
             lake.give_up()
-        await lake.finish(summary.events)
+        hurried = shutdown.cause() == signal.SIGINT
+        await lake.finish(summary.events, AFTER_CTRL_C_S if hurried else PATIENCE_S)
     return summary
 
 
