@@ -134,8 +134,8 @@ STAGES = {
     "a batch is published": "publisher.Publisher.publish",
     "nodes stop": "supervisor.Supervisor.stop_all",
     "the nursery ends": "nursery.Nursery.close",
-    "journals are read": "evidence.read_evidence",
-    "the summary is written": "demo_summary.summary_lines",
+    "journals are read": "summary.read_evidence",
+    "the summary is written": "demo_run.summary_lines",
 }
 """What is interrupted, by the function whose call begins it."""
 CAUSES = {
@@ -147,9 +147,11 @@ CAUSES = {
 INTERRUPTED = """
 import functools, importlib, os, signal, sys
 from isocast.__main__ import main
-from isocast.cli import demo_run, demo_summary
-from isocast.runtime import nursery, publisher, scratch, supervisor
-from isocast.trials.demo import evidence, show, staging
+from isocast.cli import demo_run
+from isocast.runtime.client import publisher
+from isocast.runtime.disk import scratch
+from isocast.runtime.operate import nursery, supervisor
+from isocast.trials.demo import show, staging, summary
 
 reading, broken = os.pipe()
 os.close(reading)

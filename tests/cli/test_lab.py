@@ -12,7 +12,7 @@ import pytest
 
 from isocast.cli.main import main
 from isocast.runtime.market.example import example_text
-from isocast.trials.lab.nodes import Check, check_machine, missing
+from isocast.trials.lab.readiness import Check, check_machine, missing
 
 PATIENCE_S = 60.0
 WORLD = """
@@ -58,7 +58,7 @@ def test_check_says_what_is_missing_and_what_to_change(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("isocast.trials.lab.nodes.check_machine", lambda **_: checks(passed=passed))
+    monkeypatch.setattr("isocast.trials.lab.readiness.check_machine", lambda **_: checks(passed=passed))
     assert main(["lab", "check"]) == code
     out = capsys.readouterr().out
     assert ("A lab can run here." in out) == passed

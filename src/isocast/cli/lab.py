@@ -501,7 +501,7 @@ def check(*, without_root: Flag = False, json: Flag = False) -> int:
     """
     from dataclasses import asdict
 
-    from isocast.trials.lab.nodes import check_machine, missing
+    from isocast.trials.lab.readiness import check_machine, missing
 
     checks = check_machine(user_namespace=without_root or None)
     if json:

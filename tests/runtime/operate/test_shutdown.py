@@ -15,7 +15,8 @@ ENDINGS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, sign
 
 BEGIN = """
 import os, signal, subprocess, sys, threading, time
-from isocast.runtime import scratch, shutdown
+from isocast.runtime.disk import scratch
+from isocast.runtime.operate import shutdown
 shutdown.install()
 shutdown.begun()
 def ready():

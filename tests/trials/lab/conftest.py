@@ -2,7 +2,7 @@
 
 import pytest
 
-from isocast.trials.lab.nodes import check_machine, missing
+from isocast.trials.lab.readiness import check_machine, missing
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isocast.trials.lab import nodes as readiness
-from isocast.trials.lab.nodes import Check, check_machine, missing
+from isocast.trials.lab import readiness
+from isocast.trials.lab.readiness import Check, check_machine, missing
 
 NEEDED = [
     "device of virtual networks",
