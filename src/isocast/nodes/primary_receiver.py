@@ -100,25 +100,17 @@ class PrimaryReceiver:
                     return ()
             case TimerFired():
                 receiver.out.extend(self.member.on_timer(now))
-            case JournalRead():
-                receiver.on_journal(event)
             case CheckpointFetched() if self.member.reconciling:
                 receiver.out.extend(self.member.on_checkpoint(event, now))
-            case CheckpointFetched():
-                receiver.on_checkpoint(event, now)
-            case ClockJudged(trusted):
-                receiver.judge_clock(trusted=trusted)
-            case DrainRequested(leaving):
-                receiver.drain(leaving=leaving)
-            case ControlRequested(entry):
-                receiver.request_control(entry)
+            case JournalRead() | CheckpointFetched() | ClockJudged() | DrainRequested() | ControlRequested():
+                receiver.on_event(event, now)
             case _:
                 pass
         headship = self.headship
         if headship is not None:
             # Before this site's token goes out, which reports what the groups are known to hold.
             headship.settle(now)
-            receiver.group_floor = headship.floor
+            receiver.reports.own = headship.floor
         effects = receiver.take(now)
         self._deadline = min(receiver.next_deadline(), self.member.next_deadline())
         if headship is not None:
@@ -149,24 +141,12 @@ class PrimaryReceiver:
             # by now, though this site's log does not say so yet.
             member.heard(packet.sender, now)
         match packet:
-            case Token():
-                receiver.on_token(packet, now)
-            case Receipt():
-                receiver.on_receipt(packet, now)
             case Repair() if member.reconciling:
                 receiver.out.extend(member.on_repair(packet, now))
-            case Repair():
-                receiver.on_repair(packet, now)
-            case Nack():
-                receiver.on_nack(packet, now)
-            case TokenPart():
-                receiver.on_part(packet, now)
-            case RangeRequest():
-                receiver.on_range_request(packet, now)
             case RangeReply() if member.reconciling:
                 receiver.out.extend(member.on_range_reply(packet, now))
-            case RangeReply():
-                receiver.on_range_reply(packet, now)
+            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+                receiver.on_event(packet, now)
             case Invite():
                 receiver.out.extend(member.on_invite(packet, now))
             case NewRing():

@@ -238,14 +238,10 @@ class SecondaryReceiver:
                     return ()
             case TimerFired():
                 self.following.on_timer(now)
-            case JournalRead():
-                receiver.on_journal(event)
             case CheckpointFetched() if self.following.target is not None:
                 self.following.on_checkpoint(event, now)
-            case CheckpointFetched():
-                receiver.on_checkpoint(event, now)
-            case ClockJudged(trusted):
-                receiver.judge_clock(trusted=trusted)
+            case JournalRead() | CheckpointFetched() | ClockJudged():
+                receiver.on_event(event, now)
             case _:
                 pass
         effects = receiver.take(now)
@@ -286,24 +282,12 @@ class SecondaryReceiver:
         if isinstance(packet, Repair | Pending | RangeReply | Nack):
             receiver.support.heard(packet.sender, now)
         match packet:
-            case Token():
-                receiver.on_token(packet, now)
-            case Receipt():
-                receiver.on_receipt(packet, now)
             case Repair() if following.target is not None:
                 following.on_repair(packet, now)
-            case Repair():
-                receiver.on_repair(packet, now)
-            case Nack():
-                receiver.on_nack(packet, now)
-            case TokenPart():
-                receiver.on_part(packet, now)
-            case RangeRequest():
-                receiver.on_range_request(packet, now)
             case RangeReply() if following.target is not None:
                 following.on_range_reply(packet, now)
-            case RangeReply():
-                receiver.on_range_reply(packet, now)
+            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+                receiver.on_event(packet, now)
             case Pending():
                 receiver.on_pending(packet, now)
             case NewRing():

@@ -413,7 +413,7 @@ class World:
     def universe(self) -> tuple[NodeId, ...]:
         """U as far as it is certified; as configured while nobody runs."""
         newest = self.newest()
-        found = newest.receiver.membership.universe(newest.receiver) if newest is not None else ()
+        found = newest.receiver.membership.universe() if newest is not None else ()
         return found or self.sites
 
     def _clock(self, node: NodeId) -> Clock:

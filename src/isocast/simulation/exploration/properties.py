@@ -214,7 +214,7 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     _put(receiver, _deadline=NEVER, _last_now=now)
     _put(receiver.ledger, dropped=0)
     _put(receiver.releaser, _faulted=receiver.releaser.released)
-    answered = getattr(receiver, "_answered")  # noqa: B009 (a field of another room)
+    answered = getattr(receiver.answering, "_answered")  # noqa: B009 (a field of another room)
     _put(answered, _span=0, _requests=set(), _packets={})
     recovery = getattr(receiver, "_recovery")  # noqa: B009
     if recovery is not None:
@@ -222,7 +222,7 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     _sort(receiver.certificates, "receipts")
     _sort(receiver.ledger, "next_number")
     _sort(receiver.issuer, "_commits")
-    _sort(receiver, "reports")
+    _sort(receiver.reports, "by_head")
 
 
 def relax_server(server: ReformationServer, now: int) -> None:
