@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.headship import NO_GROUPS, GroupPlan, Headship
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
@@ -13,6 +14,7 @@ from isocast.ring.inputs import (
     ClockJudged,
     ControlRequested,
     DrainRequested,
+    DriverInput,
     JournalRead,
     PacketsArrived,
     TimerFired,
@@ -25,14 +27,21 @@ from isocast.wire.packets import (
     Data,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    Lines,
     Nack,
     NewRing,
     Packet,
+    Pending,
     RangeReply,
     RangeRequest,
     Receipt,
+    Refuse,
+    Released,
     Repair,
     SecondaryToken,
+    Standing,
     Suspect,
     Token,
     TokenPart,
@@ -51,6 +60,9 @@ class PrimaryReceiverSnapshot:
     """The secondary groups that it heads on this ring: its own, and those of sites that are off the ring."""
     orphans: tuple[tuple[NodeId, NodeId], ...] = ()
     """(member, group) of secondary receivers that count here because their head is silent."""
+
+
+PrimaryReceiverInput: TypeAlias = DriverInput | JournalRead | CheckpointFetched | DrainRequested | ControlRequested
 
 
 class PrimaryReceiver:
@@ -83,7 +95,7 @@ class PrimaryReceiver:
         self._stripe = settings.stripe
         self._deadline = 0
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         match event:
@@ -105,7 +117,7 @@ class PrimaryReceiver:
             case JournalRead() | CheckpointFetched() | ClockJudged() | DrainRequested() | ControlRequested():
                 receiver.on_event(event, now)
             case _:
-                pass
+                assert_never(event)
         headship = self.headship
         if headship is not None:
             # Before this site's token goes out, which reports what the groups are known to hold.
@@ -153,8 +165,13 @@ class PrimaryReceiver:
                 receiver.out.extend(member.on_new_ring(packet, now))
             case SecondaryToken() if self.headship is not None:
                 self.headship.on_token(packet, now)
-            case _:
+            case (
+                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | Released() | LineAsk()
+                | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _told(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """A suspicion is told to the reformation servers, and to whoever listens."""

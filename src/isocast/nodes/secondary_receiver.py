@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.follower import Allegiance, Follower, Support
 from isocast.hierarchy.headship import GroupPlan
@@ -10,7 +11,7 @@ from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapsho
 from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, lacking, moved_on
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect
-from isocast.ring.inputs import CheckpointFetched, ClockJudged, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import CheckpointFetched, ClockJudged, DriverInput, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.rejoin import Rejoin
 from isocast.ring.settings import RingSettings
@@ -21,6 +22,11 @@ from isocast.terms.instants import NEVER
 from isocast.wire.packets import (
     NO_LIMIT,
     Data,
+    Invite,
+    Join,
+    LineAck,
+    LineAsk,
+    Lines,
     Nack,
     NewRing,
     Packet,
@@ -28,8 +34,12 @@ from isocast.wire.packets import (
     RangeReply,
     RangeRequest,
     Receipt,
+    Refuse,
+    Released,
     Repair,
     SecondaryToken,
+    Standing,
+    Suspect,
     Token,
     TokenPart,
 )
@@ -183,6 +193,9 @@ class SecondaryReceiverSnapshot:
     """Its own, with three layers."""
 
 
+SecondaryReceiverInput: TypeAlias = DriverInput | JournalRead | CheckpointFetched
+
+
 class SecondaryReceiver:
     """Drives a follower, its way from ring to ring, and one or two secondary rings with the packets of one site."""
 
@@ -220,7 +233,7 @@ class SecondaryReceiver:
         """What everybody below this site holds; no limit where nobody is."""
         return self.below.floor if self.below is not None else NO_LIMIT
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: SecondaryReceiverInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         self._now = now
@@ -243,7 +256,7 @@ class SecondaryReceiver:
             case JournalRead() | CheckpointFetched() | ClockJudged():
                 receiver.on_event(event, now)
             case _:
-                pass
+                assert_never(event)
         effects = receiver.take(now)
         if self.below is not None:
             self.below.settle(now)
@@ -297,8 +310,12 @@ class SecondaryReceiver:
                 following.on_new_ring(packet, now)
             case SecondaryToken():
                 self._on_secondary_token(packet, now)
-            case _:
+            case (
+                Standing() | Suspect() | Invite() | Refuse() | Join() | Released() | LineAsk() | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_secondary_token(self, token: SecondaryToken, now: int) -> None:
         for ring in (self.group, self.below):

@@ -12,12 +12,12 @@ from typing import Any
 
 from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
 from isocast.hierarchy.secondary_ring import SecondaryRing
-from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.forming import Ballot, Formation
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
-from isocast.reformation.server import ReformationServer
+from isocast.reformation.server import ReformationServer, ReformationServerInput
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, OutboxFreed, Persist, RingSuspected
 from isocast.ring.issuing import Issuer
@@ -27,7 +27,7 @@ from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.release import Certificates, Releaser, majority
 from isocast.ring.settings import RingSettings, Schedule
-from isocast.ring.source import PrimarySource
+from isocast.ring.source import PrimarySource, PrimarySourceInput
 from isocast.ring.storage import SiteState
 from isocast.ring.token import choose
 from isocast.simulation.world import Build
@@ -511,17 +511,17 @@ def _disk_last(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
 
 
 class _CarelessSite(PrimaryReceiver):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
 class _CarelessSource(PrimarySource):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimarySourceInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
 class _CarelessServer(ReformationServer):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: ReformationServerInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
