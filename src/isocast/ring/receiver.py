@@ -50,10 +50,12 @@ from isocast.ring.token import PartStore
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_source
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
+from isocast.wire.limits import MAX_NEXT_NUMBERS
 from isocast.wire.packets import (
     Data,
     Nack,
     NewRing,
+    NextNumber,
     Packet,
     Range,
     RangeReply,
@@ -67,7 +69,7 @@ from isocast.wire.packets import (
 )
 from isocast.wire.token_body import token_digest
 
-__all__ = ["TOKENS_AHEAD", "Mode", "Receiver", "ReceiverInput", "ReceiverSnapshot", "RingPacket"]
+__all__ = ["TOKENS_AHEAD", "Mode", "Receiver", "ReceiverInput", "ReceiverSnapshot", "RingPacket", "Testimony"]
 
 DISTRUST_CYCLES = 4
 """Of the ring, for which an owner that lied is not heard: a ballot takes less than one."""
@@ -107,6 +109,21 @@ class ReceiverSnapshot:
     waiting: int
     dropped: int
     next_slot: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What a site's vote for a ballot says of its log (protocol §5)."""
+
+    lineage: Epoch
+    head: Checkpoint
+    commit: bytes
+    """To the nonce of its first token in the ballot's ring."""
+    next_numbers: tuple[NextNumber, ...]
+    """Of sources, where the log may be cut back."""
+    leaving: bool
+    distrusted: tuple[NodeId, ...]
+    """Owners that lied: they do not count as heard."""
 
 
 class Receiver:
@@ -631,6 +648,23 @@ class Receiver:
             self.give_up(self.held + 1, schedule.owner(self.held + 1))
 
     # Orders from the reformation and from operators -----------------------------------------------
+
+    def testify(self, ballot: Epoch, now: int) -> Testimony:
+        """What this site's vote for a ballot says."""
+        return Testimony(
+            self.lineage,
+            self.ledger.head,
+            self.issuer.commit_for(ballot),
+            self.ledger.unstable_next_numbers(MAX_NEXT_NUMBERS),
+            self.membership.leaving,
+            tuple([site for site, until in self.distrusted.items() if until > now]),
+        )
+
+    def catch_liar(self, entries: tuple[LogEntry, ...]) -> NodeId | None:
+        """Who is known to lie in what is to continue this site's log; a lie is a conflict."""
+        liar = self.issuer.liar([entry.token for entry in entries], self.accepted)
+        self.conflicts += liar is not None
+        return liar
 
     def seal(self, ballot: Epoch) -> None:
         """Promise a ballot: from now on neither send nor accept tokens or receipts below it."""

@@ -208,7 +208,9 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     receiver, member = site.receiver, site.member
     _put(site, _deadline=now)
     hear_all(site, now)
-    _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now, _asked=None)
+    _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now)
+    fetch = getattr(member, "_fetch")  # noqa: B009 (a field of another room)
+    _put(fetch, _asked=None, progressed=False)
     _put(member, _refused_at={}, _complained_at=-NEVER, _joined_at=-NEVER)
     _put(receiver, conflicts=0, _told_at={}, _reminded={}, _receipt_at=NEVER, _audited=_NEVER_AUDITED)
     _put(receiver, _deadline=NEVER, _last_now=now)
