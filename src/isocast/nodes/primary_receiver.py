@@ -108,12 +108,12 @@ class PrimaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and not receiver.out:
+                if quiet and receiver.silent:
                     return ()
             case TimerFired():
-                receiver.out.extend(self.member.on_timer(now))
+                receiver.emit(*self.member.on_timer(now))
             case CheckpointFetched() if self.member.reconciling:
-                receiver.out.extend(self.member.on_checkpoint(event, now))
+                receiver.emit(*self.member.on_checkpoint(event, now))
             case JournalRead() | CheckpointFetched() | ClockJudged() | DrainRequested() | ControlRequested():
                 receiver.on_event(event, now)
             case _:
@@ -154,15 +154,15 @@ class PrimaryReceiver:
             member.heard(packet.sender, now)
         match packet:
             case Repair() if member.reconciling:
-                receiver.out.extend(member.on_repair(packet, now))
+                receiver.emit(*member.on_repair(packet, now))
             case RangeReply() if member.reconciling:
-                receiver.out.extend(member.on_range_reply(packet, now))
+                receiver.emit(*member.on_range_reply(packet, now))
             case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
                 receiver.on_event(packet, now)
             case Invite():
-                receiver.out.extend(member.on_invite(packet, now))
+                receiver.emit(*member.on_invite(packet, now))
             case NewRing():
-                receiver.out.extend(member.on_new_ring(packet, now))
+                receiver.emit(*member.on_new_ring(packet, now))
             case SecondaryToken() if self.headship is not None:
                 self.headship.on_token(packet, now)
             case (

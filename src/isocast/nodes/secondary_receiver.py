@@ -52,7 +52,7 @@ __all__ = ["RingFollowing", "SecondaryReceiver", "SecondaryReceiverSnapshot"]
 
 
 class RingFollowing:
-    """Brings a follower's log to the cut of each new ring. Effects gather in the follower's `out`."""
+    """Brings a follower's log to the cut of each new ring. Effects leave through the follower."""
 
     reconciliation_class = Reconciliation
 
@@ -131,7 +131,7 @@ class RingFollowing:
         self._next_at = now + self._retry_ns
         if fetch.needs_checkpoint(reconciliation, now):
             givers = tuple(dict.fromkeys((*receiver.givers(), *reconciliation.target.holders)))
-            receiver.out.extend(fetch.wish(givers, reconciliation, now))
+            receiver.emit(*fetch.wish(givers, reconciliation, now))
             return
         if self._silences == receiver.timing.retries_max:
             receiver.turn_to_another(now)
@@ -213,7 +213,7 @@ class SecondaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and not receiver.out:
+                if quiet and receiver.silent:
                     return ()
             case TimerFired():
                 self.following.on_timer(now)
@@ -228,9 +228,7 @@ class SecondaryReceiver:
             self.below.settle(now)
         self.group.settle(now)
         self.allegiance.settle()
-        if receiver.out:
-            effects += tuple(receiver.out)
-            receiver.out.clear()
+        effects += receiver.flush()
         self._deadline = min(
             receiver.next_deadline(),
             self.following.next_deadline(),
