@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
 from tests.hierarchy.edge_makers import FIRE, MS, NOW, X1, quote, release, settings
 
@@ -39,8 +40,7 @@ from isocast.hierarchy.edge import (
 from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.retransmit_server import RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
-from isocast.ring.inputs import PacketsArrived
-from isocast.simulation.host import Machine
+from isocast.ring.inputs import Machine, PacketsArrived
 from isocast.simulation.network import stream
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
@@ -66,7 +66,7 @@ class Host:
     """A machine with a timer, and what it did."""
 
     node: NodeId
-    machine: Machine
+    machine: Machine[Any]
     armed: int = NEVER
     paused: deque[Packet] | None = None
     """While it does not run: what its socket holds, as much as fits."""
@@ -127,7 +127,7 @@ class World:
 
     # Who takes part -----------------------------------------------------------------------------
 
-    def _add(self, node: NodeId, machine: Machine) -> Host:
+    def _add(self, node: NodeId, machine: Machine[Any]) -> Host:
         host = self.hosts[node] = Host(node, machine)
         self._arm(host)
         return host

@@ -84,7 +84,7 @@ def give(machine: Receiver, chain: Chain) -> None:
         for message in entry.messages:
             machine.on_data(message, entry.token.instant)
         machine.on_token(entry.token, entry.token.instant)
-    machine.out.clear()
+    machine.flush()
 
 
 def certify(machine: Receiver, chain: Chain, now: int, *sites: NodeId) -> None:

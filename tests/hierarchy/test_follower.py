@@ -224,8 +224,7 @@ def test_the_ring_is_asked_for_once_each_retry_then_elsewhere() -> None:
     for step in range(3):
         machine.ask_for_ring(T(1) + step * RETRY_S)
         machine.ask_for_ring(T(1) + step * RETRY_S + MS)
-        asked.extend([effect.to for effect in machine.out if isinstance(effect, Unicast)])
-        machine.out.clear()
+        asked.extend([effect.to for effect in machine.flush() if isinstance(effect, Unicast)])
     assert asked == [1, 1, 2]
     assert machine.unanswered == 1
 
@@ -235,7 +234,7 @@ def test_a_stale_stranger_is_not_told_of_the_ring_but_the_family_is() -> None:
     chain = Chain().grow(1)
     later = chain.enter(following(chain))
     machine = follower(chain=later)
-    machine.out.clear()
+    machine.flush()
     machine.on_receipt(receipt(3, chain), T(2))
     assert machine.take(T(2)) == ()
     machine.on_nack(Nack(0, EPOCH, 5, 1, has_token=False, parts_held=0, listed=()), T(2))
@@ -256,7 +255,7 @@ def test_it_promises_nothing_on_disk() -> None:
     """Protocol §3: R_S is as R_P without prom and sent."""
     machine = follower()
     machine.follow(NEXT_EPOCH)
-    assert machine.out == []
+    assert machine.silent
 
 
 # As a parent
@@ -277,8 +276,7 @@ def test_one_without_a_ring_may_ask_all_of_u_in_the_end() -> None:
     asked = []
     for step in range(2 * LAYERED.timing.retries_max + 1):
         machine.ask_for_ring(T(1) + step * RETRY_S)
-        asked.extend([(effect.to, effect.packet.epoch) for effect in machine.out if isinstance(effect, Unicast)])
-        machine.out.clear()
+        asked.extend([(effect.to, effect.packet.epoch) for effect in machine.flush() if isinstance(effect, Unicast)])
     assert asked == [(site, NO_EPOCH) for site in (1, 1, 2, 2, 3)]
 
 

@@ -34,8 +34,7 @@ def site(number: NodeId, chain: Chain) -> tuple[Receiver, Headship]:
 
 def settle(machine: Receiver, headship: Headship, now: int) -> list[Effect]:
     headship.settle(now)
-    effects: list[Effect] = [effect for effect in machine.out if not isinstance(effect, Unicast)]
-    machine.out.clear()
+    effects: list[Effect] = [effect for effect in machine.flush() if not isinstance(effect, Unicast)]
     return effects
 
 
@@ -50,7 +49,7 @@ def without(chain: Chain, *gone: NodeId) -> NewRing:
 
 def enter(machine: Receiver, ring: NewRing, now: int) -> None:
     machine.install(ring, machine.held, (), now)
-    machine.out.clear()
+    machine.flush()
 
 
 # Assigned
@@ -192,7 +191,7 @@ def test_an_orphan_of_another_epoch_is_told_of_the_ring_and_not_counted() -> Non
     chain = Chain().grow(3)
     machine, headship = site(3, chain.enter(following(chain)))
     headship.on_token(said(40, 3, chain, 4), T(4))
-    [told] = [effect for effect in machine.out if isinstance(effect, Unicast)]
+    [told] = [effect for effect in machine.flush() if isinstance(effect, Unicast)]
     assert (told.to, type(told.packet)) == (40, NewRing)
     assert headship.orphans.groups == {}
 

@@ -28,10 +28,12 @@ from isocast.hierarchy.customer import Customer
 from isocast.hierarchy.customer_settings import CustomerState, Grade, JoinPoint
 from isocast.hierarchy.edge import (
     ConflictFound,
+    CustomerInput,
     Deliver,
     DeliverSnapshot,
     FetchFailed,
     FetchSnapshot,
+    LinesPlanned,
     LineSwitched,
     RangeArrived,
     RepairUnanswered,
@@ -149,8 +151,8 @@ def test_a_snapshot_of_another_stripe_is_strange() -> None:
     assert (machine.snapshot().joined, machine.snapshot().counters.strange) == (False, 1)
 
 
-@pytest.mark.parametrize("event", [SnapshotArrived(X1, SNAPSHOT), RangeArrived(X1, (), 1, 100), object()])
-def test_what_was_not_asked_for_is_ignored(event: object) -> None:
+@pytest.mark.parametrize("event", [SnapshotArrived(X1, SNAPSHOT), RangeArrived(X1, (), 1, 100), LinesPlanned(())])
+def test_what_was_not_asked_for_is_ignored(event: CustomerInput) -> None:
     machine = joiner()
     machine.step(FIRE, NOW)
     assert machine.step(event, NOW) == ()

@@ -23,16 +23,14 @@ def ring_of(machine: Receiver, below: int = NO_LIMIT) -> SecondaryRing:
 
 def settle(ring: SecondaryRing, machine: Receiver, now: int) -> list[Effect]:
     ring.settle(now)
-    effects = list(machine.out)
-    machine.out.clear()
-    return effects
+    return list(machine.flush())
 
 
 def headed(tokens: int) -> tuple[Receiver, SecondaryRing, Chain]:
     """Site 1 that holds so many tokens, and its group."""
     chain = Chain().grow(tokens)
     machine = head(chain)
-    machine.out.clear()
+    machine.flush()
     return machine, ring_of(machine), chain
 
 
@@ -168,7 +166,7 @@ def test_a_new_epoch_starts_the_count_anew() -> None:
     assert ring.floor == 4
     new = following(chain)
     machine.install(new, 6, (), T(7))
-    machine.out.clear()
+    machine.flush()
     settle(ring, machine, T(7))
     assert ring.floor == 0
     ring.on_token(said(4, 7, chain.enter(new)), due(9))
@@ -181,10 +179,10 @@ def test_a_stale_member_is_told_of_the_ring_and_counts_for_nothing() -> None:
     chain = Chain().grow(3)
     new = following(chain)
     machine = head(chain.enter(new))
-    machine.out.clear()
+    machine.flush()
     ring = ring_of(machine)
     ring.on_token(said(4, 4, chain), T(4))
-    [effect] = machine.out
+    [effect] = machine.flush()
     assert isinstance(effect, Unicast)
     assert (effect.to, type(effect.packet)) == (4, NewRing)
     assert ring.snapshot().passed == ()
@@ -193,7 +191,7 @@ def test_a_stale_member_is_told_of_the_ring_and_counts_for_nothing() -> None:
 def test_a_member_that_is_ahead_is_asked_for_its_ring() -> None:
     machine, ring, chain = headed(3)
     ring.on_token(said(4, 4, chain.enter(following(chain))), T(4))
-    [effect] = machine.out
+    [effect] = machine.flush()
     assert isinstance(effect, Unicast)
     assert (effect.to, type(effect.packet)) == (4, Nack)
 
@@ -212,7 +210,7 @@ def grown(tokens: int) -> tuple[Receiver, SecondaryRing, Chain]:
     """A head that was there from the first token on."""
     chain = Chain().grow(tokens)
     machine = head()
-    machine.out.clear()
+    machine.flush()
     ring = ring_of(machine)
     settle(ring, machine, T(1))
     give(machine, chain)
@@ -331,7 +329,7 @@ def test_who_had_stalled_comes_back_by_itself_in_a_new_epoch() -> None:
     settle(ring, machine, due(40))
     new = following(chain)
     machine.install(new, 40, (), T(41))
-    machine.out.clear()
+    machine.flush()
     settle(ring, machine, T(41))
     assert ring.snapshot().stalled == (4, 5)
     assert ring.floor == NO_LIMIT
@@ -402,7 +400,7 @@ def test_a_head_says_in_each_epoch_whether_it_counts_everybody_anew() -> None:
     ring.tally.stall(5)
     new = following(chain)
     machine.install(new, 40, (), T(41))
-    machine.out.clear()
+    machine.flush()
     assert headings(settle(ring, machine, T(41))) == [GroupHeaded(NEXT_EPOCH, 1, anew=False)]
     assert ring.snapshot().stalled == (5,)
 
@@ -414,7 +412,7 @@ def test_a_head_that_missed_an_epoch_counts_everybody_anew() -> None:
     ring.tally.stall(5)
     between = NEXT_EPOCH._replace(number=9)
     machine.install(following(chain, epoch=between)._replace(cut_epoch=NEXT_EPOCH), 40, (), T(41))
-    machine.out.clear()
+    machine.flush()
     assert headings(settle(ring, machine, T(41))) == [GroupHeaded(between, 1, anew=True)]
     assert ring.snapshot().stalled == ()
     assert ring.floor == 0

@@ -13,14 +13,13 @@ from isocast.hierarchy.edge import Deliver, MessagesReleased, SendLine
 from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.retransmit_server import RetransmitServer, RetransmitSettings
 from isocast.ring.effects import Unicast
-from isocast.ring.inputs import PacketsArrived
-from isocast.simulation.host import Machine
+from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
 from isocast.terms.instants import SECOND
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import Packet
 
 
-def machines() -> list[Machine]:
+def machines() -> list[Machine[TimerFired]]:
     own = settings(servers=(1, 2), by_datagram=False)
     return [
         Customer(C, settings()),

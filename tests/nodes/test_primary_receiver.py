@@ -205,7 +205,7 @@ def test_an_orphan_is_in_the_snapshot() -> None:
     machine = PrimaryReceiver(3, LAYERED, secret(3), chain.state(), groups=GROUPS)
     machine.step(arrive(said(4, 6, chain)), T(7))
     assert machine.snapshot().orphans == ((4, 1),)
-    assert machine.receiver.group_floor == 6
+    assert machine.receiver.reports.own == 6
 
 
 def test_until_it_knows_anything_the_head_holds_everybody_up() -> None:

@@ -9,15 +9,15 @@ from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.server import ReformationServer, ServerState
-from isocast.ring.inputs import TimerFired
+from isocast.ring.inputs import Machine, TimerFired
 from isocast.ring.source import OutboxState, PrimarySource
-from isocast.simulation.host import Machine
+from isocast.simulation.host import Ordinary
 
 GROUPS = GroupPlan.below({4: 1, 5: 1, 6: 4}, {4: 2, 5: 2, 6: 1})
 """Three layers below site 1."""
 
 
-def machines() -> list[Machine]:
+def machines() -> list[Machine[Ordinary]]:
     rules = settings()
     return [
         PrimaryReceiver(1, rules, secret(1), blank()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.ring.effects import Effect, FairnessFaulted, Multicast, Release, RingSuspected, Unicast
@@ -176,7 +176,7 @@ class TimedRing:
         return NEVER if deadline >= NEVER else deadline - self._errors.get(node, 0)
 
     def _step(self, node: NodeId, event: object) -> None:
-        machine = self.machines.get(node)
+        machine: Any = self.machines.get(node)
         if machine is None:
             return
         for effect in machine.step(event, self.now + self._errors.get(node, 0)):

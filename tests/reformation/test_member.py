@@ -73,8 +73,7 @@ class Site:
         return self._all(self.member.on_timer(self.now))
 
     def _all(self, found: list[Effect]) -> list[Effect]:
-        before = list(self.receiver.out)
-        self.receiver.out.clear()
+        before = list(self.receiver.flush())
         return before + found
 
 

@@ -190,14 +190,14 @@ def test_stable_is_what_every_group_holds_too() -> None:
 
 def test_a_head_reports_its_group_and_heeds_it_at_once() -> None:
     machine = receiver(1, reporting(9, 9, 9, 9, 9, 9))
-    machine.group_floor = 3
+    machine.reports.own = 3
     [token] = issued(machine, T(7))
     assert (token.stable, token.secstable) == (3, 3)
 
 
 def test_without_every_heads_report_nothing_is_stable() -> None:
     machine = receiver(1, reporting(9, 9, 9, 9, 9, 9))
-    del machine.reports[2]
+    del machine.reports.by_head[2]
     [token] = issued(machine, T(7))
     assert token.stable == 0
 
@@ -272,7 +272,7 @@ def owner_of_4(*, certified: bool) -> Receiver:
 
 def test_an_operators_mark_travels_in_the_next_token_once() -> None:
     machine = receiver(1)
-    machine.request_control(MARK)
+    machine.membership.request(MARK, machine.ring)
     [token] = issued(machine, T(1))
     assert token.control == (MARK,)
     assert machine.membership.waiting == []
@@ -281,8 +281,8 @@ def test_an_operators_mark_travels_in_the_next_token_once() -> None:
 def test_u_changes_only_on_top_of_a_certified_token_of_the_epoch() -> None:
     """Protocol §5: certified before the next change begins; an uncertified epoch may be cut back."""
     machine = owner_of_4(certified=False)
-    machine.request_control(ADD4)
-    machine.request_control(MARK)
+    machine.membership.request(ADD4, machine.ring)
+    machine.membership.request(MARK, machine.ring)
     [token] = issued(machine, T(4))
     assert token.control == (MARK,)
     assert machine.membership.waiting == [ADD4]
@@ -290,8 +290,8 @@ def test_u_changes_only_on_top_of_a_certified_token_of_the_epoch() -> None:
 
 def test_u_changes_by_one_site_at_a_time() -> None:
     machine = owner_of_4(certified=True)
-    machine.request_control(ADD4)
-    machine.request_control(ADD5)
+    machine.membership.request(ADD4, machine.ring)
+    machine.membership.request(ADD5, machine.ring)
     [token] = issued(machine, T(4))
     assert token.control == (ADD4,)
     assert (machine.membership.waiting, machine.ledger.universe) == ([ADD5], (1, 2, 3, 4))
@@ -303,7 +303,7 @@ def test_the_next_change_waits_until_the_last_is_certified_by_the_old_u() -> Non
     for certifier, allowed in ((4, False), (3, True)):
         machine = receiver(2, chain)
         machine.on_receipt(receipt(certifier, chain), T(5) - 1)
-        machine.request_control(ADD5)
+        machine.membership.request(ADD5, machine.ring)
         [token] = issued(machine, T(5))
         assert token.control == ((ADD5,) if allowed else ())
 
@@ -313,7 +313,7 @@ def test_what_was_certified_in_an_earlier_epoch_does_not_allow_a_change_in_this_
     chain = Chain().grow(3)
     ring = following(chain)
     machine.install(ring, 3, (), T(4))
-    machine.request_control(ADD4)
+    machine.membership.request(ADD4, machine.ring)
     machine.take(T(4))
     [token] = issued(machine, ring.start)
     assert token.control == ()
@@ -322,7 +322,7 @@ def test_what_was_certified_in_an_earlier_epoch_does_not_allow_a_change_in_this_
 def test_an_entry_whose_token_is_cut_off_waits_for_the_next() -> None:
     """An operator's entry is like a source's message: sent is not yet ordered."""
     machine = receiver(1)
-    machine.request_control(MARK)
+    machine.membership.request(MARK, machine.ring)
     assert issued(machine, T(1))[0].control == (MARK,)
     ring = following(Chain())
     machine.install(ring, 0, (), T(2))

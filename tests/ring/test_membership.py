@@ -115,7 +115,7 @@ def test_a_change_that_changes_nothing_is_told_and_not_issued(entry: ControlEntr
     chain = Chain().grow(3)
     machine = receiver(1, chain)
     machine.on_receipt(receipt(2, chain), T(4) - 1)
-    machine.request_control(entry)
+    machine.membership.request(entry, machine.ring)
     effects = machine.take(T(4))
     assert settled(effects) == [(entry, outcome)]
     assert [packet.control for packet in packets(effects) if isinstance(packet, Token)] == [()]
@@ -125,17 +125,17 @@ def test_u_never_falls_below_two() -> None:
     chain = Chain(founding(1, 2)).grow(2)
     machine = receiver(1, chain)
     machine.on_receipt(receipt(2, chain), T(3) - 1)
-    machine.request_control(ControlEntry(ControlKind.REMOVE_SITE, 2, b""))
+    machine.membership.request(ControlEntry(ControlKind.REMOVE_SITE, 2, b""), machine.ring)
     assert [outcome for _, outcome in settled(machine.take(T(3)))] == [ControlOutcome.TOO_FEW]
 
 
 def test_a_site_off_the_ring_has_no_token_and_says_so() -> None:
     chain = Chain(founding(1, 3)._replace(universe=(1, 2, 3))).grow(3)
     machine = receiver(2, chain)
-    machine.request_control(ADD4)
+    machine.membership.request(ADD4, machine.ring)
     assert settled(machine.take(T(3) + 1)) == [(ADD4, ControlOutcome.OFF_RING)]
     waiting = receiver(1, Chain().grow(3))
-    waiting.request_control(ADD4)
+    waiting.membership.request(ADD4, waiting.ring)
     waiting.install(following(Chain().grow(3), 2, 3), 3, (), T(4))
     assert settled(waiting.take(T(4))) == [(ADD4, ControlOutcome.OFF_RING)]
 
@@ -144,7 +144,7 @@ def test_a_change_is_done_when_the_u_before_has_certified_it() -> None:
     chain = Chain().grow(3)
     machine = receiver(1, chain)
     machine.on_receipt(receipt(2, chain), T(4) - 1)
-    machine.request_control(ADD4)
+    machine.membership.request(ADD4, machine.ring)
     assert settled(machine.take(T(4))) == []
     chain.add(control=(ADD4,))
     machine.on_receipt(receipt(4, chain), T(4) + 1)

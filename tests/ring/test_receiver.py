@@ -44,16 +44,14 @@ from isocast.ring.effects import (
     Unicast,
 )
 from isocast.ring.inputs import JournalRead
-from isocast.ring.receiver import Mode, Receiver
+from isocast.ring.receiver import Mode, Receiver, RingPacket
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
 from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
-    Data,
     Nack,
-    Packet,
     Pending,
     Range,
     RangeReply,
@@ -62,31 +60,16 @@ from isocast.wire.packets import (
     Repair,
     Standing,
     Suspicion,
-    Token,
 )
 from isocast.wire.token_body import split_token, token_digest
 
 DELAY = settings().timing.release_delay_ns
 
 
-def hear(machine: Receiver, now: int, *burst: Packet) -> tuple[Effect, ...]:
+def hear(machine: Receiver, now: int, *burst: RingPacket) -> tuple[Effect, ...]:
     """What a receiver does about a burst of packets."""
     for packet in burst:
-        match packet:
-            case Data():
-                machine.on_data(packet, now)
-            case Token():
-                machine.on_token(packet, now)
-            case Receipt():
-                machine.on_receipt(packet, now)
-            case Nack():
-                machine.on_nack(packet, now)
-            case Repair():
-                machine.on_repair(packet, now)
-            case RangeRequest():
-                machine.on_range_request(packet, now)
-            case _:
-                raise AssertionError(packet)
+        machine.on_event(packet, now)
     return machine.take(now)
 
 
@@ -396,7 +379,7 @@ def test_what_left_memory_is_read_from_the_journal() -> None:
     machine = receiver(1, chain)
     machine.ledger.collect(2)
     assert hear(machine, T(6) + 1, nack(2)) == (ReadJournal(3, 2, 2),)
-    machine.on_journal(JournalRead(3, (chain.entries[1],)))
+    machine.answering.on_journal(JournalRead(3, (chain.entries[1],)))
     assert machine.take(T(6) + 1) == (Unicast(3, Repair(0, EPOCH, 1, chain.entries[1].token)),)
 
 
@@ -568,9 +551,9 @@ def test_a_new_epoch_waits_for_every_heads_report_anew() -> None:
     """Protocol §6: a new epoch restarts the count."""
     chain = Chain().grow(3)
     machine = receiver(1, chain)
-    assert set(machine.reports) == {1, 2, 3}
+    assert set(machine.reports.by_head) == {1, 2, 3}
     machine.install(following(chain), 3, (), T(4))
-    assert machine.reports == {}
+    assert machine.reports.by_head == {}
 
 
 def test_a_restart_knows_what_the_heads_reported_in_its_log() -> None:
@@ -578,7 +561,7 @@ def test_a_restart_knows_what_the_heads_reported_in_its_log() -> None:
     for secstable in (1, 2, 3):
         chain.add(secstable=secstable)
     machine = Receiver(1, settings(), secret(1), chain.state())
-    assert machine.reports == {1: 1, 2: 2, 3: 3}
+    assert machine.reports.by_head == {1: 1, 2: 2, 3: 3}
 
 
 def test_repairs_for_secondary_receivers_are_their_own() -> None:

@@ -75,7 +75,7 @@ def records(effects: tuple[Effect, ...]) -> list[object]:
 
 def offer(machine: Receiver, now: int, *items: object) -> tuple[Effect, ...]:
     for item in items:
-        machine.on_repair(Repair(0, EPOCH, 1, item), now)  # type: ignore[arg-type]
+        machine.on_event(Repair(0, EPOCH, 1, item), now)  # type: ignore[arg-type]
     return machine.take(now)
 
 
@@ -97,14 +97,14 @@ def test_a_member_says_that_a_token_has_left_its_log() -> None:
     """An answer, not silence: who asks must know that asking again is of no use."""
     machine = receiver(1, chain_of(6))
     machine.ledger.collect(4)
-    machine.on_journal(JournalRead(3, (), first=2, oldest=5))
+    machine.answering.on_journal(JournalRead(3, (), first=2, oldest=5))
     assert Unicast(3, RangeReply(0, EPOCH, 1, Range.TOKENS, 2, 6, 5)) in machine.take(T(6))
 
 
 def test_it_sends_what_it_has_and_says_what_it_lacks() -> None:
     chain = chain_of(6)
     machine = receiver(1, chain)
-    machine.on_journal(JournalRead(3, tuple(chain.entries[3:4]), first=2, oldest=4))
+    machine.answering.on_journal(JournalRead(3, tuple(chain.entries[3:4]), first=2, oldest=4))
     sent = [effect.packet for effect in machine.take(T(6)) if isinstance(effect, Unicast)]
     assert sent[0] == RangeReply(0, EPOCH, 1, Range.TOKENS, 2, 6, 4)
     assert sent[1] == Repair(0, EPOCH, 1, chain.entries[3].token)
@@ -113,14 +113,14 @@ def test_it_sends_what_it_has_and_says_what_it_lacks() -> None:
 def test_what_the_log_has_is_sent_without_a_word() -> None:
     chain = chain_of(6)
     machine = receiver(1, chain)
-    machine.on_journal(JournalRead(3, tuple(chain.entries[1:2]), first=2, oldest=1))
+    machine.answering.on_journal(JournalRead(3, tuple(chain.entries[1:2]), first=2, oldest=1))
     assert not [effect for effect in machine.take(T(6)) if isinstance(getattr(effect, "packet", None), RangeReply)]
 
 
 def test_a_request_for_a_token_that_left_memory_is_read_from_the_log() -> None:
     machine = receiver(1, chain_of(6))
     machine.ledger.collect(4)
-    machine.on_range_request(RangeRequest(0, EPOCH, 3, Range.TOKENS, 2, 6), T(6))
+    machine.answering.on_range_request(RangeRequest(0, EPOCH, 3, Range.TOKENS, 2, 6), T(6))
     assert ReadJournal(3, 2, 4) in machine.take(T(6))
 
 

@@ -23,6 +23,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer, ServerState
@@ -44,7 +45,7 @@ from isocast.ring.effects import (
     RingSuspected,
     Unicast,
 )
-from isocast.ring.inputs import JournalRead, PacketsArrived, PublishRequested, TimerFired
+from isocast.ring.inputs import JournalRead, Machine, PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import RingSettings
 from isocast.ring.source import OutboxState, PrimarySource
@@ -299,7 +300,8 @@ class Stage:
     # Effects ------------------------------------------------------------------------------------
 
     def _step(self, node: NodeId, event: object) -> None:
-        for effect in self.machines[node].step(event, self.now):
+        machine: Machine[Any] = self.machines[node]
+        for effect in machine.step(event, self.now):
             self._perform(node, effect)
 
     def _tell(self, node: NodeId, text: str) -> None:

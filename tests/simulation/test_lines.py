@@ -17,7 +17,7 @@ from tests.simulation.worlds import run
 
 from isocast.hierarchy.headship import NO_GROUPS, GroupPlan
 from isocast.nodes.accompanied import Accompanied
-from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_planner import LinePlanner
 from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
@@ -107,7 +107,7 @@ def build_of(book: Book) -> Build:
             inner = _Inner(super().step, super().next_deadline)
             self._both = None if forgot else Accompanied(inner, keeper, lambda: self.receiver.ring)
 
-        def step(self, event: object, now: int) -> tuple[Any, ...]:
+        def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Any, ...]:
             if self._both is None:
                 return super().step(event, now)
             return book.take(self._site, self._both.step(event, now), self.receiver.ring)

@@ -124,7 +124,8 @@ def test_a_checkpoint_that_is_wrong_is_not_taken_over(monkeypatch: pytest.Monkey
         giver = world.hosts[wish.ask[0]].machine
         assert isinstance(giver, PrimaryReceiver)
         wrong = replace(giver.receiver.ledger.floor.copy(), digest=bytes(range(16)))
-        world.agenda.put(world.agenda.now, host.feed, CheckpointFetched(wrong, wish.ask[0]))
+        fetched = CheckpointFetched(wrong, wish.ask[0])
+        world.agenda.put(world.agenda.now, lambda _: host.feed(fetched, PrimaryReceiver), None)
 
     with_fetch(monkeypatch, first_is_wrong)
     run, facts = facts_of(AWAY, **SHORT)
@@ -140,7 +141,8 @@ def test_a_checkpoint_that_nobody_checks_is_found_out(monkeypatch: pytest.Monkey
         giver = world.hosts[wish.ask[0]].machine
         assert isinstance(giver, PrimaryReceiver)
         point = replace(giver.receiver.ledger.floor.copy(), digest=bytes(range(16)))
-        world.agenda.put(world.agenda.now, host.feed, CheckpointFetched(point, wish.ask[0]))
+        fetched = CheckpointFetched(point, wish.ask[0])
+        world.agenda.put(world.agenda.now, lambda _: host.feed(fetched, PrimaryReceiver), None)
 
     with_fetch(monkeypatch, wrong)
     monkeypatch.setattr("isocast.reformation.reconciliation.continues", lambda _token, _point: True)

@@ -31,7 +31,7 @@ from isocast.cli.live_parts import (
 )
 from isocast.cli.render import line
 from isocast.cli.sim_scene import Key, Scene, Site
-from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.ring.effects import Effect
 from isocast.ring.inputs import PacketsArrived
 from isocast.ring.receiver import Mode
@@ -150,7 +150,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     class WatchedReceiver(PrimaryReceiver):
         """The product's receiver; what goes in and comes out is counted."""
 
-        def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
             site = self.receiver.site
             if isinstance(event, PacketsArrived) and scene.sites[site].lacking:
                 scene.arrived(site, event.packets)

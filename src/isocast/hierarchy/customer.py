@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import assert_never
 
 from isocast.hierarchy.complete import Complete
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade, JoinPoint
 from isocast.hierarchy.edge import (
     CustomerCaughtUp,
     CustomerEffect,
+    CustomerInput,
     CustomerSlow,
     DeliverLatest,
     DeliverSnapshot,
@@ -36,7 +38,7 @@ from isocast.hierarchy.edge import (
 from isocast.hierarchy.gaps import Gaps, missing_runs
 from isocast.hierarchy.latest import LatestTable
 from isocast.hierarchy.lines import Arbitration, Counters, Line, LineView
-from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Packet, Released
@@ -507,7 +509,7 @@ class Customer:
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: object, now: int) -> tuple[CustomerEffect, ...]:
+    def step(self, event: CustomerInput, now: int) -> tuple[CustomerEffect, ...]:
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._set_back(now)
@@ -522,7 +524,7 @@ class Customer:
         match event:
             case PacketsArrived(packets):
                 service.take(packets, now)
-            case TimerFired():
+            case TimerFired() | ClockJudged():
                 pass
             case RangeArrived() if isinstance(service, Complete):
                 service.on_range(event, now)
@@ -534,8 +536,11 @@ class Customer:
                 service.on_failed(event, now)
             case LinesPlanned(lines) if lines:
                 self._arbitration.lines.plan(lines, now)
-            case _:
+            case RangeArrived() | RangeContinued() | LinesPlanned():
+                # An answer that comes too late, or a plan without lines.
                 pass
+            case _:
+                assert_never(event)
         if self._joining is not None:
             self._join(now)
         return self._settle(now)

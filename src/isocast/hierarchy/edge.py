@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from isocast.hierarchy.latest import LatestSnapshot
 from isocast.ring.effects import Release, Unicast
-from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.inputs import DriverInput
 from isocast.terms.ids import NodeId
 from isocast.wire.events import EventArray, events_view
 from isocast.wire.packets import Released
@@ -108,9 +108,7 @@ class LinesPlanned:
     lines: tuple[NodeId, ...]
 
 
-CustomerInput: TypeAlias = (
-    PacketsArrived | TimerFired | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed | LinesPlanned
-)
+CustomerInput: TypeAlias = DriverInput | RangeArrived | RangeContinued | SnapshotArrived | FetchFailed | LinesPlanned
 
 
 # ---- effects: what is handed on

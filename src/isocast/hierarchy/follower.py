@@ -199,7 +199,7 @@ class Follower(Receiver):
     def give_up(self, number: int, suspect: NodeId) -> None:
         """A fault of the support, not of the ring."""
         self.unanswered += 1
-        self.out.append(SupportSilent(number, suspect))
+        self.emit(SupportSilent(number, suspect))
 
     def _still_lacks(self) -> None:
         """Whoever is asked has answered that it let go what is missing: nobody is silent."""
@@ -271,7 +271,7 @@ class Follower(Receiver):
 
 
 class Allegiance:
-    """One secondary receiver's side of it. Effects gather in the receiver's `out`."""
+    """One secondary receiver's side of it. Effects leave through the receiver."""
 
     def __init__(self, receiver: Follower, group: Group, plan: GroupPlan, ring: SecondaryRing) -> None:
         """To the head that the market's file gives, or that the ring on the disk does."""
@@ -322,7 +322,7 @@ class Allegiance:
         if head != self.head:
             self.head = head
             receiver.support.follow(head)
-            receiver.out.append(HeadChanged(self._group.head, head, silent=orphaned))
+            receiver.emit(HeadChanged(self._group.head, head, silent=orphaned))
 
     def _leave(self) -> None:
         """Tell an adopter, twice, that somebody else counts this site now."""
@@ -333,7 +333,7 @@ class Allegiance:
             token = SecondaryToken(
                 receiver.settings.stripe, receiver.accepted, receiver.site, self._group.head, token_number=0
             )
-            receiver.out.append(Unicast(adopter, token))
+            receiver.emit(Unicast(adopter, token))
             if self._ring.adopter == adopter:
                 self._ring.adopter = None
             if adopter in self._told:

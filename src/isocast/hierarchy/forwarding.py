@@ -14,10 +14,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Persist, PublishAccepted, PublishRejected
-from isocast.ring.inputs import PublishRequested, TimerFired
+from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.source import OutboxState
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId
@@ -110,6 +110,7 @@ class ParentBack:
     failures: int
 
 
+SecondarySourceInput: TypeAlias = DriverInput | PublishRequested | ForwardAccepted | ForwardFailed
 ForwardEffect: TypeAlias = Persist | PublishAccepted | PublishRejected | Forward | ParentSilent | ParentBack
 
 
@@ -152,7 +153,7 @@ class SecondarySource:
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: object, now: int) -> tuple[ForwardEffect, ...]:
+    def step(self, event: SecondarySourceInput, now: int) -> tuple[ForwardEffect, ...]:
         """Take one input at local time `now`."""
         match event:
             case PublishRequested(key, payload):
@@ -164,8 +165,11 @@ class SecondarySource:
             case TimerFired():
                 # A clock that was set back must not make a message wait for the difference.
                 self._retry_at = min(self._retry_at, now + self._settings.longest_pause_ns)
-            case _:
+            case PacketsArrived() | ClockJudged():
+                # It speaks to its parent through a door, and promises nothing by its clock.
                 pass
+            case _:
+                assert_never(event)
         self._offer(now)
         effects = tuple(self._out)
         self._out.clear()

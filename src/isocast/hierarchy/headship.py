@@ -159,7 +159,7 @@ def _rendezvous(group: NodeId, site: NodeId) -> bytes:
 
 
 class Orphans:
-    """Secondary receivers of other groups that count here. Effects gather in the receiver's `out`."""
+    """Secondary receivers of other groups that count here. Effects leave through the receiver."""
 
     def __init__(self, receiver: Receiver, plan: GroupPlan, stall_tokens: int) -> None:
         """None."""
@@ -187,7 +187,7 @@ class Orphans:
         for member, group in list(self.groups.items()):
             size = self._plan.groups[group].size
             if tally.overdue(member, size, max(self._stall_tokens, 2 * size)):
-                receiver.out.append(SecondaryStalled(group, member, tally.passed.get(member, 0)))
+                receiver.emit(SecondaryStalled(group, member, tally.passed.get(member, 0)))
                 self._forget(member)
         self.floor = tally.floor(self.counted, schedule.first_token)
         # What others may drop is the least of all: an orphan that comes while its head is waited for has lost nothing.
@@ -204,14 +204,14 @@ class Orphans:
         self._enter()
         if token.token_number == 0:
             if sender in self.groups:
-                receiver.out.append(SecondaryHandedBack(group, sender))
+                receiver.emit(SecondaryHandedBack(group, sender))
                 self._forget(sender)
             return
         if sender not in self.groups:
             self.groups[sender] = group
             self._tally.stalled[sender] = None
         if self._tally.hear(sender, token.token_number, self._plan.groups[group].size):
-            receiver.out.append(SecondaryReturned(group, sender, token.token_number))
+            receiver.emit(SecondaryReturned(group, sender, token.token_number))
 
     def _enter(self) -> None:
         """A new epoch: keep those that counted in the one whose log it continues."""
@@ -291,7 +291,7 @@ class Headship:
         heads = self._plan.heads(receiver.ring.ring)
         for group in [group for group in self.rings if heads.get(group) != receiver.site]:
             del self.rings[group]
-            receiver.out.append(GroupLeft(receiver.accepted, group, heads[group]))
+            receiver.emit(GroupLeft(receiver.accepted, group, heads[group]))
         for group, head in heads.items():
             if head == receiver.site and group not in self.rings:
                 members = (head, *self._plan.groups[group].members)

@@ -14,6 +14,7 @@ burst is where a loss cannot be seen otherwise. However busy the line is, there 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.ring.inputs import TimerFired
@@ -97,6 +98,9 @@ class LineSenderSnapshot:
     heartbeats: int
 
 
+LineSenderInput: TypeAlias = MessagesReleased | TimerFired
+
+
 class LineSender:
     """Turns a receiver's releases into what its customers hear."""
 
@@ -112,7 +116,7 @@ class LineSender:
         self._heartbeats = 0
         self._last_now = 0
 
-    def step(self, event: object, now: int) -> tuple[SendLine, ...]:
+    def step(self, event: LineSenderInput, now: int) -> tuple[SendLine, ...]:
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._heartbeat.set_back(now)
@@ -120,11 +124,13 @@ class LineSender:
         match event:
             case MessagesReleased():
                 return self._on_released(event, now)
-            case TimerFired() if now >= self._heartbeat.due:
+            case TimerFired():
+                if now < self._heartbeat.due:
+                    return ()
                 self._heartbeats += 1
                 return (SendLine((self._heartbeat.beat(self.next_sequence, now),)),)
             case _:
-                return ()
+                assert_never(event)
 
     def hold(self, epoch: Epoch, token_number: int) -> None:
         """The newest token that the receiver holds: told with the next heartbeat."""

@@ -156,7 +156,7 @@ def _nobody_below() -> int:
 
 
 class SecondaryRing:
-    """One site's part in one group, as its head or as a member. Effects gather in the receiver's `out`."""
+    """One site's part in one group, as its head or as a member. Effects leave through the receiver."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class SecondaryRing:
         size = len(self.members)
         returned = self.tally.hear(sender, number, size)
         if returned and self._heads:
-            receiver.out.append(SecondaryReturned(self.group, sender, number))
+            receiver.emit(SecondaryReturned(self.group, sender, number))
         elif not self._heads and self.tally.in_time(number, size):
             # A member only wants to know who takes part in the round.
             self.tally.forgive(sender)
@@ -269,7 +269,7 @@ class SecondaryRing:
         self.tally.enter(schedule.first_token - 1)
         self.floor = 0
         if self._heads:
-            receiver.out.append(GroupHeaded(receiver.accepted, self.group, anew=not continues))
+            receiver.emit(GroupHeaded(receiver.accepted, self.group, anew=not continues))
 
     def due(self, schedule: Schedule, now: int) -> int:
         """The newest token that this site and all below it hold, and whose release is due."""
@@ -285,9 +285,9 @@ class SecondaryRing:
         self.tally.passed[receiver.site] = slot
         token = SecondaryToken(receiver.settings.stripe, receiver.accepted, receiver.site, self.group, slot)
         # Those who are silent too: they may be coming back.
-        receiver.out.extend([Unicast(member, token) for member in self.members if member != receiver.site])
+        receiver.emit(*[Unicast(member, token) for member in self.members if member != receiver.site])
         if self.adopter is not None:
-            receiver.out.append(Unicast(self.adopter, token))
+            receiver.emit(Unicast(self.adopter, token))
 
     # Inference ----------------------------------------------------------------------------------
 
@@ -307,4 +307,4 @@ class SecondaryRing:
             if member == receiver.site or not tally.overdue(member, size, patience):
                 continue
             if tally.stall(member) and self._heads:
-                receiver.out.append(SecondaryStalled(self.group, member, tally.passed.get(member, 0)))
+                receiver.emit(SecondaryStalled(self.group, member, tally.passed.get(member, 0)))

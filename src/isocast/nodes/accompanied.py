@@ -7,45 +7,44 @@ the node is on after each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from isocast.ring.inputs import PacketsArrived
-from isocast.wire.packets import LineAck, LineAsk, Lines, NewRing
+from isocast.reformation.scopes.line_keeper import LineInput, LinePacket
+from isocast.ring.inputs import DriverInput, Machine, PacketsArrived, TimerFired
+from isocast.wire.packets import NewRing
 
 __all__ = ["Accompanied"]
 
-_ABOUT_LINES = (LineAsk, LineAck, Lines)
-
-
-class _Machine(Protocol):
-    def step(self, event: object, now: int) -> Sequence[object]: ...
-
-    def next_deadline(self) -> int: ...
+Event = TypeVar("Event")
+_TIMER_FIRED = TimerFired()
 
 
 class _Companion(Protocol):
-    def step(self, event: object, now: int, ring: NewRing | None) -> Sequence[object]: ...
+    def step(self, event: LineInput, now: int, ring: NewRing | None) -> Sequence[object]: ...
 
     def next_deadline(self) -> int: ...
 
 
-class Accompanied:
+class Accompanied(Generic[Event]):
     """Steps the node, then its companion."""
 
-    def __init__(self, machine: _Machine, companion: _Companion, ring: Callable[[], NewRing | None]) -> None:
+    def __init__(
+        self, machine: Machine[Event | DriverInput], companion: _Companion, ring: Callable[[], NewRing | None]
+    ) -> None:
         """`ring` tells the ring that the machine is on."""
         self._machine = machine
         self._companion = companion
         self._ring = ring
 
-    def step(self, event: object, now: int) -> tuple[object, ...]:
+    def step(self, event: Event | DriverInput, now: int) -> tuple[object, ...]:
         """Take one input at local time `now`; the node's effects come first."""
-        mine, others = event, event
+        mine: LineInput = _TIMER_FIRED
+        others = event
         if isinstance(event, PacketsArrived):
-            about = [packet for packet in event.packets if isinstance(packet, _ABOUT_LINES)]
+            about = [packet for packet in event.packets if isinstance(packet, LinePacket)]
             mine = PacketsArrived(about)
             if about:
-                others = PacketsArrived([packet for packet in event.packets if not isinstance(packet, _ABOUT_LINES)])
+                others = PacketsArrived([packet for packet in event.packets if not isinstance(packet, LinePacket)])
         effects = tuple(self._machine.step(others, now))
         return (*effects, *self._companion.step(mine, now, self._ring()))
 

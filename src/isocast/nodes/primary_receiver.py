@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.headship import NO_GROUPS, GroupPlan, Headship
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
@@ -13,6 +14,7 @@ from isocast.ring.inputs import (
     ClockJudged,
     ControlRequested,
     DrainRequested,
+    DriverInput,
     JournalRead,
     PacketsArrived,
     TimerFired,
@@ -25,14 +27,21 @@ from isocast.wire.packets import (
     Data,
     Invite,
     Join,
+    LineAck,
+    LineAsk,
+    Lines,
     Nack,
     NewRing,
     Packet,
+    Pending,
     RangeReply,
     RangeRequest,
     Receipt,
+    Refuse,
+    Released,
     Repair,
     SecondaryToken,
+    Standing,
     Suspect,
     Token,
     TokenPart,
@@ -51,6 +60,9 @@ class PrimaryReceiverSnapshot:
     """The secondary groups that it heads on this ring: its own, and those of sites that are off the ring."""
     orphans: tuple[tuple[NodeId, NodeId], ...] = ()
     """(member, group) of secondary receivers that count here because their head is silent."""
+
+
+PrimaryReceiverInput: TypeAlias = DriverInput | JournalRead | CheckpointFetched | DrainRequested | ControlRequested
 
 
 class PrimaryReceiver:
@@ -83,7 +95,7 @@ class PrimaryReceiver:
         self._stripe = settings.stripe
         self._deadline = 0
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         match event:
@@ -96,29 +108,21 @@ class PrimaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and not receiver.out:
+                if quiet and receiver.silent:
                     return ()
             case TimerFired():
-                receiver.out.extend(self.member.on_timer(now))
-            case JournalRead():
-                receiver.on_journal(event)
+                receiver.emit(*self.member.on_timer(now))
             case CheckpointFetched() if self.member.reconciling:
-                receiver.out.extend(self.member.on_checkpoint(event, now))
-            case CheckpointFetched():
-                receiver.on_checkpoint(event, now)
-            case ClockJudged(trusted):
-                receiver.judge_clock(trusted=trusted)
-            case DrainRequested(leaving):
-                receiver.drain(leaving=leaving)
-            case ControlRequested(entry):
-                receiver.request_control(entry)
+                receiver.emit(*self.member.on_checkpoint(event, now))
+            case JournalRead() | CheckpointFetched() | ClockJudged() | DrainRequested() | ControlRequested():
+                receiver.on_event(event, now)
             case _:
-                pass
+                assert_never(event)
         headship = self.headship
         if headship is not None:
             # Before this site's token goes out, which reports what the groups are known to hold.
             headship.settle(now)
-            receiver.group_floor = headship.floor
+            receiver.reports.own = headship.floor
         effects = receiver.take(now)
         self._deadline = min(receiver.next_deadline(), self.member.next_deadline())
         if headship is not None:
@@ -149,32 +153,25 @@ class PrimaryReceiver:
             # by now, though this site's log does not say so yet.
             member.heard(packet.sender, now)
         match packet:
-            case Token():
-                receiver.on_token(packet, now)
-            case Receipt():
-                receiver.on_receipt(packet, now)
             case Repair() if member.reconciling:
-                receiver.out.extend(member.on_repair(packet, now))
-            case Repair():
-                receiver.on_repair(packet, now)
-            case Nack():
-                receiver.on_nack(packet, now)
-            case TokenPart():
-                receiver.on_part(packet, now)
-            case RangeRequest():
-                receiver.on_range_request(packet, now)
+                receiver.emit(*member.on_repair(packet, now))
             case RangeReply() if member.reconciling:
-                receiver.out.extend(member.on_range_reply(packet, now))
-            case RangeReply():
-                receiver.on_range_reply(packet, now)
+                receiver.emit(*member.on_range_reply(packet, now))
+            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+                receiver.on_event(packet, now)
             case Invite():
-                receiver.out.extend(member.on_invite(packet, now))
+                receiver.emit(*member.on_invite(packet, now))
             case NewRing():
-                receiver.out.extend(member.on_new_ring(packet, now))
+                receiver.emit(*member.on_new_ring(packet, now))
             case SecondaryToken() if self.headship is not None:
                 self.headship.on_token(packet, now)
-            case _:
+            case (
+                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | Released() | LineAsk()
+                | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _told(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """A suspicion is told to the reformation servers, and to whoever listens."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from isocast.hierarchy.archive import (
     AnswerLimits,
@@ -23,16 +24,28 @@ from isocast.hierarchy.archive import (
     RangeWithdrawn,
     ReadArchive,
     ServerEffect,
+    ServerInput,
     SnapshotAsked,
     TurnAway,
 )
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState, Grade
-from isocast.hierarchy.edge import CustomerEffect, Deliver, DeliverSnapshot, GapAbandoned, SendLine
+from isocast.hierarchy.edge import (
+    CustomerEffect,
+    Deliver,
+    DeliverSnapshot,
+    FetchFailed,
+    GapAbandoned,
+    LinesPlanned,
+    RangeArrived,
+    RangeContinued,
+    SendLine,
+    SnapshotArrived,
+)
 from isocast.hierarchy.latest import LatestSnapshot, LatestTable
 from isocast.hierarchy.line_sender import Heartbeat
 from isocast.ring.effects import Unicast
-from isocast.ring.inputs import PacketsArrived
+from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
@@ -135,7 +148,7 @@ class RetransmitServer:
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: object, now: int) -> tuple[ServerEffect, ...]:
+    def step(self, event: ServerInput, now: int) -> tuple[ServerEffect, ...]:
         """Take one input at local time `now`."""
         if now < self._last_now:
             for answers in (self.line, self.door):
@@ -156,8 +169,13 @@ class RetransmitServer:
                 self._on_read(event)
             case ArchiveTrimmed(low_water):
                 self.low_water = max(self.low_water, low_water)
-            case _:
+            case (
+                TimerFired() | ClockJudged() | RangeArrived() | RangeContinued() | SnapshotArrived() | FetchFailed()
+                | LinesPlanned()
+            ):  # fmt: skip
                 self._follow(self.customer.step(event, now), now)
+            case _:
+                assert_never(event)
         self._serve(now)
         self._read_for_table()
         if now >= self._heartbeat.due and self.next_sequence:

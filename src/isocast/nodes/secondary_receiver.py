@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, assert_never
 
 from isocast.hierarchy.follower import Allegiance, Follower, Support
 from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.secondary_ring import SecondaryRing, SecondaryRingSnapshot
-from isocast.reformation.reconciliation import Reconciliation, WantedMessages, WantedTokens, lacking, moved_on
-from isocast.ring.answers import holdings
+from isocast.reformation.reconciliation import CutFetch, Reconciliation
 from isocast.ring.effects import Effect
-from isocast.ring.inputs import CheckpointFetched, ClockJudged, JournalRead, PacketsArrived, TimerFired
+from isocast.ring.inputs import CheckpointFetched, ClockJudged, DriverInput, JournalRead, PacketsArrived, TimerFired
 from isocast.ring.receiver import ReceiverSnapshot
-from isocast.ring.rejoin import Rejoin
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
 from isocast.terms.errors import LocalProtocolError
@@ -21,6 +20,11 @@ from isocast.terms.instants import NEVER
 from isocast.wire.packets import (
     NO_LIMIT,
     Data,
+    Invite,
+    Join,
+    LineAck,
+    LineAsk,
+    Lines,
     Nack,
     NewRing,
     Packet,
@@ -28,8 +32,12 @@ from isocast.wire.packets import (
     RangeReply,
     RangeRequest,
     Receipt,
+    Refuse,
+    Released,
     Repair,
     SecondaryToken,
+    Standing,
+    Suspect,
     Token,
     TokenPart,
 )
@@ -44,7 +52,7 @@ __all__ = ["RingFollowing", "SecondaryReceiver", "SecondaryReceiverSnapshot"]
 
 
 class RingFollowing:
-    """Brings a follower's log to the cut of each new ring. Effects gather in the follower's `out`."""
+    """Brings a follower's log to the cut of each new ring. Effects leave through the follower."""
 
     reconciliation_class = Reconciliation
 
@@ -52,20 +60,18 @@ class RingFollowing:
         """On the ring that the disk knows, or in search of one."""
         self._receiver = receiver
         self._retry_ns = receiver.timing.secondary_retry_ns or receiver.timing.retry_ns
-        self._reconciliation: Reconciliation | None = None
-        self._asked: WantedTokens | WantedMessages | None = None
+        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class)
         self._silences = 0
         self._next_at = 0
-        self._rejoin = Rejoin(receiver.timing)
 
     @property
     def target(self) -> Epoch | None:
         """The ring whose cut is being fetched; then repairs are for this machine."""
-        return self._reconciliation.target.ballot if self._reconciliation else None
+        return self._fetch.target
 
     def next_deadline(self) -> int:
         """When to ask again."""
-        waits = self._reconciliation is not None or self._receiver.ring is None
+        waits = self.target is not None or self._receiver.ring is None
         return self._next_at if waits else NEVER
 
     def on_new_ring(self, ring: NewRing, now: int) -> None:
@@ -75,93 +81,63 @@ class RingFollowing:
             return
         receiver.follow(ring.ballot)
         receiver.support.others = ring.holders
-        self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
+        self._fetch.begin(ring, receiver.ledger)
         self._silences = 0
-        self._rejoin.reset()
         self._reconcile(now)
 
     def on_range_reply(self, reply: RangeReply, now: int) -> None:
         """Whoever is asked has let go what lies between this site's log and the cut."""
-        reconciliation = self._reconciliation
-        if reconciliation is None:
-            return
-        if self._rejoin.gone(reply, lacking(self._asked), self._receiver.asked(), now) and self._rejoin.wanting:
-            reconciliation.refuse()
+        if self._fetch.gone(reply, self._receiver.asked(), now) and self._fetch.rejoin.wanting:
             self._reconcile(now)
 
     def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> None:
         """A checkpoint instead of the common prefix, if it can be one; the chain will tell."""
-        if self._reconciliation is None:
-            return
-        if self._reconciliation.adopt(fetched.checkpoint):
-            self._rejoin.reset()
-        elif self._rejoin.wanting:
-            self._rejoin.refuse(now)
-        self._reconcile(now)
+        if self.target is not None:
+            self._fetch.adopt(fetched, now)
+            self._reconcile(now)
 
     def on_repair(self, repair: Repair, now: int) -> None:
         """Something of the common prefix's continuation."""
-        reconciliation = self._reconciliation
+        fetch, reconciliation = self._fetch, self._fetch.reconciliation
         if reconciliation is None:
             return
-        before = reconciliation.progress
-        reconciliation.offer(repair.item)
-        if not self._install(now) and reconciliation.progress > before:
+        result = fetch.offer(repair.item)
+        if result is not None:
+            fetch.install(reconciliation.target, result, self._receiver, now)
+        elif fetch.progressed:
             self._silences = 0
-            if moved_on(self._asked, reconciliation.wanted()):
+            if fetch.moved_on:
                 self._reconcile(now)
 
     def on_timer(self, now: int) -> None:
         """Ask again, for what follows the common prefix or for a ring."""
         if now < self._next_at <= now + self._retry_ns:
             return
-        if self._reconciliation is not None:
+        if self.target is not None:
             self._reconcile(now)
         elif self._receiver.ring is None:
             self._next_at = now + self._retry_ns
             self._receiver.ask_for_ring(now)
 
-    def _install(self, now: int) -> bool:
-        """Enter the ring once everything up to its cut is here."""
-        reconciliation = self._reconciliation
-        result = reconciliation.result() if reconciliation else None
-        if reconciliation is None or result is None:
-            return False
-        self._reconciliation = None
-        self._rejoin.reset()
-        self._receiver.install(reconciliation.target, result.keep, result.suffix, now, result.checkpoint)
-        if result.proof is not None:
-            self._receiver.on_token(result.proof, now)
-        return True
-
     def _reconcile(self, now: int) -> None:
         """Install, or ask whoever is asked at present: it may be on its way to the same ring."""
-        reconciliation, receiver = self._reconciliation, self._receiver
-        if reconciliation is None or self._install(now):
+        fetch, reconciliation, receiver = self._fetch, self._fetch.reconciliation, self._receiver
+        if reconciliation is None:
+            return
+        result = reconciliation.result()
+        if result is not None:
+            fetch.install(reconciliation.target, result, receiver, now)
             return
         self._next_at = now + self._retry_ns
-        if reconciliation.lost and not self._rejoin.active:
-            self._rejoin.want(now)
-        if self._rejoin.active:
-            givers = (*receiver.givers(), *reconciliation.target.holders)
-            wish = self._rejoin.due(tuple(dict.fromkeys(givers)), reconciliation.above, now)
-            if wish is not None:
-                receiver.out.append(wish)
+        if fetch.needs_checkpoint(reconciliation, now):
+            givers = tuple(dict.fromkeys((*receiver.givers(), *reconciliation.target.holders)))
+            receiver.emit(*fetch.wish(givers, reconciliation, now))
             return
         if self._silences == receiver.timing.retries_max:
             receiver.turn_to_another(now)
             self._silences = 0
         self._silences += 1
-        receiver.ask(receiver.support.asked(now), self._request(reconciliation))
-
-    def _request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
-        stripe, site, ballot = self._receiver.settings.stripe, self._receiver.site, reconciliation.target.ballot
-        self._asked = reconciliation.wanted()
-        match self._asked:
-            case WantedTokens(kind, first, last):
-                return RangeRequest(stripe, ballot, site, kind, first, last)
-            case WantedMessages(number, labels):
-                return Nack(stripe, ballot, site, number, has_token=True, parts_held=0, listed=holdings(labels))
+        receiver.ask(receiver.support.asked(now), fetch.request(reconciliation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +157,9 @@ class SecondaryReceiverSnapshot:
     """In which it is a member."""
     below: SecondaryRingSnapshot | None
     """Its own, with three layers."""
+
+
+SecondaryReceiverInput: TypeAlias = DriverInput | JournalRead | CheckpointFetched
 
 
 class SecondaryReceiver:
@@ -220,7 +199,7 @@ class SecondaryReceiver:
         """What everybody below this site holds; no limit where nobody is."""
         return self.below.floor if self.below is not None else NO_LIMIT
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: SecondaryReceiverInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         receiver = self.receiver
         self._now = now
@@ -234,28 +213,22 @@ class SecondaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and not receiver.out:
+                if quiet and receiver.silent:
                     return ()
             case TimerFired():
                 self.following.on_timer(now)
-            case JournalRead():
-                receiver.on_journal(event)
             case CheckpointFetched() if self.following.target is not None:
                 self.following.on_checkpoint(event, now)
-            case CheckpointFetched():
-                receiver.on_checkpoint(event, now)
-            case ClockJudged(trusted):
-                receiver.judge_clock(trusted=trusted)
+            case JournalRead() | CheckpointFetched() | ClockJudged():
+                receiver.on_event(event, now)
             case _:
-                pass
+                assert_never(event)
         effects = receiver.take(now)
         if self.below is not None:
             self.below.settle(now)
         self.group.settle(now)
         self.allegiance.settle()
-        if receiver.out:
-            effects += tuple(receiver.out)
-            receiver.out.clear()
+        effects += receiver.flush()
         self._deadline = min(
             receiver.next_deadline(),
             self.following.next_deadline(),
@@ -286,24 +259,12 @@ class SecondaryReceiver:
         if isinstance(packet, Repair | Pending | RangeReply | Nack):
             receiver.support.heard(packet.sender, now)
         match packet:
-            case Token():
-                receiver.on_token(packet, now)
-            case Receipt():
-                receiver.on_receipt(packet, now)
             case Repair() if following.target is not None:
                 following.on_repair(packet, now)
-            case Repair():
-                receiver.on_repair(packet, now)
-            case Nack():
-                receiver.on_nack(packet, now)
-            case TokenPart():
-                receiver.on_part(packet, now)
-            case RangeRequest():
-                receiver.on_range_request(packet, now)
             case RangeReply() if following.target is not None:
                 following.on_range_reply(packet, now)
-            case RangeReply():
-                receiver.on_range_reply(packet, now)
+            case Data() | Token() | TokenPart() | Receipt() | Repair() | Nack() | RangeRequest() | RangeReply():
+                receiver.on_event(packet, now)
             case Pending():
                 receiver.on_pending(packet, now)
             case NewRing():
@@ -313,8 +274,12 @@ class SecondaryReceiver:
                 following.on_new_ring(packet, now)
             case SecondaryToken():
                 self._on_secondary_token(packet, now)
-            case _:
+            case (
+                Standing() | Suspect() | Invite() | Refuse() | Join() | Released() | LineAsk() | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_secondary_token(self, token: SecondaryToken, now: int) -> None:
         for ring in (self.group, self.below):

@@ -11,23 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.reformation.reconciliation import (
-    Reconciled,
-    Reconciliation,
-    WantedMessages,
-    WantedTokens,
-    lacking,
-    moved_on,
-)
-from isocast.ring.answers import holdings
+from isocast.reformation.reconciliation import CutFetch, Reconciled, Reconciliation, RingSite
 from isocast.ring.effects import Effect, Multicast, RingSuspected, Unicast
 from isocast.ring.inputs import CheckpointFetched
-from isocast.ring.receiver import Receiver
-from isocast.ring.rejoin import Rejoin
 from isocast.terms.ids import Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER
-from isocast.wire.limits import MAX_NEXT_NUMBERS
-from isocast.wire.packets import Invite, Join, Nack, NewRing, RangeReply, RangeRequest, Refuse, Repair, Suspicion
+from isocast.wire.packets import Invite, Join, NewRing, RangeReply, Refuse, Repair, Suspicion
 
 __all__ = ["Member", "MemberSnapshot"]
 
@@ -50,11 +39,11 @@ class Member:
 
     reconciliation_class = Reconciliation
 
-    def __init__(self, receiver: Receiver, *, forgot: bool = False) -> None:
+    def __init__(self, receiver: RingSite, *, forgot: bool = False) -> None:
         """`forgot`: the disk was lost, so promises may be forgotten: this site must never vote again."""
         self.forgot = forgot
         self._receiver = receiver
-        self._timing = receiver.timing
+        self._timing = receiver.settings.timing
         self._stripe = receiver.settings.stripe
         self._heard: dict[NodeId, int] = {}
         self._joining: Epoch | None = None
@@ -65,10 +54,8 @@ class Member:
         self._invited = 0
         self._refused_at: dict[NodeId, int] = {}
         self._next_at = 0
-        self._reconciliation: Reconciliation | None = None
-        self._asked: WantedTokens | WantedMessages | None = None
+        self._fetch = CutFetch(receiver.site, receiver.settings, self.reconciliation_class)
         self._asked_turn = 0
-        self._rejoin = Rejoin(receiver.timing)
         self._complained_at = -NEVER
         self._refused: Epoch | None = None
         """The newest ring that this site knew better than: to hear of it again does not make it a voter."""
@@ -86,8 +73,7 @@ class Member:
 
     def snapshot(self) -> MemberSnapshot:
         """For whoever watches."""
-        target = self._reconciliation.target.ballot if self._reconciliation else None
-        return MemberSnapshot(self._joining, target)
+        return MemberSnapshot(self._joining, self._fetch.target)
 
     def heard(self, site: NodeId, now: int) -> None:
         """A packet came from this site: JOIN says so, and broken pairs end up on different sides of no ring."""
@@ -100,7 +86,7 @@ class Member:
         receiver, ballot = self._receiver, invite.ballot
         if self.may_promise(ballot):
             receiver.seal(ballot)
-            self._reconciliation = None
+            self._fetch.drop()
             return self._join(ballot, now)
         if ballot == receiver.promised > receiver.accepted:
             # An invitation goes out k_r+2 times; more are copies, and do not show that the server lives.
@@ -108,7 +94,7 @@ class Member:
             if self._invited > self._timing.retries_max + 1:
                 return []
             self._silences = 0
-            return [] if self._reconciliation else self._join(ballot, now)
+            return [] if self.reconciling else self._join(ballot, now)
         refused_at = self._refused_at.get(invite.sender, -NEVER)
         if refused_at <= now < refused_at + self._timing.grace_ns // 2:
             return []
@@ -125,7 +111,7 @@ class Member:
         receiver = self._receiver
         if self.forgot or ring.ballot < receiver.promised or ring.ballot <= receiver.accepted:
             return []
-        if self._reconciliation is not None and self._reconciliation.target.ballot >= ring.ballot:
+        if self._fetch.target is not None and self._fetch.target >= ring.ballot:
             return []
         if ring.ballot > receiver.promised:
             receiver.seal(ring.ballot)
@@ -133,8 +119,7 @@ class Member:
             return self._refuse(ring, now)
         self._joining = None
         self._silences = 0
-        self._reconciliation = self.reconciliation_class(ring, receiver.ledger)
-        self._rejoin.reset()
+        self._fetch.begin(ring, receiver.ledger)
         return self._reconcile(now)
 
     def _absurd(self, ring: NewRing, now: int) -> bool:
@@ -168,48 +153,40 @@ class Member:
 
     def on_repair(self, repair: Repair, now: int) -> list[Effect]:
         """While reconciling, repairs belong to the common prefix's continuation."""
-        if self._reconciliation is None:
+        if not self.reconciling:
             return []
-        before = self._reconciliation.progress
-        self._reconciliation.offer(repair.item)
-        effects = self._reconcile(now, ask=False)
-        if self._reconciliation is not None and self._reconciliation.progress > before:
-            self._silences = 0
-            if moved_on(self._asked, self._reconciliation.wanted()):
-                effects = self._reconcile(now)
-        return effects
+        result = self._fetch.offer(repair.item)
+        if result is not None:
+            return self._install(result, now)
+        if not self._fetch.progressed:
+            return []
+        self._silences = 0
+        return self._reconcile(now) if self._fetch.moved_on else []
 
     def on_range_reply(self, reply: RangeReply, now: int) -> list[Effect]:
         """A holder has let go what lies between this site's log and the cut: when all have, a checkpoint helps."""
-        reconciliation = self._reconciliation
-        if reconciliation is None:
+        reconciliation = self._fetch.reconciliation
+        if reconciliation is None or not self._fetch.gone(reply, self._holders(reconciliation.target), now):
             return []
-        if self._rejoin.gone(reply, lacking(self._asked), self._holders(reconciliation), now):
-            # An answer is no silence, though it does not help.
-            self._silences = 0
-            if self._rejoin.wanting:
-                reconciliation.refuse()
-                return self._reconcile(now)
-        return []
+        # An answer is no silence, though it does not help.
+        self._silences = 0
+        return self._reconcile(now) if self._fetch.rejoin.wanting else []
 
     def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> list[Effect]:
         """A checkpoint instead of the common prefix, if it can be one; the chain will tell."""
-        if self._reconciliation is None or self.forgot:
+        if not self.reconciling or self.forgot:
             return []
-        if self._reconciliation.adopt(fetched.checkpoint):
-            self._rejoin.reset()
+        if self._fetch.adopt(fetched, now):
             self._silences = 0
-        elif self._rejoin.wanting:
-            self._rejoin.refuse(now)
         return self._reconcile(now)
 
-    def _holders(self, reconciliation: Reconciliation) -> list[NodeId]:
-        return [site for site in reconciliation.target.holders if site != self._receiver.site]
+    def _holders(self, ring: NewRing) -> list[NodeId]:
+        return [site for site in ring.holders if site != self._receiver.site]
 
     @property
     def reconciling(self) -> bool:
         """Whether repairs are for us rather than for the receiver."""
-        return self._reconciliation is not None
+        return self._fetch.target is not None
 
     def on_timer(self, now: int) -> list[Effect]:
         """JOIN again, ask again, or look for a ring."""
@@ -219,7 +196,7 @@ class Member:
             self._heard = dict.fromkeys(self._heard, now)
         if self._settled or now < self._next_at:
             return []
-        if self._reconciliation is not None:
+        if self.reconciling:
             return self._reconcile(now)
         if self._joining is not None:
             return self._join(self._joining, now)
@@ -246,17 +223,17 @@ class Member:
         return effects
 
     def _vote(self, ballot: Epoch, now: int) -> Join:
-        receiver = self._receiver
-        head = receiver.ledger.head
+        said = self._receiver.testify(ballot, now)
+        head = said.head
         since = now - self._timing.retries_max * self._timing.retry_ns
         # By a clock that was set back, nobody was heard in the future.
         self._heard = {site: min(at, now) for site, at in self._heard.items()}
-        believed = [site for site in sorted(self._heard) if receiver.distrusted.get(site, -NEVER) <= now]
+        believed = [site for site in sorted(self._heard) if site not in said.distrusted]
         heard = tuple([site for site in believed if self._heard[site] >= since and is_site(site)])
         return Join(
             self._stripe,
-            receiver.lineage,
-            receiver.site,
+            said.lineage,
+            self._receiver.site,
             ballot,
             head.token_number,
             head.digest,
@@ -264,49 +241,52 @@ class Member:
             head.next_sequence,
             now,
             heard,
-            receiver.issuer.commit_for(ballot),
+            said.commit,
             head.universe,
-            receiver.ledger.unstable_next_numbers(MAX_NEXT_NUMBERS),
-            receiver.membership.leaving,
+            said.next_numbers,
+            said.leaving,
         )
 
-    def _reconcile(self, now: int, *, ask: bool = True) -> list[Effect]:
-        """Install once everything up to the cut is here; else ask a holder."""
-        reconciliation, receiver = self._reconciliation, self._receiver
+    def _reconcile(self, now: int) -> list[Effect]:
+        """Install once everything up to the cut is here; else ask a holder, or for a checkpoint."""
+        fetch, reconciliation = self._fetch, self._fetch.reconciliation
         if reconciliation is None:
             return []
         result = reconciliation.result()
-        if result is not None and self._lies(reconciliation.target, result, now):
-            self._reconciliation = None
-            return self._refuse(reconciliation.target, now)
         if result is not None:
-            self._reconciliation = None
-            self._rejoin.reset()
-            if result.checkpoint is not None:
-                receiver.stray(reconciliation.target, reconciliation.parted)
-            receiver.install(reconciliation.target, result.keep, result.suffix, now, result.checkpoint)
-            if result.proof is not None:
-                receiver.on_token(result.proof, now)
-            return []
-        if not ask:
-            return []
+            return self._install(result, now)
         self._next_at = now + self._timing.retry_ns
         self._silences += 1
         ring = reconciliation.target
-        others = self._holders(reconciliation)
+        others = self._holders(ring)
         effects: list[Effect] = []
-        if reconciliation.lost and not self._rejoin.active:
-            self._rejoin.want(now)
-        patience = FETCH_PATIENCE if self._rejoin.active else 1
+        checkpoint = fetch.needs_checkpoint(reconciliation, now)
+        patience = FETCH_PATIENCE if checkpoint else 1
         if self._silences > patience * self._timing.retries_max * max(len(others), 1):
             self._silences = 0
-            effects.append(RingSuspected(receiver.held, ring.ballot.server, Suspicion.STRANDED))
-        if self._rejoin.active:
-            effects.extend(self._wish(reconciliation, now))
+            effects.append(RingSuspected(self._receiver.held, ring.ballot.server, Suspicion.STRANDED))
+        if checkpoint:
+            # From a holder, or from whoever else is on the ring.
+            givers = [giver for giver in dict.fromkeys((*ring.holders, *ring.ring)) if giver != self._receiver.site]
+            effects.extend(fetch.wish(givers, reconciliation, now))
         elif others:
             self._asked_turn += 1
-            effects.append(Unicast(others[self._asked_turn % len(others)], self._request(reconciliation)))
+            effects.append(Unicast(others[self._asked_turn % len(others)], fetch.request(reconciliation)))
         return effects
+
+    def _install(self, result: Reconciled, now: int) -> list[Effect]:
+        """Enter the ring, unless it begins with a lie."""
+        fetch, reconciliation, receiver = self._fetch, self._fetch.reconciliation, self._receiver
+        if reconciliation is None:
+            return []
+        ring = reconciliation.target
+        if self._lies(ring, result, now):
+            fetch.drop()
+            return self._refuse(ring, now)
+        if result.checkpoint is not None:
+            receiver.stray(ring, reconciliation.parted)
+        fetch.install(ring, result, receiver, now)
+        return []
 
     def _lies(self, ring: NewRing, result: Reconciled, now: int) -> bool:
         """Whether a new ring begins with what only a liar holds: a ballot without that one comes first.
@@ -314,10 +294,9 @@ class Member:
         What somebody else holds as well, who could not know better, may have been released: there is no way back.
         """
         receiver = self._receiver
-        liar = receiver.issuer.liar([entry.token for entry in result.suffix], receiver.accepted)
+        liar = receiver.catch_liar(result.suffix)
         if liar is None:
             return False
-        receiver.conflicts += 1
         until = receiver.distrusted.get(liar)
         if any(holder != liar for holder in ring.holders) or (until is not None and until <= now):
             # Or there was time enough for a ring without the liar, and there is none.
@@ -325,20 +304,3 @@ class Member:
         if until is None:
             receiver.distrust(liar, now)
         return True
-
-    def _wish(self, reconciliation: Reconciliation, now: int) -> list[Effect]:
-        """For a checkpoint, from a holder or from whoever else is on the ring."""
-        ring, site = reconciliation.target, self._receiver.site
-        givers = [giver for giver in dict.fromkeys((*ring.holders, *ring.ring)) if giver != site]
-        wish = self._rejoin.due(givers, reconciliation.above, now)
-        return [] if wish is None else [wish]
-
-    def _request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
-        """Addressed to the ring that we are entering: holders are there already."""
-        site, ballot = self._receiver.site, reconciliation.target.ballot
-        self._asked = reconciliation.wanted()
-        match self._asked:
-            case WantedTokens(kind, first, last):
-                return RangeRequest(self._stripe, ballot, site, kind, first, last)
-            case WantedMessages(number, labels):
-                return Nack(self._stripe, ballot, site, number, has_token=True, parts_held=0, listed=holdings(labels))

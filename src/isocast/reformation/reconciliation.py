@@ -11,18 +11,25 @@ history was released, and one that was never begun, need a checkpoint in any cas
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from isocast.ring.answers import holdings
+from isocast.ring.effects import CheckpointWanted
+from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint, Ledger, LogEntry
+from isocast.ring.receiver import Testimony
 from isocast.ring.recovery import RANGE_FROM, RANGE_TOKENS
-from isocast.ring.rejoin import continues
+from isocast.ring.rejoin import Rejoin, continues
+from isocast.ring.settings import RingSettings
 from isocast.ring.token import PartStore, run_digest
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Data, NewRing, Range, Repairable, Token, TokenPart
+from isocast.wire.packets import Data, Nack, NewRing, Range, RangeReply, RangeRequest, Repairable, Token, TokenPart
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Reconciled", "Reconciliation", "WantedMessages", "WantedTokens", "lacking", "moved_on"]
+__all__ = ["CutFetch", "Reconciled", "Reconciliation", "RingSite", "WantedMessages", "WantedTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +61,6 @@ class WantedMessages:
 
     token_number: int
     labels: tuple[tuple[NodeId, int], ...]
-
-
-def lacking(asked: WantedTokens | WantedMessages | None) -> int:
-    """The first token of what was asked for; 0 for nothing."""
-    match asked:
-        case WantedTokens(_, first, _):
-            return first
-        case WantedMessages(number, _):
-            return number
-        case None:
-            return 0
-
-
-def moved_on(before: WantedTokens | WantedMessages | None, after: WantedTokens | WantedMessages) -> bool:
-    """Whether what is wanted now was not asked for before."""
-    match before, after:
-        case WantedTokens(), WantedTokens():
-            return after.first > before.last or after.last < before.first
-        case WantedMessages(), WantedMessages():
-            return after.token_number != before.token_number
-        case _:
-            return True
 
 
 class Reconciliation:
@@ -297,3 +282,185 @@ class Reconciliation:
                 if message.sender == source and message.number == number:
                     return message
         return None
+
+
+class RingSite(Protocol):
+    """All that the reformation may ask of a site's receiver, and order it to do."""
+
+    @property
+    def site(self) -> NodeId:
+        """Its number."""
+
+    @property
+    def settings(self) -> RingSettings:
+        """Those of its stripe."""
+
+    @property
+    def promised(self) -> Epoch:
+        """prom: it takes part in no ballot below."""
+
+    @property
+    def accepted(self) -> Epoch:
+        """e_acc: the epoch that it is in."""
+
+    @property
+    def lineage(self) -> Epoch:
+        """The epoch that its votes name."""
+
+    @property
+    def ring(self) -> NewRing | None:
+        """The ring of that epoch."""
+
+    @property
+    def held(self) -> int:
+        """h: the newest token that it holds with everything before it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its log, to be read."""
+
+    @property
+    def distrusted(self) -> Mapping[NodeId, int]:
+        """Owners that lied, and until when they are not believed."""
+
+    def testify(self, ballot: Epoch, now: int) -> Testimony:
+        """What its vote for a ballot says."""
+
+    def catch_liar(self, entries: tuple[LogEntry, ...]) -> NodeId | None:
+        """Who is known to lie in what is to continue its log."""
+
+    def distrust(self, site: NodeId, now: int) -> None:
+        """Do not believe an owner for a while."""
+
+    def seal(self, ballot: Epoch) -> None:
+        """Promise a ballot."""
+
+    def stray(self, ring: NewRing, parted: int) -> None:
+        """Say that its log parted from the ring's, before a checkpoint takes its place."""
+
+    def install(
+        self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int, checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Enter a ring with everything up to its cut."""
+
+    def on_token(self, token: Token, now: int) -> None:
+        """Take a token of the ring that it is on."""
+
+
+class CutFetch:
+    """A site's way to the cut of each new ring: what it asks for next, and when only a checkpoint can help."""
+
+    def __init__(self, site: NodeId, settings: RingSettings, reconciliation_class: type[Reconciliation]) -> None:
+        """On its way to no ring."""
+        self.rejoin = Rejoin(settings.timing)
+        self.progressed = False
+        """Whether the latest offer proved or completed a token."""
+        self._site = site
+        self._stripe = settings.stripe
+        self._reconciliation_class = reconciliation_class
+        self._reconciliation: Reconciliation | None = None
+        self._asked: WantedTokens | WantedMessages | None = None
+
+    @property
+    def reconciliation(self) -> Reconciliation | None:
+        """What is known of the present target; None on the way to no ring."""
+        return self._reconciliation
+
+    @property
+    def target(self) -> Epoch | None:
+        """The ballot of the ring whose cut is fetched."""
+        return self._reconciliation.target.ballot if self._reconciliation else None
+
+    def begin(self, ring: NewRing, ledger: Ledger) -> None:
+        """Work towards a ring, from what the ledger holds."""
+        self._reconciliation = self._reconciliation_class(ring, ledger)
+        self.rejoin.reset()
+
+    def drop(self) -> None:
+        """Give the target up."""
+        self._reconciliation = None
+
+    def offer(self, item: Repairable) -> Reconciled | None:
+        """Take a packet from a holder; everything up to the cut, once it is complete."""
+        reconciliation = self._reconciliation
+        if reconciliation is None:
+            return None
+        before = reconciliation.progress
+        reconciliation.offer(item)
+        result = reconciliation.result()
+        self.progressed = reconciliation.progress > before
+        return result
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether what is wanted now was not asked for before."""
+        reconciliation = self._reconciliation
+        if reconciliation is None:
+            return False
+        match self._asked, reconciliation.wanted():
+            case WantedTokens() as before, WantedTokens() as after:
+                return after.first > before.last or after.last < before.first
+            case WantedMessages() as before, WantedMessages() as after:
+                return after.token_number != before.token_number
+            case _:
+                return True
+
+    def request(self, reconciliation: Reconciliation) -> Nack | RangeRequest:
+        """What to ask a holder for next, addressed to the ring that the site is entering: holders are there already."""
+        ballot = reconciliation.target.ballot
+        self._asked = reconciliation.wanted()
+        match self._asked:
+            case WantedTokens(kind, first, last):
+                return RangeRequest(self._stripe, ballot, self._site, kind, first, last)
+            case WantedMessages(number, labels):
+                return Nack(
+                    self._stripe, ballot, self._site, number, has_token=True, parts_held=0, listed=holdings(labels)
+                )
+
+    def gone(self, reply: RangeReply, others: Sequence[NodeId], now: int) -> bool:
+        """Take note of a holder that has let go what is lacking; when all have, a checkpoint is wanted."""
+        reconciliation = self._reconciliation
+        if reconciliation is None or not self.rejoin.gone(reply, self._lacking, others, now):
+            return False
+        if self.rejoin.wanting:
+            reconciliation.refuse()
+        return True
+
+    @property
+    def _lacking(self) -> int:
+        """The first token of what was asked for; 0 for nothing."""
+        match self._asked:
+            case WantedTokens(_, first, _):
+                return first
+            case WantedMessages(number, _):
+                return number
+            case None:
+                return 0
+
+    def adopt(self, fetched: CheckpointFetched, now: int) -> bool:
+        """Take a checkpoint instead of the common prefix, if it can be one; the chain will tell."""
+        adopted = self._reconciliation is not None and self._reconciliation.adopt(fetched.checkpoint)
+        if adopted:
+            self.rejoin.reset()
+        elif self.rejoin.wanting:
+            self.rejoin.refuse(now)
+        return adopted
+
+    def needs_checkpoint(self, reconciliation: Reconciliation, now: int) -> bool:
+        """Whether asking holders leads nowhere."""
+        if reconciliation.lost and not self.rejoin.active:
+            self.rejoin.want(now)
+        return self.rejoin.active
+
+    def wish(self, givers: Sequence[NodeId], reconciliation: Reconciliation, now: int) -> list[CheckpointWanted]:
+        """For a checkpoint, when it is time to ask for one."""
+        wish = self.rejoin.due(givers, reconciliation.above, now)
+        return [] if wish is None else [wish]
+
+    def install(self, ring: NewRing, result: Reconciled, receiver: RingSite, now: int) -> None:
+        """The receiver enters the ring with everything up to its cut; the site is on its way no more."""
+        self._reconciliation = None
+        self.rejoin.reset()
+        receiver.install(ring, result.keep, result.suffix, now, result.checkpoint)
+        if result.proof is not None:
+            receiver.on_token(result.proof, now)

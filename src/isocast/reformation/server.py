@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, assert_never
 
 from isocast.reformation.forming import (
     Ballot,
@@ -32,13 +32,36 @@ from isocast.reformation.forming import (
 )
 from isocast.reformation.member import FAR_START
 from isocast.ring.effects import BallotChosen, Effect, Multicast, Persist, RingDecided, Unicast, UniverseForced
-from isocast.ring.inputs import ForceRequested, PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, DriverInput, ForceRequested, PacketsArrived, TimerFired
 from isocast.ring.ledger import UNIVERSE_MIN
 from isocast.ring.settings import RingSettings, StartPolicy
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_site
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.packets import Invite, Join, Nack, NewRing, Packet, Refuse, Suspect, Suspicion, Token, TokenPart
+from isocast.wire.packets import (
+    Data,
+    Invite,
+    Join,
+    LineAck,
+    LineAsk,
+    Lines,
+    Nack,
+    NewRing,
+    Packet,
+    Pending,
+    RangeReply,
+    RangeRequest,
+    Receipt,
+    Refuse,
+    Released,
+    Repair,
+    SecondaryToken,
+    Standing,
+    Suspect,
+    Suspicion,
+    Token,
+    TokenPart,
+)
 
 __all__ = ["Judging", "ReformationServer", "ServerSnapshot", "ServerState", "Span", "VotedClocks"]
 
@@ -393,6 +416,9 @@ FORCE_REFORMATIONS = 16
 """How long an operator's word for a forced U holds: sixteen times what a ballot takes."""
 
 
+ReformationServerInput: TypeAlias = DriverInput | ForceRequested
+
+
 class ReformationServer(Judging):
     """The machine of one server."""
 
@@ -428,20 +454,27 @@ class ReformationServer(Judging):
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: ReformationServerInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         if now < self._last_now:
             self._set_back(self._last_now - now)
         elif now > self._next_at + self._timing.retry_ns and self._last_now > -NEVER:
             self._slept(now - self._next_at)
         self._last_now = now
-        if isinstance(event, PacketsArrived):
-            for packet in event.packets:
-                self._on_packet(packet, now)
-        elif isinstance(event, TimerFired) and now >= self._next_at:
-            self._on_timer(now)
-        elif isinstance(event, ForceRequested):
-            self._force(event.universe, now)
+        match event:
+            case PacketsArrived(packets):
+                for packet in packets:
+                    self._on_packet(packet, now)
+            case TimerFired():
+                if now >= self._next_at:
+                    self._on_timer(now)
+            case ForceRequested(universe):
+                self._force(universe, now)
+            case ClockJudged():
+                # A ring begins by the clocks of its voters.
+                pass
+            case _:
+                assert_never(event)
         effects = tuple(self._out)
         self._out.clear()
         return effects
@@ -500,8 +533,13 @@ class ReformationServer(Judging):
                 self._on_rival(packet, now)
             case Token() | TokenPart():
                 self._on_token(packet, now)
-            case _:
+            case (
+                Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Invite() | SecondaryToken()
+                | Released() | RangeRequest() | RangeReply() | LineAsk() | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_refuse(self, refuse: Refuse, now: int) -> None:
         """A probed suspect lives; or an invited member has promised more."""

@@ -1,8 +1,9 @@
-"""One aggregated request, and what answers it (protocol §2 and §3).
+"""One aggregated request, and what answers it (§2.1; protocol §2 and §3): from memory, or from the log on disk.
 
 A site that has the token names the messages it lacks. A site without the token cannot know what it lacks: it
 names what it holds, and whoever has the token sends the difference. Either way one request and its answers
-recover both.
+recover both. What neither memory nor disk has any more is not passed over in silence: whoever asks is told the oldest
+token that there is.
 
 A request is small and its answer may be megabytes, so a request that somebody recorded and repeats must not be
 answered again and again: `Answered` bounds what anybody gets.
@@ -12,13 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from isocast.ring.ledger import LogEntry
-from isocast.terms.ids import NodeId
+from isocast.ring.effects import Effect, Multicast, ReadJournal, Unicast
+from isocast.ring.inputs import JournalRead
+from isocast.ring.ledger import Ledger, LogEntry
+from isocast.ring.release import Certificates
+from isocast.ring.settings import RingSettings
+from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
+from isocast.terms.instants import NEVER
 from isocast.wire.limits import HOLDING_BYTES, MAX_HOLDING_BITS, MAX_UDP, MAX_WHOLE_TOKEN
-from isocast.wire.packets import Holding, Nack, Repairable, Token, TokenPart
+from isocast.wire.packets import (
+    Holding,
+    Nack,
+    Packet,
+    Pending,
+    Range,
+    RangeReply,
+    RangeRequest,
+    Repair,
+    Repairable,
+    Token,
+    TokenPart,
+)
 from isocast.wire.token_body import split_token, token_body
 
-__all__ = ["ANSWERS_MAX", "Answered", "answers_to", "as_packets", "holdings"]
+__all__ = ["ANSWERS_MAX", "Answered", "Answering", "answers_to", "as_packets", "holdings"]
 
 ANSWERS_MAX = 4_096
 """Repairs for one request: 4,096 of 1,472 bytes are 6 MB, half a second of 100 Mb/s; the next request goes on."""
@@ -111,3 +129,100 @@ def answers_to(nack: Nack, entry: LogEntry) -> list[Repairable]:
     answers.extend([packet for place, packet in parts if not nack.parts_held >> place & 1])
     answers.extend([m for m in entry.messages if (m.sender, m.number) not in named])
     return answers[:ANSWERS_MAX]
+
+
+class Answering:
+    """What a receiver gives to those who lack something of the present epoch's log."""
+
+    def __init__(
+        self, site: NodeId, settings: RingSettings, ledger: Ledger, certificates: Certificates, out: list[Effect]
+    ) -> None:
+        """Outside any ring. Answers gather in `out`."""
+        self._site = site
+        self._stripe = settings.stripe
+        self._timing = timing = settings.timing
+        self._ledger = ledger
+        self._certificates = certificates
+        self._out = out
+        self._epoch = NO_EPOCH
+        self._answered = Answered(min(timing.retry_ns, timing.secondary_retry_ns or NEVER))
+
+    def enter(self, epoch: Epoch) -> None:
+        """A new epoch: answers say so."""
+        self._epoch = epoch
+
+    def on_nack(self, nack: Nack, now: int) -> None:
+        """Send what is lacking of one token; what this site lacks too is pending."""
+        number = nack.token_number
+        if not self._owes(nack.sender, 0, number, number, now):
+            return
+        entry = self._ledger.entries.get(number)
+        if entry is not None:
+            for item in answers_to(nack, entry):
+                self._repair(nack.sender, item)
+        elif number <= self._ledger.held:
+            self._out.append(ReadJournal(nack.sender, number, number))
+        else:
+            self._send(nack.sender, Pending(self._stripe, self._epoch, self._site, number))
+
+    def on_range_request(self, request: RangeRequest, now: int) -> None:
+        """Send tokens of a range with their messages; what left memory comes from the journal."""
+        if not self._owes(request.sender, request.kind, request.first, request.last, now):
+            return
+        last = min(request.last, self._ledger.held)
+        if request.kind is Range.SEQUENCES or request.first > last:
+            self._tell_oldest(request.sender, request.kind, request.first, self._ledger.collected + 1)
+            return
+        old = min(last, self._ledger.collected)
+        if request.first <= old:
+            self._out.append(ReadJournal(request.sender, request.first, old))
+        entries = [self._ledger.entries[number] for number in range(max(request.first, old + 1), last + 1)]
+        self._send_entries(request.sender, entries, heads_only=request.kind is Range.HEADS)
+
+    def on_journal(self, read: JournalRead) -> None:
+        """The log's part of a range; who asked for more than it has is told so."""
+        first = read.entries[0].token.token_number if read.entries else self._ledger.collected + 1
+        if read.first < first and read.first:
+            self._tell_oldest(read.to, Range.TOKENS, read.first, read.oldest or first)
+        self._send_entries(read.to, read.entries)
+
+    def _owes(self, site: NodeId, kind: int, first: int, last: int, now: int) -> bool:
+        """Whether a request for tokens deserves an answer: not what its sender has receipted, and not a copy.
+
+        Nobody asks in an epoch for what it receipted there: a receipt says that it is on the disk. Such a request is
+        a replay.
+        """
+        if last <= self._certificates.receipts.get(site, 0):
+            return False
+        return self._answered.admits(site, (kind, first, last), now)
+
+    def _repair(self, to: NodeId, item: Repairable) -> None:
+        """Send a packet again: to one site, or to all when primary receivers take turns in asking (§5.2)."""
+        self._answered.count(to, 1)
+        packet = Repair(self._stripe, self._epoch, self._site, item)
+        if self._timing.nack_sets > 1 and to in self._ledger.universe:
+            self._out.append(Multicast(packet))
+        else:
+            self._send(to, packet)
+
+    def _tell_oldest(self, to: NodeId, kind: Range, first: int, low_water: int) -> None:
+        stripe, epoch, held = self._stripe, self._epoch, self._ledger.held
+        self._send(to, RangeReply(stripe, epoch, self._site, kind, first, held, low_water))
+
+    def _send_entries(
+        self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...], *, heads_only: bool = False
+    ) -> None:
+        sent = 0
+        for entry in entries:
+            items: list[Repairable] = list(as_packets(entry.token))
+            if not heads_only:
+                items.extend(entry.messages)
+            sent += len(items)
+            if sent > ANSWERS_MAX and sent > len(items):
+                return
+            self._answered.count(to, len(items))
+            for item in items:
+                self._send(to, Repair(self._stripe, self._epoch, self._site, item))
+
+    def _send(self, to: NodeId, packet: Packet) -> None:
+        self._out.append(Unicast(to, packet))

@@ -1,10 +1,10 @@
-"""What can happen to a machine: one closed union."""
+"""What can happen to a machine. Each machine names those that reach it in a closed union of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import NodeId
@@ -15,9 +15,11 @@ __all__ = [
     "ClockJudged",
     "ControlRequested",
     "DrainRequested",
+    "DriverInput",
+    "Event_contra",
     "ForceRequested",
-    "Input",
     "JournalRead",
+    "Machine",
     "PacketsArrived",
     "PublishRequested",
     "TimerFired",
@@ -92,14 +94,17 @@ class ClockJudged:
     trusted: bool
 
 
-Input: TypeAlias = (
-    PacketsArrived
-    | TimerFired
-    | PublishRequested
-    | ControlRequested
-    | DrainRequested
-    | ForceRequested
-    | JournalRead
-    | CheckpointFetched
-    | ClockJudged
-)
+DriverInput: TypeAlias = PacketsArrived | TimerFired | ClockJudged
+"""What a driver gives to any machine; all else comes from the machine's own host."""
+
+Event_contra = TypeVar("Event_contra", contravariant=True)
+
+
+class Machine(Protocol[Event_contra]):
+    """What simulator and real network drive alike."""
+
+    def step(self, event: Event_contra, now: int, /) -> Sequence[object]:
+        """Take one input at local time `now`; return the effects, in the order to perform them."""
+
+    def next_deadline(self) -> int:
+        """The local instant at which the machine wants `TimerFired`, or NEVER."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from isocast.ring.effects import RingSuspected
-from isocast.ring.ledger import LogEntry
-from isocast.ring.release import groups_floor, possession_floor
+from isocast.ring.ledger import Ledger, LogEntry
+from isocast.ring.membership import Membership
+from isocast.ring.release import GroupReports, possession_floor
 from isocast.ring.settings import OrderRule, RingSettings, Schedule
 from isocast.ring.token import choose, grants, nonce, runs_of
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import Data, NewRing, Suspicion, Token, digest_of
-
-if TYPE_CHECKING:
-    from isocast.ring.receiver import Receiver
 
 __all__ = ["Issuer"]
 
@@ -23,22 +20,44 @@ __all__ = ["Issuer"]
 class Issuer:
     """Issues this site's tokens, and checks that other owners reveal what they committed to."""
 
-    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes) -> None:
-        """Outside any ring."""
+    def __init__(
+        self,
+        site: NodeId,
+        settings: RingSettings,
+        secret: bytes,
+        ledger: Ledger,
+        membership: Membership,
+        reports: GroupReports,
+    ) -> None:
+        """Outside any ring. A token continues `ledger`, and carries what `membership` and `reports` give it."""
         self.site = site
         self.slot: int | None = None
         """This site's next token."""
         self._settings = settings
         self._timing = settings.timing
         self._secret = secret
+        self._ledger = ledger
+        self._membership = membership
+        self._reports = reports
+        self._ring: NewRing | None = None
         self._schedule: Schedule | None = None
         self._commits: dict[NodeId, bytes] = {}
 
-    def enter(self, ring: NewRing, schedule: Schedule, held: int) -> None:
+    def enter(self, ring: NewRing, schedule: Schedule) -> None:
         """A new epoch: the first cycle's nonces were committed in the JOINs."""
-        self._schedule = schedule
+        self._ring, self._schedule = ring, schedule
         self._commits = dict(zip(ring.ring, ring.commits, strict=True))
-        self.slot = schedule.next_slot(self.site, held + 1)
+        self._resume()
+
+    def take_over(self) -> None:
+        """The log goes on behind another site's checkpoint."""
+        self._resume()
+        self.forget_unseen()
+
+    def _resume(self) -> None:
+        """Whatever was issued is held, so the next slot is the first of ours that is not."""
+        if self._schedule is not None:
+            self.slot = self._schedule.next_slot(self.site, self._ledger.held + 1)
 
     def commit_for(self, ballot: object) -> bytes:
         """What this site commits to when it joins a ballot."""
@@ -77,47 +96,48 @@ class Issuer:
             commits[token.sender] = token.commit
         return None
 
-    def unknown(self, owner: NodeId) -> None:
-        """This site does not have the token in which an owner committed to its next nonce."""
-        self._commits.pop(owner, None)
+    def forget_unseen(self) -> None:
+        """What was committed in tokens that this site does not have is not known to it."""
+        schedule, ledger = self._schedule, self._ledger
+        if schedule is None:
+            return
+        for owner in schedule.ring:
+            last = (schedule.next_slot(owner, ledger.held + 1) or 0) - schedule.size
+            if last >= schedule.first_token and last not in ledger.entries:
+                self._commits.pop(owner, None)
 
-    def next_deadline(self, held: int, now: int) -> int:
+    def next_deadline(self, now: int) -> int:
         """T_t of our slot, and while we lack something T_t+P, when we give it up."""
         if self.slot is None or self._schedule is None:
             return NEVER
         instant = self._schedule.instant(self.slot)
-        if now < instant or held == self.slot - 1:
+        if now < instant or self._ledger.held == self.slot - 1:
             return instant
         return instant + self._timing.process_ns + 1
 
-    def due(self, receiver: Receiver, now: int) -> LogEntry | RingSuspected | None:
+    def due(self, now: int) -> LogEntry | RingSuspected | None:
         """The token, if its instant has come and the rules allow it; a suspicion of ourselves if they do not."""
-        slot, schedule = self.slot, self._schedule
-        if slot is None or schedule is None or now < schedule.instant(slot):
+        slot, schedule, ring = self.slot, self._schedule, self._ring
+        if slot is None or schedule is None or ring is None or now < schedule.instant(slot):
             return None
         late = now > schedule.instant(slot) + self._timing.process_ns
-        ring = receiver.ring
-        if ring is not None and self.may_issue(receiver, slot, late=late):
-            return self._entry(receiver, ring, slot, schedule, now)
+        if self.may_issue(slot, late=late):
+            return self._entry(ring, slot, schedule, now)
         if not late:
             return None
         # A site that was away has missed more slots than this one: say so once. If it is the clock that is ahead, the
         # slots that are skipped here are still to come: `set_back` takes them up again.
         self.slot = schedule.next_slot(self.site, max(slot + 1, schedule.last_due(now - self._timing.process_ns)))
-        reason = Suspicion.BEHIND if receiver.held != slot - 1 else Suspicion.LATE
+        reason = Suspicion.BEHIND if self._ledger.held != slot - 1 else Suspicion.LATE
         return RingSuspected(slot, self.site, reason)
 
-    def set_back(self, held: int) -> None:
-        """The clock was set back: slots that it seemed to have missed may be still to come.
+    def set_back(self) -> None:
+        """The clock was set back: slots that it seemed to have missed may be still to come."""
+        self._resume()
 
-        Whatever was issued is held, so the next slot is the first of ours that is not.
-        """
-        if self._schedule is not None:
-            self.slot = self._schedule.next_slot(self.site, held + 1)
-
-    def may_issue(self, receiver: Receiver, slot: int, *, late: bool) -> bool:
+    def may_issue(self, slot: int, *, late: bool) -> bool:
         """Only complete up to t-1, and on time: a late owner's token would race the others' suspicion."""
-        return receiver.held == slot - 1 and not late
+        return self._ledger.held == slot - 1 and not late
 
     def stamp(self, slot: int, schedule: Schedule, now: int) -> int:  # noqa: ARG002
         """T_t: the scheduled instant, the same whoever sends and however late."""
@@ -127,13 +147,13 @@ class Issuer:
         """The nonce that this site committed to for its token of that place in the epoch."""
         return nonce(self._secret, epoch, place)
 
-    def batch(self, receiver: Receiver) -> list[Data]:
+    def batch(self) -> list[Data]:
         """Everything that waits and may be acknowledged, in order of arrival."""
-        return choose(receiver.ledger.waiting, receiver.ledger.next_number, self._settings.batch_max)
+        return choose(self._ledger.waiting, self._ledger.next_number, self._settings.batch_max)
 
-    def _entry(self, receiver: Receiver, ring: NewRing, slot: int, schedule: Schedule, now: int) -> LogEntry:
-        ledger = receiver.ledger
-        chosen = self.batch(receiver)
+    def _entry(self, ring: NewRing, slot: int, schedule: Schedule, now: int) -> LogEntry:
+        ledger, reports = self._ledger, self._reports
+        chosen = self.batch()
         runs, interleave = runs_of(chosen)
         if self._settings.order is OrderRule.SHUFFLE:
             interleave = ()
@@ -142,24 +162,21 @@ class Issuer:
             for source, _ in ledger.waiting:
                 demand[source] = demand.get(source, 0) + 1
         place = (slot - schedule.first_token) // schedule.size
-        secstable = receiver.group_floor
-        everywhere = min(
-            possession_floor(slot, schedule), groups_floor({**receiver.reports, self.site: secstable}, schedule)
-        )
+        everywhere = min(possession_floor(slot, schedule), reports.floor_with_own(self.site, schedule))
         token = Token(
             self._settings.stripe,
-            receiver.accepted,
+            ring.ballot,
             self.site,
             slot,
             self.stamp(slot, schedule, now),
             ledger.head.next_sequence,
             runs,
             interleave,
-            receiver.membership.entries(receiver, ring, slot),
-            digest_of(nonce(self._secret, receiver.accepted, place + 1)),
-            self.reveal(receiver.accepted, place),
+            self._membership.entries(ring, slot),
+            digest_of(nonce(self._secret, ring.ballot, place + 1)),
+            self.reveal(ring.ballot, place),
             ledger.collected if ring.uncertified else max(everywhere, ledger.collected),
-            secstable,
+            reports.own,
             grants(demand, self._settings.batch_max),
             ledger.digest,
         )

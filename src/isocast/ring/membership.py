@@ -7,17 +7,13 @@ site's next token, one at a time; what became of it is told by `ControlSettled`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from isocast.ring.effects import ControlOutcome, ControlSettled, RingSuspected
-from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, force_entry
+from isocast.ring.effects import ControlOutcome, ControlSettled, Effect, RingSuspected
+from isocast.ring.ledger import CHANGES, UNIVERSE_MIN, Ledger, force_entry
+from isocast.ring.release import Certificates
+from isocast.ring.settings import Schedule
 from isocast.terms.ids import NodeId
 from isocast.wire.limits import MAX_CONTROL_ENTRIES
 from isocast.wire.packets import ControlEntry, ControlKind, NewRing, Suspicion, Token
-
-if TYPE_CHECKING:
-    from isocast.ring.ordering import Ordering
-    from isocast.ring.settings import Schedule
 
 __all__ = ["Membership", "forced_rightly"]
 
@@ -36,55 +32,58 @@ class Membership:
     changes_max = 1
     """Of U, in one token."""
 
-    def __init__(self, site: NodeId) -> None:
-        """A site that starts wants to be on the ring."""
+    def __init__(self, site: NodeId, ledger: Ledger, certificates: Certificates, out: list[Effect]) -> None:
+        """A site that starts wants to be on the ring. What became of an entry is told in `out`."""
         self.leaving = False
         """Whether an operator wants this site off the ring."""
         self.waiting: list[ControlEntry] = []
         """Entries of the network's own that wait for this site's token."""
         self._site = site
+        self._ledger = ledger
+        self._certificates = certificates
+        self._out = out
         self._issued: dict[int, tuple[ControlEntry, ...]] = {}
         """By token: what this site put into the sequence, and no majority has certified yet."""
 
     # The ring -----------------------------------------------------------------------------------
 
-    def complaints(self, receiver: Ordering, schedule: Schedule, token_number: int) -> list[RingSuspected]:
+    def complaints(self, schedule: Schedule, token_number: int) -> list[RingSuspected]:
         """Who shall be off the ring and is on it; or that this site may come in."""
-        universe = frozenset(self.universe(receiver))
+        universe = frozenset(self.universe())
         gone = [site for site in schedule.ring if site not in universe]
         if self._site not in schedule.ring:
-            outside = self._site in receiver.ledger.universe and not self.leaving
+            outside = self._site in self._ledger.universe and not self.leaving
             return [RingSuspected(token_number, self._site, Suspicion.OUTSIDE)] if outside else []
         if self.leaving and self._site not in gone:
             gone.append(self._site)
         return [RingSuspected(token_number, site, Suspicion.LEAVING) for site in gone]
 
-    def universe(self, receiver: Ordering) -> tuple[NodeId, ...]:
+    def universe(self) -> tuple[NodeId, ...]:
         """U as far as it is certified."""
-        return receiver.ledger.uncertified_change(receiver.certificates.certified)[1]
+        return self._ledger.uncertified_change(self._certificates.certified)[1]
 
     # The sequence -------------------------------------------------------------------------------
 
-    def request(self, receiver: Ordering, entry: ControlEntry) -> None:
+    def request(self, entry: ControlEntry, ring: NewRing | None) -> None:
         """Put an entry into this site's next token, or say why not."""
         if entry.kind is ControlKind.FORCE_UNIVERSE:
-            receiver.out.append(ControlSettled(entry, ControlOutcome.NOT_HERE))
-        elif receiver.ring is not None and self._site not in receiver.ring.ring:
-            receiver.out.append(ControlSettled(entry, ControlOutcome.OFF_RING))
+            self._out.append(ControlSettled(entry, ControlOutcome.NOT_HERE))
+        elif ring is not None and self._site not in ring.ring:
+            self._out.append(ControlSettled(entry, ControlOutcome.OFF_RING))
         elif entry not in self.waiting:
             self.waiting.append(entry)
 
-    def entries(self, receiver: Ordering, ring: NewRing, token_number: int) -> tuple[ControlEntry, ...]:
+    def entries(self, ring: NewRing, token_number: int) -> tuple[ControlEntry, ...]:
         """What this site's token carries: U changes by one site, only on top of a certified token of this epoch."""
         chosen: list[ControlEntry] = []
         if ring.forced and token_number == ring.first_token:
             chosen.append(force_entry(ring.ballot.server, ring.universe))
-        settled, changes = self.settled(receiver, ring), 0
+        settled, changes = self.settled(ring), 0
         for entry in self.waiting[:MAX_CONTROL_ENTRIES]:
             if entry.kind in CHANGES:
-                outcome = self._needless(entry, receiver.ledger.universe) if settled else None
+                outcome = self._needless(entry, self._ledger.universe) if settled else None
                 if outcome is not None:
-                    receiver.out.append(ControlSettled(entry, outcome))
+                    self._out.append(ControlSettled(entry, outcome))
                     self.waiting.remove(entry)
                     continue
                 if not settled or ring.uncertified or changes == self.changes_max:
@@ -98,10 +97,10 @@ class Membership:
             self._issued[token_number] = tuple(chosen)
         return tuple(chosen)
 
-    def settled(self, receiver: Ordering, ring: NewRing) -> bool:
+    def settled(self, ring: NewRing) -> bool:
         """Whether U is what a majority has certified, in this epoch: only then may it change."""
-        certified = receiver.certificates.certified
-        return certified >= ring.first_token and not receiver.ledger.uncertified_change(certified)[0]
+        certified = self._certificates.certified
+        return certified >= ring.first_token and not self._ledger.uncertified_change(certified)[0]
 
     @staticmethod
     def _needless(entry: ControlEntry, universe: tuple[NodeId, ...]) -> ControlOutcome | None:
@@ -112,20 +111,20 @@ class Membership:
             return ControlOutcome.TOO_FEW
         return None
 
-    def certified(self, receiver: Ordering) -> None:
+    def certified(self) -> None:
         """Say what is done."""
-        while self._issued and (number := min(self._issued)) <= receiver.certificates.certified:
+        while self._issued and (number := min(self._issued)) <= self._certificates.certified:
             for entry in self._issued.pop(number):
                 if entry.kind is not ControlKind.FORCE_UNIVERSE:
-                    receiver.out.append(ControlSettled(entry, ControlOutcome.DONE))
+                    self._out.append(ControlSettled(entry, ControlOutcome.DONE))
 
     def cut_back(self, token: Token) -> None:
         """A token of this site's is no longer part of the log: what an operator asked for must not be lost with it."""
         self._issued.pop(token.token_number, None)
         self.waiting.extend([entry for entry in token.control if entry.kind is not ControlKind.FORCE_UNIVERSE])
 
-    def enter(self, receiver: Ordering, ring: NewRing) -> None:
+    def enter(self, ring: NewRing) -> None:
         """On a ring that this site is not on, what waits for its token waits in vain: another must be asked."""
         if self._site not in ring.ring:
-            receiver.out.extend([ControlSettled(entry, ControlOutcome.OFF_RING) for entry in self.waiting])
+            self._out.extend([ControlSettled(entry, ControlOutcome.OFF_RING) for entry in self.waiting])
             self.waiting.clear()

@@ -9,8 +9,17 @@ from isocast.ring.ledger import LogEntry
 from isocast.ring.settings import RingSettings, Schedule
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
+from isocast.wire.packets import NO_LIMIT, Token
 
-__all__ = ["Certificates", "Releaser", "groups_floor", "knowledge_floor", "majority", "possession_floor"]
+__all__ = [
+    "Certificates",
+    "GroupReports",
+    "Releaser",
+    "groups_floor",
+    "knowledge_floor",
+    "majority",
+    "possession_floor",
+]
 
 
 class Releaser:
@@ -209,3 +218,31 @@ def groups_floor(reports: Mapping[NodeId, int], schedule: Schedule) -> int:
     0 until every member has spoken in this epoch: a head that is silent may have the group that is furthest behind.
     """
     return min([reports.get(head, 0) for head in schedule.ring])
+
+
+class GroupReports:
+    """What heads of secondary groups say that their groups hold, in this epoch (protocol §6, §7)."""
+
+    def __init__(self) -> None:
+        """Nobody has said anything."""
+        self.own = NO_LIMIT
+        """What this site's own groups hold, for its next token; no limit without one."""
+        self.by_head: dict[NodeId, int] = {}
+        """What each head said of its groups in its latest token."""
+        self.floor = 0
+        """Every group holds everything up to here."""
+
+    def restart(self) -> None:
+        """A new epoch: what heads said in the old one says nothing about it."""
+        self.by_head = {}
+        self.floor = 0
+
+    def heard(self, token: Token, schedule: Schedule) -> None:
+        """A head's latest token became part of the log."""
+        self.by_head[token.sender] = token.secstable
+        if not self.floor == token.secstable == NO_LIMIT:
+            self.floor = groups_floor(self.by_head, schedule)
+
+    def floor_with_own(self, site: NodeId, schedule: Schedule) -> int:
+        """What every group holds, as this site's next token will tell."""
+        return groups_floor({**self.by_head, site: self.own}, schedule)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from isocast.ring.effects import (
     Effect,
@@ -24,13 +24,35 @@ from isocast.ring.effects import (
     PublishRejected,
     Record,
 )
-from isocast.ring.inputs import PacketsArrived, PublishRequested, TimerFired
+from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.settings import RingSettings
 from isocast.ring.token import PartStore
 from isocast.terms.ids import NO_EPOCH, Epoch, Label, NodeId
 from isocast.terms.instants import NEVER
 from isocast.wire.limits import SEAL_BYTES
-from isocast.wire.packets import Data, NewRing, Packet, Repair, Standing, Token, TokenPart
+from isocast.wire.packets import (
+    Data,
+    Invite,
+    Join,
+    LineAck,
+    LineAsk,
+    Lines,
+    Nack,
+    NewRing,
+    Packet,
+    Pending,
+    RangeReply,
+    RangeRequest,
+    Receipt,
+    Refuse,
+    Released,
+    Repair,
+    SecondaryToken,
+    Standing,
+    Suspect,
+    Token,
+    TokenPart,
+)
 
 __all__ = ["FIRST_WINDOW", "OutboxState", "PrimarySource", "PrimarySourceSnapshot", "Seal", "SendWindow"]
 
@@ -212,6 +234,9 @@ class PrimarySourceSnapshot:
     """Every number below is in that epoch's log, as far as it knows."""
 
 
+PrimarySourceInput: TypeAlias = DriverInput | PublishRequested
+
+
 class PrimarySource:
     """A primary source, S_P, in one of its incarnations."""
 
@@ -252,7 +277,7 @@ class PrimarySource:
 
     # The contract -------------------------------------------------------------------------------
 
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimarySourceInput, now: int) -> tuple[Effect, ...]:
         """Take one input at local time `now`."""
         match event:
             case PacketsArrived(packets):
@@ -262,8 +287,11 @@ class PrimarySource:
                 self._publish(key, payload, now)
             case TimerFired():
                 self._resend_due(now)
-            case _:
+            case ClockJudged():
+                # A source promises nothing by its clock.
                 pass
+            case _:
+                assert_never(event)
         effects = tuple(self._out)
         self._out.clear()
         return effects
@@ -355,8 +383,14 @@ class PrimarySource:
                 self._on_new_ring(packet, now)
             case Standing() if packet.source == self.source and packet.epoch == self._epoch:
                 self._acknowledge(packet.next_number, packet.token_number)
-            case _:
+            case (
+                Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Suspect() | Invite() | Refuse()
+                | Join() | SecondaryToken() | Released() | RangeRequest() | RangeReply()
+                | LineAsk() | LineAck() | Lines()
+            ):  # fmt: skip
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_token(self, token: Token, now: int) -> None:
         """Note what is acknowledged, resend what should have been, free what is stable."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isocast.checks.facts import ClockStepped, Crashed, Cut, Healed, Paused, Restarted, Resumed
 from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.reformation.server import ReformationServer
 from isocast.ring.inputs import ControlRequested, DrainRequested, ForceRequested
 from isocast.ring.issuing import Issuer
 from isocast.ring.ledger import LogEntry
@@ -68,7 +69,7 @@ class Operator:
 
     def drain(self, site: NodeId, *, leaving: bool) -> None:
         """Ask a site to leave the ring, or to come back; one that is down has left, and comes back by itself."""
-        self.world.hosts[site].feed(DrainRequested(leaving))
+        self.world.hosts[site].feed(DrainRequested(leaving), PrimaryReceiver)
 
     def add(self, site: NodeId) -> None:
         """Start a site that knows nothing, and make it part of U."""
@@ -99,7 +100,7 @@ class Operator:
             return
         members = [site for site in self._ring() if self._serves(site)]
         if members:
-            world.hosts[members[self._turn % len(members)]].feed(ControlRequested(entry))
+            world.hosts[members[self._turn % len(members)]].feed(ControlRequested(entry), PrimaryReceiver)
         world.agenda.put(world.agenda.now + self._patience_ns(), self._ask_another, entry)
 
     def _ask_another(self, entry: ControlEntry) -> None:
@@ -114,7 +115,7 @@ class Operator:
         servers = [server for server in world.servers if world.hosts[server].running]
         if servers:
             self._turn += 1
-            world.hosts[servers[self._turn % len(servers)]].feed(ForceRequested(universe))
+            world.hosts[servers[self._turn % len(servers)]].feed(ForceRequested(universe), ReformationServer)
         world.agenda.put(world.agenda.now + self._patience_ns(), self._force, universe)
 
     def _is_forced(self, universe: tuple[NodeId, ...]) -> bool:

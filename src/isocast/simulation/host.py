@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from isocast.ring.effects import EntryCompleted, Persist
-from isocast.ring.inputs import PacketsArrived, TimerFired
+from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
 from isocast.ring.ledger import LogEntry
 from isocast.simulation.network import Agenda, Burst
 from isocast.terms.ids import NodeId
@@ -20,7 +20,7 @@ from isocast.terms.instants import NEVER
 if TYPE_CHECKING:
     from isocast.simulation.witness import Witness
 
-__all__ = ["Clock", "Doom", "Host", "Machine"]
+__all__ = ["Clock", "Doom", "Host", "Ordinary"]
 
 
 # ---- A node's clock against true time: an error that wanders within a bound, steps beyond it, or runs away from it.
@@ -87,14 +87,9 @@ class Clock:
 _TIMER_FIRED = TimerFired()
 
 
-class Machine(Protocol):
-    """What simulator and real network drive alike."""
-
-    def step(self, event: object, now: int) -> Sequence[object]:
-        """Take one input at local time `now`; return the effects, in the order to perform them."""
-
-    def next_deadline(self) -> int:
-        """The local instant at which the machine wants `TimerFired`, or NEVER."""
+Ordinary: TypeAlias = PacketsArrived | TimerFired
+"""What every simulated machine gets."""
+Event = TypeVar("Event")
 
 
 class Doom:
@@ -111,11 +106,16 @@ class Host:
     """Drives one machine. `perform(host, effect)` is the world's."""
 
     def __init__(
-        self, node: NodeId, machine: Machine, agenda: Agenda, clock: Clock, perform: Callable[[Host, object], None]
+        self,
+        node: NodeId,
+        machine: Machine[Ordinary],
+        agenda: Agenda,
+        clock: Clock,
+        perform: Callable[[Host, object], None],
     ) -> None:
         """A host that is up, its timer not armed yet."""
         self.node = node
-        self.machine: Machine | None = machine
+        self.machine: Machine[Ordinary] | None = machine
         self.clock = clock
         self.wake_lateness_ns = 0
         """Mean of an exponential delay between a timer's instant and the machine's step."""
@@ -157,11 +157,14 @@ class Host:
         if machine.next_deadline() < self._armed_local:
             self.arm()
 
-    def feed(self, event: object) -> None:
-        """Any other input."""
-        if self.machine is None or self._paused is not None:
-            return
-        self.perform(self.machine.step(event, self.local_now()))
+    def feed(self, event: Event, *roles: type[Machine[Event]]) -> None:
+        """Any other input, for a machine of one of these roles; whoever is down or stopped hears nothing."""
+        machine = self.machine
+        if self._paused is None and isinstance(machine, roles):
+            self._stepped(machine.step(event, self.local_now()))
+
+    def _stepped(self, effects: Sequence[object]) -> None:
+        self.perform(effects)
         if self.witness is not None:
             self.witness.stepped(self)
         self.arm()
@@ -197,7 +200,9 @@ class Host:
     def rearm(self) -> None:
         """After a step of the clock: what was armed no longer counts, and the machine is told the time."""
         self._armed_local = NEVER
-        self.feed(_TIMER_FIRED)
+        machine = self.machine
+        if machine is not None and self._paused is None:
+            self._stepped(machine.step(_TIMER_FIRED, self.local_now()))
 
     def pause(self) -> None:
         """Stop running, as by SIGSTOP: packets wait in the socket, timers do not fire."""
@@ -223,7 +228,7 @@ class Host:
         self._armed_local = NEVER
         self._arming += 1
 
-    def boot(self, machine: Machine) -> None:
+    def boot(self, machine: Machine[Ordinary]) -> None:
         """Come back with a machine made from what the disk kept."""
         self.machine = machine
         self._armed_local = NEVER

@@ -12,23 +12,22 @@ from typing import Any
 
 from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
 from isocast.hierarchy.secondary_ring import SecondaryRing
-from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.forming import Ballot, Formation
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
-from isocast.reformation.server import ReformationServer
+from isocast.reformation.server import ReformationServer, ReformationServerInput
 from isocast.ring.answers import holdings
 from isocast.ring.effects import Effect, OutboxFreed, Persist, RingSuspected
 from isocast.ring.issuing import Issuer
 from isocast.ring.ledger import Ledger, LogEntry
 from isocast.ring.membership import Membership
-from isocast.ring.ordering import Ordering
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.release import Certificates, Releaser, majority
 from isocast.ring.settings import RingSettings, Schedule
-from isocast.ring.source import PrimarySource
+from isocast.ring.source import PrimarySource, PrimarySourceInput
 from isocast.ring.storage import SiteState
 from isocast.ring.token import choose
 from isocast.simulation.world import Build
@@ -65,7 +64,7 @@ def site_of(receiver: type[Receiver] = Receiver, member: type[Member] = Member) 
 class _HastyMembership(Membership):
     changes_max = 2
 
-    def settled(self, receiver: Ordering, ring: NewRing) -> bool:  # noqa: ARG002
+    def settled(self, ring: NewRing) -> bool:  # noqa: ARG002
         return True
 
 
@@ -134,7 +133,7 @@ class _CredulousServer(ReformationServer):
 
 
 class _SkippingIssuer(Issuer):
-    def set_back(self, held: int) -> None:
+    def set_back(self) -> None:
         """Go on where a clock that was ahead has left off."""
 
 
@@ -264,7 +263,7 @@ _switch_off(
 class _ShortSightedReceiver(Receiver):
     def _append(self, entry: LogEntry) -> None:
         super()._append(entry)
-        self._secstable = entry.token.secstable
+        self.reports.floor = entry.token.secstable
 
 
 class _ShortSightedHead(PrimaryReceiver):
@@ -412,9 +411,9 @@ _rule_mutants_switch_off(
 
 
 class _FirstComeIssuer(Issuer):
-    def batch(self, receiver: Receiver) -> list[Data]:
-        waiting = receiver.ledger.waiting
-        return choose(waiting, receiver.ledger.next_number, len(waiting))[: self._settings.batch_max]
+    def batch(self) -> list[Data]:
+        waiting = self._ledger.waiting
+        return choose(waiting, self._ledger.next_number, len(waiting))[: self._settings.batch_max]
 
 
 _rule_mutants_switch_off(
@@ -425,8 +424,8 @@ _rule_mutants_switch_off(
 
 
 class _PartialIssuer(Issuer):
-    def batch(self, receiver: Receiver) -> list[Data]:
-        return sorted(super().batch(receiver), key=lambda message: message.sender)
+    def batch(self) -> list[Data]:
+        return sorted(super().batch(), key=lambda message: message.sender)
 
 
 _rule_mutants_switch_off(
@@ -436,9 +435,9 @@ _rule_mutants_switch_off(
 
 
 class _CorruptIssuer(Issuer):
-    def batch(self, receiver: Receiver) -> list[Data]:
-        waiting, most = receiver.ledger.waiting, self._settings.batch_max
-        chosen = choose(waiting, receiver.ledger.next_number, len(waiting))
+    def batch(self) -> list[Data]:
+        waiting, most = self._ledger.waiting, self._settings.batch_max
+        chosen = choose(waiting, self._ledger.next_number, len(waiting))
         if len(chosen) <= most:
             return chosen
         kept = {message.label for message in sorted(chosen, key=lambda message: message.sender)[:most]}
@@ -452,8 +451,8 @@ _rule_mutants_switch_off(
 
 
 class _LazyIssuer(Issuer):
-    def batch(self, receiver: Receiver) -> list[Data]:
-        chosen = super().batch(receiver)
+    def batch(self) -> list[Data]:
+        chosen = super().batch()
         return chosen[:-1] if len(chosen) > 1 else chosen
 
 
@@ -512,17 +511,17 @@ def _disk_last(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
 
 
 class _CarelessSite(PrimaryReceiver):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimaryReceiverInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
 class _CarelessSource(PrimarySource):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimarySourceInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
 class _CarelessServer(ReformationServer):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: ReformationServerInput, now: int) -> tuple[Effect, ...]:
         return _disk_last(super().step(event, now))
 
 
@@ -697,9 +696,10 @@ class _UnforgettingReceiver(Receiver):
         return self.held - self.schedule.size + 1 if self.schedule else 0
 
     def _enter(self, ring: NewRing) -> None:
-        reports, secstable = self.reports, self._secstable
+        reports = self.reports
+        by_head, floor = reports.by_head, reports.floor
         super()._enter(ring)
-        self.reports, self._secstable = reports | self.reports, secstable
+        reports.by_head, reports.floor = by_head | reports.by_head, floor
 
 
 _mutants_mutant("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=_site(_EagerReceiver))
@@ -734,17 +734,17 @@ _mutants_mutant(
 
 
 class _ThriftyIssuer(Issuer):
-    def due(self, receiver: Receiver, now: int) -> LogEntry | RingSuspected | None:
+    def due(self, now: int) -> LogEntry | RingSuspected | None:
         slot, schedule = self.slot, self._schedule
-        if slot is not None and schedule is not None and now >= schedule.instant(slot) and not self.batch(receiver):
+        if slot is not None and schedule is not None and now >= schedule.instant(slot) and not self.batch():
             self.slot = schedule.next_slot(self.site, slot + 1)
             return None
-        return super().due(receiver, now)
+        return super().due(now)
 
 
 class _LateIssuer(Issuer):
-    def may_issue(self, receiver: Receiver, slot: int, *, late: bool) -> bool:  # noqa: ARG002
-        return receiver.held == slot - 1
+    def may_issue(self, slot: int, *, late: bool) -> bool:  # noqa: ARG002
+        return self._ledger.held == slot - 1
 
 
 _mutants_mutant("skip-empty-tokens", "an empty token is sent too", 10, receiver=_receiver(issuer_class=_ThriftyIssuer))

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from random import Random
 from typing import assert_never, cast
 
+from isocast.ring.inputs import Machine
 from isocast.ring.original.packets import (
     Ack,
     AckItem,
@@ -37,7 +38,7 @@ from isocast.ring.original.packets import (
     Unicast,
 )
 from isocast.ring.original.receiver import Receiver, Source, possession_floor
-from isocast.simulation.host import Clock, Host, Machine
+from isocast.simulation.host import Clock, Host, Ordinary
 from isocast.simulation.network import Agenda, Burst, Deliver, LinkModel, Network, stream
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId, describe, is_source, source_id
@@ -414,7 +415,7 @@ class _World:
     def _submit(self) -> None:
         host = self._next_source()
         self.watch.submitted(host.node, self.agenda.now)
-        host.feed(MessageSubmitted(_PAYLOAD))
+        host.feed(MessageSubmitted(_PAYLOAD), Source)
 
     def _next_source(self) -> Host:
         pool, turns = self._pool, self._parameters.sources
@@ -463,20 +464,20 @@ class _World:
     # ---- the driver
 
     def _host(self, node: NodeId, machine: Receiver | Source) -> Host:
-        return Host(node, cast("Machine", machine), self.agenda, Clock(), self._perform)
+        return Host(node, cast("Machine[Ordinary]", machine), self.agenda, Clock(), self._perform)
 
     def _ear(self, host: Host) -> Deliver:
         feed = host.feed
 
         def hear(burst: Burst) -> None:
-            feed(PacketsArrived(burst))  # type: ignore[arg-type]  # Only this world's packets travel here.
+            feed(PacketsArrived(burst), Receiver)  # type: ignore[arg-type]  # Only this world's packets travel here.
 
         return hear
 
     def _hear_for_source(self, burst: Burst) -> None:
         for packet in burst:
             ack = cast("Ack", packet)
-            self._pool.hosts[ack.label.source].feed(PacketsArrived((ack,)))
+            self._pool.hosts[ack.label.source].feed(PacketsArrived((ack,)), Source)
 
     def _perform(self, host: Host, effect: object) -> None:
         match effect:

@@ -72,12 +72,12 @@ from isocast.ring.effects import (
     Unicast,
     UniverseForced,
 )
-from isocast.ring.inputs import CheckpointFetched, JournalRead, PublishRequested
+from isocast.ring.inputs import CheckpointFetched, JournalRead, Machine, PublishRequested
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
-from isocast.simulation.host import Clock, Host, Machine
+from isocast.simulation.host import Clock, Host, Ordinary
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.witness import Witness
@@ -181,7 +181,8 @@ def _give(world: World, host: Host, giver: NodeId) -> None:
         return
     if isinstance(there.machine, PrimaryReceiver | SecondaryReceiver):
         fetched = CheckpointFetched(there.machine.receiver.ledger.floor.copy(), giver)
-        world.agenda.put(world.agenda.now + world.network.delay_ns(giver, host.node), host.feed, fetched)
+        at = world.agenda.now + world.network.delay_ns(giver, host.node)
+        world.agenda.put(at, lambda _: host.feed(fetched, PrimaryReceiver, SecondaryReceiver), None)
 
 
 # ---- Where the nodes of a world are, and how long packets take between them.
@@ -413,7 +414,7 @@ class World:
     def universe(self) -> tuple[NodeId, ...]:
         """U as far as it is certified; as configured while nobody runs."""
         newest = self.newest()
-        found = newest.receiver.membership.universe(newest.receiver) if newest is not None else ()
+        found = newest.receiver.membership.universe() if newest is not None else ()
         return found or self.sites
 
     def _clock(self, node: NodeId) -> Clock:
@@ -433,7 +434,7 @@ class World:
             return SiteState(Checkpoint(universe=universe), retain=self.scenario.retain_tokens)
         return OutboxState(keys_max=RETAIN_KEYS) if is_source(node) else ServerState()
 
-    def machine(self, node: NodeId, *, forgot: bool = False) -> Machine:
+    def machine(self, node: NodeId, *, forgot: bool = False) -> Machine[Ordinary]:
         """A machine made from what the node's disk says."""
         disk = self.disks[node]
         match disk:
@@ -447,7 +448,7 @@ class World:
                 servers = tuple(map(server_id, range(1, self.scenario.servers + 1)))
                 return self.build.server(node, self.settings, rank, {}, disk, servers)
 
-    def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine:
+    def _receiver(self, node: NodeId, disk: SiteState, *, forgot: bool) -> Machine[Ordinary]:
         """A primary or a secondary receiver."""
         tree = self.tree
         secret = digest_of(f"{self.seed}/{node}/nonces".encode())
@@ -461,7 +462,7 @@ class World:
         """A client hands (key, payload) batches to a source; the packets travel as one burst."""
         host = self.hosts[source]
         machine = host.machine
-        if machine is None:
+        if not isinstance(machine, PrimarySource):
             return
         burst = self._burst = _Burst()
         for key, payload in payloads:
@@ -659,7 +660,7 @@ class World:
         if isinstance(disk, SiteState):
             found = disk.read(effect.first, effect.last)
             read = JournalRead(effect.to, found, effect.first, disk.checkpoint.token_number + 1)
-            self.agenda.put(self.agenda.now, host.feed, read)
+            self.agenda.put(self.agenda.now, lambda _: host.feed(read, PrimaryReceiver, SecondaryReceiver), None)
 
     def fact(self, fact: Fact) -> None:
         """Tell what happened."""

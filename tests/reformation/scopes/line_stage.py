@@ -12,7 +12,15 @@ from random import Random
 
 import numpy as np
 
-from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
+from isocast.reformation.scopes.line_keeper import (
+    KeepLines,
+    LineInput,
+    LineKeeper,
+    LinesSettled,
+    LineState,
+    PlanFailed,
+    PlanMade,
+)
 from isocast.reformation.scopes.line_planner import LinePlanner
 from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
 from isocast.ring.effects import Multicast, Unicast
@@ -132,7 +140,7 @@ class Stage:
                 self._step(wake[1], TimerFired())
         self.now = end
 
-    def _step(self, name: NodeId, event: object) -> None:
+    def _step(self, name: NodeId, event: LineInput) -> None:
         for effect in self.nodes[name].step(event, self.now, self.rings.get(name)):
             match effect:
                 case KeepLines(state):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
+from typing import TypeAlias, assert_never
 
 from isocast.ring.effects import Multicast, Unicast
-from isocast.ring.inputs import PacketsArrived
+from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, NodeId, is_server
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.topology import City, great_circle_km
@@ -24,7 +25,6 @@ from isocast.wire.packets import (
     Lines,
     LineScope,
     NewRing,
-    Packet,
     PlanVersion,
 )
 
@@ -105,7 +105,10 @@ class PlanFailed:
 REPEAT_LEAST_NS = 50 * MILLISECOND
 _REPEAT_MOST_NS = 2 * SECOND
 
-LineEffect = KeepLines | LinesSettled | Multicast | Unicast
+LinePacket: TypeAlias = LineAsk | LineAck | Lines
+"""The packets about lines."""
+LineInput: TypeAlias = PacketsArrived | TimerFired
+LineEffect: TypeAlias = KeepLines | LinesSettled | Multicast | Unicast
 
 
 def majority_of(ring: NewRing) -> int:
@@ -130,7 +133,7 @@ class LineKeeper:
         self._last_now = -NEVER
         self._out: list[LineEffect] = []
 
-    def step(self, event: object, now: int, ring: NewRing | None) -> tuple[LineEffect, ...]:
+    def step(self, event: LineInput, now: int, ring: NewRing | None) -> tuple[LineEffect, ...]:
         """Take one input at local time `now`, on the ring that this site has installed."""
         if now < self._last_now:
             self._at, self._told_at = min(self._at, now), -NEVER
@@ -138,9 +141,15 @@ class LineKeeper:
         if ring is not None and (self._ring is None or ring.ballot != self._ring.ballot):
             self._ring = ring
             self._hurry(now)
-        if isinstance(event, PacketsArrived):
-            for packet in event.packets:
-                self._on_packet(packet, now)
+        match event:
+            case PacketsArrived(packets):
+                for packet in packets:
+                    if isinstance(packet, LinePacket):
+                        self._on_packet(packet, now)
+            case TimerFired():
+                pass
+            case _:
+                assert_never(event)
         self._settle(now)
         if now >= self._at:
             self._repeat(now)
@@ -154,7 +163,7 @@ class LineKeeper:
 
     # Packets ------------------------------------------------------------------------------------
 
-    def _on_packet(self, packet: Packet, now: int) -> None:
+    def _on_packet(self, packet: LinePacket, now: int) -> None:
         match packet:
             case LineAsk() if is_server(packet.sender):
                 self._on_ask(packet, now)
@@ -162,8 +171,11 @@ class LineKeeper:
                 self._on_lines(packet, now)
             case LineAck():
                 self._on_ack(packet, now)
-            case _:
+            case LineAsk() | Lines():
+                # Only servers ask and plan.
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_ask(self, ask: LineAsk, now: int) -> None:
         """Promise, and say what is held; whoever holds less is given it."""

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from ipaddress import IPv4Address
+from typing import assert_never
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.line_keeper import (
     REPEAT_LEAST_NS,
     KeepLines,
+    LineInput,
+    LinePacket,
     LineState,
     PlanFailed,
     PlanMade,
@@ -29,7 +32,7 @@ from isocast.reformation.scopes.line_keeper import (
 from isocast.reformation.scopes.plan import Draining, Plan, Scope, What, changes
 from isocast.reformation.scopes.world import AddressPool, Surface, World
 from isocast.ring.effects import Multicast, Unicast
-from isocast.ring.inputs import PacketsArrived
+from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NO_EPOCH, NodeId, is_server
 from isocast.terms.instants import NEVER
@@ -44,7 +47,6 @@ from isocast.wire.packets import (
     Lines,
     LineScope,
     NewRing,
-    Packet,
     PlanVersion,
 )
 
@@ -233,7 +235,7 @@ class LinePlanner:
         self._last_now = -NEVER
         self._out: list[PlannerEffect] = []
 
-    def step(self, event: object, now: int, ring: NewRing | None) -> tuple[PlannerEffect, ...]:
+    def step(self, event: LineInput, now: int, ring: NewRing | None) -> tuple[PlannerEffect, ...]:
         """Take one input at local time `now`, with the newest ring that this server knows."""
         if now < self._last_now:
             self._told_at.clear()
@@ -241,9 +243,15 @@ class LinePlanner:
         self._last_now = now
         if ring is not None and (self._ring is None or ring.ballot > self._ring.ballot):
             self._on_ring(ring, now)
-        if isinstance(event, PacketsArrived):
-            for packet in event.packets:
-                self._on_packet(packet, now)
+        match event:
+            case PacketsArrived(packets):
+                for packet in packets:
+                    if isinstance(packet, LinePacket):
+                        self._on_packet(packet, now)
+            case TimerFired():
+                pass
+            case _:
+                assert_never(event)
         if now >= self._at:
             self._on_timer(now)
         effects = tuple(self._out)
@@ -272,7 +280,7 @@ class LinePlanner:
 
     # Packets ------------------------------------------------------------------------------------
 
-    def _on_packet(self, packet: Packet, now: int) -> None:
+    def _on_packet(self, packet: LinePacket, now: int) -> None:
         match packet:
             case LineAck():
                 self._on_ack(packet, now)
@@ -280,8 +288,10 @@ class LinePlanner:
                 self._on_lines(packet, now)
             case LineAsk() if packet.sender != self.server and is_server(packet.sender):
                 self._on_rival(packet, now)
-            case _:
+            case LineAsk():
                 pass
+            case _:
+                assert_never(packet)
 
     def _on_lines(self, lines: Lines, now: int) -> None:
         """Somebody's plan: the newest is the one to go on from."""

@@ -28,6 +28,7 @@ from isocast.hierarchy.edge import (
     ClaimRefuted,
     ConflictFound,
     CustomerCaughtUp,
+    CustomerInput,
     CustomerSlow,
     Deliver,
     DeliverLatest,
@@ -99,7 +100,7 @@ _BYTES_MAX = 256 << 20
 class Fetcher:
     """The visits of one node to the doors of others."""
 
-    def __init__(self, context: Context, feed: Callable[[object], None]) -> None:
+    def __init__(self, context: Context, feed: Callable[[CustomerInput], None]) -> None:
         """`feed` gives the machine an input."""
         self._context = context
         self._feed = feed
@@ -127,7 +128,7 @@ class Fetcher:
 
     async def _ask(self, wanted: FetchRange | FetchSnapshot) -> None:
         server = wanted.server
-        answer: object = FetchFailed(server)
+        answer: RangeArrived | SnapshotArrived | FetchFailed = FetchFailed(server)
         try:
             answer = await self._answer(wanted)
             self._tell(server, "")
@@ -557,7 +558,7 @@ class CustomerHost:
     def wake(self, now: int) -> None:
         """Nothing to do."""
 
-    def _feed(self, event: object) -> None:
+    def _feed(self, event: CustomerInput) -> None:
         if not self._stopped:
             self.driver.feed(event)
 

@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol
 
 from isocast.ring.effects import Multicast, Persist, Record, Unicast
-from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
+from isocast.ring.inputs import ClockJudged, DriverInput, Event_contra, Machine, PacketsArrived, TimerFired
 from isocast.runtime.net.channels import Channels
 from isocast.runtime.net.clock import Alarm, ClockStatus, SystemClock
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.terms.instants import NEVER
 
-__all__ = ["Driver", "Host", "Machine"]
+__all__ = ["Driver", "Host"]
 
 _TIMER_FIRED = TimerFired()
-
-
-class Machine(Protocol):
-    """What simulator and real network drive alike."""
-
-    def step(self, event: object, now: int) -> Sequence[object]:
-        """Take one input at local time `now`; return the effects, in the order to perform them."""
-
-    def next_deadline(self) -> int:
-        """The local instant at which the machine wants `TimerFired`, or NEVER."""
 
 
 class Host(Protocol):
@@ -49,12 +39,12 @@ class Host(Protocol):
         """The role's own deadline has come, or the clock was set."""
 
 
-class Driver:
-    """One machine's place in the event loop."""
+class Driver(Generic[Event_contra]):
+    """One machine's place in the event loop; its host feeds it events of the given kinds."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Machine[Event_contra | DriverInput],
         host: Host,
         channels: Channels,
         clock: SystemClock,
@@ -116,7 +106,7 @@ class Driver:
                 self._loop.add_reader(fileno, self._guarded, self._read)
                 self._watched.append(fileno)
 
-    def feed(self, *events: object) -> None:
+    def feed(self, *events: Event_contra | DriverInput) -> None:
         """Give the machine inputs of another kind than packets; their effects are performed together."""
         self._guarded(lambda: self._run(events))
 
@@ -175,7 +165,7 @@ class Driver:
         packets = self.channels.receive(now) + self.channels.due(now)
         if packets and self.heard is not None:
             self.heard(packets, now)
-        events: list[object] = [PacketsArrived(packets)] if packets else []
+        events: list[DriverInput] = [PacketsArrived(packets)] if packets else []
         if self.machine.next_deadline() <= now:
             events.append(_TIMER_FIRED)
         if self.host.next_deadline() <= now:
@@ -209,7 +199,7 @@ class Driver:
             self.clock_judged(status)
         return (ClockJudged(status.trusted),)
 
-    def _run(self, events: Sequence[object]) -> None:
+    def _run(self, events: Sequence[Event_contra | DriverInput]) -> None:
         if not self._running:
             return  # Whoever called before us has failed.
         if self.clock.jumped():

@@ -35,7 +35,7 @@ class LineFollowing:
         self,
         context: Context,
         channels: Channels,
-        driver: Driver,
+        driver: Driver[LinesPlanned],
         planned: Callable[[tuple[NodeId, ...]], None],
         *,
         keeps: bool = True,

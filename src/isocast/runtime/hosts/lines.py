@@ -5,14 +5,12 @@ A line without a plan speaks in the group of its number, and goes on there for h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from isocast.nodes.accompanied import Accompanied
-from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.scopes.line_keeper import (
     KeepLines,
     LineKeeper,
@@ -25,8 +23,9 @@ from isocast.reformation.scopes.line_keeper import (
     scope_of,
     speaking,
 )
+from isocast.reformation.server import ReformationServerInput
+from isocast.ring.inputs import DriverInput, Machine
 from isocast.runtime.disk.server_store import LineStore
-from isocast.runtime.hosts.driver import Machine
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.model import Durability, NetworkMode, NodePlan
 from isocast.runtime.market.tables import line_listeners
@@ -37,13 +36,15 @@ from isocast.runtime.watch.line_gauges import line_gauges
 from isocast.terms.errors import ConfigurationError, TransportError
 from isocast.terms.instants import SECOND
 from isocast.wire.codec import Kind, encode
-from isocast.wire.packets import NO_VERSION, Lines
+from isocast.wire.packets import NO_VERSION, Lines, NewRing
 
 if TYPE_CHECKING:
     from isocast.reformation.scopes.line_planner import LinePlanner
     from isocast.reformation.server import ReformationServer
 
 __all__ = ["LinePlanning", "LineSpeaking"]
+
+Event = TypeVar("Event")
 
 
 _AGAIN_S = (0.05, 0.2, 0.5)
@@ -101,9 +102,11 @@ class LineSpeaking:
             self._open_notices()
             self._move(context.clock.now())
 
-    def accompany(self, machine: PrimaryReceiver | SecondaryReceiver) -> Machine:
+    def accompany(
+        self, machine: Machine[Event | DriverInput], ring: Callable[[], NewRing | None]
+    ) -> Machine[Event | DriverInput]:
         """The machine to drive: with the plan beside it, or alone."""
-        return machine if self.keeper is None else Accompanied(machine, self.keeper, lambda: machine.receiver.ring)
+        return machine if self.keeper is None else Accompanied(machine, self.keeper, ring)
 
     @property
     def _lines(self) -> Lines | None:
@@ -267,7 +270,7 @@ class LinePlanning:
             with suppress(ConfigurationError):
                 next_plan(state.held, world_of(market.universe), context.clock.now(), NO_VERSION, context.stripe)
 
-    def accompany(self, machine: ReformationServer) -> Machine:
+    def accompany(self, machine: ReformationServer) -> Machine[ReformationServerInput]:
         """The machine to drive: with the plan beside it, or alone."""
         return machine if self.planner is None else Accompanied(machine, self.planner, lambda: machine.ring)
 

@@ -20,7 +20,7 @@ from isocast.terms.errors import LocalProtocolError
 __all__ = ["offer_plan_operations"]
 
 
-def offer_plan_operations(context: Context, machine: PrimaryReceiver, driver: Driver) -> None:
+def offer_plan_operations(context: Context, machine: PrimaryReceiver, driver: Driver[ControlRequested]) -> None:
     """At the operator's door of a market with narrow stripes."""
     if context.market.edge is None:
         return

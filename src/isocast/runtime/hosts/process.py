@@ -15,13 +15,14 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from isocast.ring.effects import Record
+from isocast.ring.inputs import DriverInput, Machine
 from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
-from isocast.runtime.hosts.driver import Driver, Machine
+from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import Channels, NodeKeys
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from isocast.runtime.disk.journal import JournalSettings
 
 __all__ = ["RESTART", "Context", "NodeProcess", "RoleHost", "run_node"]
+
+Event = TypeVar("Event")
 
 
 # ---- What every role is given: the market, its own place in it, its clock, its keys and who hears of trouble.
@@ -124,7 +127,7 @@ class Context:
         kind = FaultyChannels if allows_faults(self.market) else Channels
         return kind(self.market, self.plan, own, keys, self.counters, impairment)
 
-    def driver(self, machine: Machine, host: RoleHost, channels: Channels) -> Driver:
+    def driver(self, machine: Machine[Event | DriverInput], host: RoleHost, channels: Channels) -> Driver[Event]:
         """The machine's place in the event loop."""
         return Driver(machine, host, channels, self.clock, self.loop, self.counters)
 
@@ -145,7 +148,7 @@ class Context:
 class RoleHost(Protocol):
     """A running role."""
 
-    driver: Driver
+    driver: Driver[Any]
 
     def persist(self, records: list[Record]) -> None:
         """Write records; return when they are as durable as the market promises."""

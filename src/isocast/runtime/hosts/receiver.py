@@ -16,8 +16,8 @@ from typing import Any
 from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.hierarchy.headship import GroupPlan
 from isocast.hierarchy.line_sender import LineSender
-from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverSnapshot
-from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverSnapshot
+from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput, PrimaryReceiverSnapshot
+from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverInput, SecondaryReceiverSnapshot
 from isocast.ring.effects import (
     CheckpointWanted,
     Collect,
@@ -217,7 +217,7 @@ class _Round:
 class CheckpointFetcher:
     """Performs `CheckpointWanted` beside everything else, one at a time."""
 
-    def __init__(self, context: Context, journal: Journal, feed: Callable[[object], None]) -> None:
+    def __init__(self, context: Context, journal: Journal, feed: Callable[[CheckpointFetched], None]) -> None:
         """`feed` gives the machine its answer."""
         self.patience_s = GAP_PATIENCE_S
         self.filled = 0
@@ -430,7 +430,7 @@ class RingOperations:
         self,
         context: Context,
         machine: PrimaryReceiver,
-        driver: Driver,
+        driver: Driver[PrimaryReceiverInput],
         outcomes: MutableMapping[tuple[str, int], ControlOutcome],
         left_out: LeftOut,
     ) -> None:
@@ -633,14 +633,23 @@ class ReceiverHost:
         self.machine = self._machine(self.store.state)
         self.door = ArchiveDoor(context, past, self._checkpoint)
         self.speaking = LineSpeaking(context, self._channels, forgot=self.store.forgot)
-        self.driver = context.driver(self.speaking.accompany(self.machine), self, self._channels)
+        self.driver = self._drive(self.machine)
         self.fetcher = CheckpointFetcher(context, self.journal, self.driver.feed)
         self.driver.clock_judged = self._clock_judged
-        if isinstance(self.machine, PrimaryReceiver):
-            RingOperations(context, self.machine, self.driver, self.report.outcomes, self.report.left_out)
-            offer_plan_operations(context, self.machine, self.driver)
         self.edge = edge_process(context, self.machine.receiver)
         self.driver.after_step = self._after_step
+
+    def _drive(self, machine: PrimaryReceiver | SecondaryReceiver) -> Driver[SecondaryReceiverInput]:
+        """The machine's driver; an operator's requests are for the machine of a primary receiver alone."""
+        context = self._context
+        if isinstance(machine, SecondaryReceiver):
+            follower = self.speaking.accompany(machine, lambda: machine.receiver.ring)
+            return context.driver(follower, self, self._channels)
+        member = self.speaking.accompany(machine, lambda: machine.receiver.ring)
+        driver: Driver[PrimaryReceiverInput] = context.driver(member, self, self._channels)
+        RingOperations(context, machine, driver, self.report.outcomes, self.report.left_out)
+        offer_plan_operations(context, machine, driver)
+        return driver
 
     # From the disk ------------------------------------------------------------------------------
 

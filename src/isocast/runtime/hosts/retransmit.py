@@ -25,6 +25,7 @@ from isocast.hierarchy.archive import (
     RangeAsked,
     RangeWithdrawn,
     ReadArchive,
+    ServerInput,
     SnapshotAsked,
     TurnAway,
 )
@@ -106,7 +107,7 @@ class _Request:
 class RetransmitDoor:
     """Asks the machine on behalf of visitors; nothing at all where the node has no TCP port."""
 
-    def __init__(self, context: Context, feed: Callable[[object], None]) -> None:
+    def __init__(self, context: Context, feed: Callable[[ServerInput], None]) -> None:
         """`feed` gives the machine an input; the host hands its answers to `answer`."""
         self._context = context
         self._feed = feed
@@ -347,7 +348,7 @@ class RetransmitHost:
     def wake(self, now: int) -> None:
         """Nothing to do."""
 
-    def _feed(self, event: object) -> None:
+    def _feed(self, event: ServerInput) -> None:
         if not self._stopped:
             self.driver.feed(event)
 

@@ -33,6 +33,7 @@ from isocast.ring.storage import SiteState
 from isocast.simulation.exploration.mail import Mail
 from isocast.simulation.exploration.node import Local
 from isocast.simulation.exploration.properties import Bounds, HastyTiming, hear_all, relax_server, relax_site
+from isocast.simulation.host import Ordinary
 from isocast.simulation.world import Build
 from isocast.terms.ids import NO_EPOCH, NodeId, describe, is_server, is_site, server_id
 from isocast.wire.packets import Nack, NewRing, Packet, RangeRequest, Repair, Suspect, Suspicion, Token, digest_of
@@ -232,10 +233,14 @@ class Driver:
 
     # Steps --------------------------------------------------------------------------------------
 
-    def step(self, local: Local, event: object) -> bool:
+    def step(self, local: Local, event: Ordinary) -> bool:
         """One step of the machine; whether anything durable or final came of it."""
+        return self.perform(local, local.machine.step(event, local.now))
+
+    def perform(self, local: Local, effects: tuple[Effect, ...]) -> bool:
+        """The effects of a step; whether anything durable or final came of them."""
         durable = False
-        for effect in local.machine.step(event, local.now):
+        for effect in effects:
             durable |= self._perform(local, effect)
             if self.observe is not None:
                 self.observe(local, effect)
@@ -254,8 +259,10 @@ class Driver:
             case Release():
                 self._release(local, effect)
                 return True
-            case ReadJournal(to, first, last) if isinstance(local.disk, SiteState):
-                self.step(local, JournalRead(to, local.disk.read(first, last)))
+            case ReadJournal(to, first, last):
+                if isinstance(local.machine, PrimaryReceiver) and isinstance(local.disk, SiteState):
+                    read = JournalRead(to, local.disk.read(first, last))
+                    self.perform(local, local.machine.step(read, local.now))
             case EntryCompleted():
                 self.chain[effect.digest] = effect.entry.token.prev_digest
                 self._hold(local)

@@ -20,6 +20,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
 from isocast.ring.effects import Effect, Multicast, Unicast
 from isocast.ring.inputs import PublishRequested, TimerFired
+from isocast.ring.source import PrimarySource
 from isocast.simulation.exploration.driver import Driver, Event
 from isocast.simulation.exploration.freezing import Freezer
 from isocast.simulation.exploration.mail import Mail, numbers_in
@@ -40,7 +41,9 @@ def founded(driver: Driver) -> list[Local]:
     nodes = [driver.blank(node) for node in driver.mail.nodes]
     sources = [local for local in nodes if is_source(local.node)]
     for source in sources:
-        driver.step(source, PublishRequested(b"key", b"payload %d" % source.node))
+        if isinstance(source.machine, PrimarySource):
+            request = PublishRequested(b"key", b"payload %d" % source.node)
+            driver.perform(source, source.machine.step(request, source.now))
     messages = [source.sent for source in sources]
     if not driver.bounds.flying:
         for place, site in enumerate([local for local in nodes if is_site(local.node)]):

@@ -208,13 +208,15 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     receiver, member = site.receiver, site.member
     _put(site, _deadline=now)
     hear_all(site, now)
-    _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now, _asked=None)
+    _put(member, _silences=0, _repeated=False, _invited=0, _next_at=now)
+    fetch = getattr(member, "_fetch")  # noqa: B009 (a field of another room)
+    _put(fetch, _asked=None, progressed=False)
     _put(member, _refused_at={}, _complained_at=-NEVER, _joined_at=-NEVER)
     _put(receiver, conflicts=0, _told_at={}, _reminded={}, _receipt_at=NEVER, _audited=_NEVER_AUDITED)
     _put(receiver, _deadline=NEVER, _last_now=now)
     _put(receiver.ledger, dropped=0)
     _put(receiver.releaser, _faulted=receiver.releaser.released)
-    answered = getattr(receiver, "_answered")  # noqa: B009 (a field of another room)
+    answered = getattr(receiver.answering, "_answered")  # noqa: B009 (a field of another room)
     _put(answered, _span=0, _requests=set(), _packets={})
     recovery = getattr(receiver, "_recovery")  # noqa: B009
     if recovery is not None:
@@ -222,7 +224,7 @@ def relax_site(site: PrimaryReceiver, now: int) -> None:
     _sort(receiver.certificates, "receipts")
     _sort(receiver.ledger, "next_number")
     _sort(receiver.issuer, "_commits")
-    _sort(receiver, "reports")
+    _sort(receiver.reports, "by_head")
 
 
 def relax_server(server: ReformationServer, now: int) -> None:
