@@ -28,7 +28,7 @@ from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal import Message, ReleasedBlock
+from isocast.wire.journal_blocks import Message, ReleasedBlock
 from isocast.wire.packets import payload_digest
 
 __all__ = [

@@ -22,7 +22,8 @@ from isocast.checks.skew import Nanoseconds, OwnReleases, Quantiles, ReleaseSkew
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Grade, Market, NodePlan, NodeRole
 from isocast.terms.ids import Label
-from isocast.wire.journal import BlockHeader, BlockView
+from isocast.wire.journal import BlockHeader
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.packets import DIGEST_BYTES, payload_digest
 
 __all__ = [

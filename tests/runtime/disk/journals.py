@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.wire.journal_samples import SITE, STRIPE
 
 from isocast.runtime.disk.journal import Journal, JournalSettings
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, ReleasedBlock, encode_block
+from isocast.wire.journal import SEGMENT_HEADER_BYTES
+from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
 __all__ = ["TINY", "journal", "segments", "starts", "write"]
 
