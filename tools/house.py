@@ -3,8 +3,9 @@
 
     tools/house.py [--json] [--cycles] [DIRECTORY]
 
-DIRECTORY is a checkout; by default the one that this file is in. An import counts wherever it stands: at the top of a
-module, for the type checker alone, in a function, or as the text "isocast.module:name" that a command is loaded by.
+DIRECTORY is a checkout; by default the one that this file is in. Whoever imports a module counts as its importer, be it
+at the top, for the type checker alone, in a function, or by the text "isocast.module:name" that a command is loaded by.
+A cycle is made of the first two kinds: what a function imports when it is called is loaded late on purpose.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Module:
     lines: int
     docstring: str
     imports: frozenset[str]
-    """Other modules of the package."""
+    """Other modules of the package that it imports at its top, or for the type checker alone."""
+    late: frozenset[str]
+    """Those that it loads when a function is called."""
     is_init: bool
     only_reexports: bool
     """It has imports and `__all__`, and nothing of its own."""
@@ -72,10 +75,28 @@ def _module(name: str, path: Path, known: frozenset[str]) -> Module:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     is_init = path.name == "__init__.py"
-    imports = frozenset(found for node in ast.walk(tree) for found in _imported(node, known) if found != name)
+    every = {found for node in ast.walk(tree) for found in _imported(node, known)} - {name}
+    imports = {found for node in _at_the_top(tree.body) for found in _imported(node, known)} - {name}
     return Module(
-        name, path, len(text.splitlines()), ast.get_docstring(tree) or "", imports, is_init, _reexports(tree.body)
+        name,
+        path,
+        len(text.splitlines()),
+        ast.get_docstring(tree) or "",
+        frozenset(imports),
+        frozenset(every - imports),
+        is_init,
+        _reexports(tree.body),
     )
+
+
+def _at_the_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run as a module is loaded, and those behind `if TYPE_CHECKING`."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If):
+            yield from _at_the_top([*statement.body, *statement.orelse])
+        elif isinstance(statement, ast.Try):
+            yield from _at_the_top([*statement.body, *(each for way in statement.handlers for each in way.body)])
 
 
 def _imported(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
@@ -121,7 +142,7 @@ def importers(modules: Mapping[str, Module]) -> dict[str, set[str]]:
     """Who imports each module."""
     found: dict[str, set[str]] = {name: set() for name in modules}
     for module in modules.values():
-        for name in module.imports:
+        for name in module.imports | module.late:
             found[name].add(module.name)
     return found
 
@@ -129,7 +150,10 @@ def importers(modules: Mapping[str, Module]) -> dict[str, set[str]]:
 def cycles(modules: Mapping[str, Module]) -> list[tuple[str, ...]]:
     """Groups of modules that all import each other, directly or through others of the group: each sorted, and all."""
     after = _visited_after(modules)
-    back = importers(modules)
+    back: dict[str, set[str]] = {name: set() for name in modules}
+    for module in modules.values():
+        for name in module.imports:
+            back[name].add(module.name)
     groups: list[tuple[str, ...]] = []
     taken: set[str] = set()
     for start in reversed(after):  # Kosaraju: against the imports, from what was finished last.
@@ -194,7 +218,7 @@ def _row(room: str, inside: list[Module], who: Mapping[str, set[str]], round_tri
 
 
 def _table(rows: list[Room]) -> str:
-    cells = [("room", "files", "lines", "one importer", "largest module", "lines", "cycles")]
+    cells: list[tuple[str, ...]] = [("room", "files", "lines", "one importer", "largest module", "lines", "cycles")]
     for row in rows:
         figures = (row.files, row.lines, row.one_importer, row.largest, row.largest_lines, row.cycles)
         cells.append((row.room, *(f"{each:,}" if isinstance(each, int) else each for each in figures)))
