@@ -1,4 +1,4 @@
-"""Tables of trades and quotes to events, by a mapping: whole columns at a time, whatever holds them."""
+"""Tables of trades and quotes to events, by a mapping: cells, times and whole columns, whatever holds them."""
 
 from __future__ import annotations
 

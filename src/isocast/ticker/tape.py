@@ -1,4 +1,4 @@
-"""The consolidated tape: events go in, in sequence order; last sales, best prices, status and figures come out.
+"""The consolidated tape: events in sequence order go in; last sales, best prices, figures, snapshots, digests come out.
 
 The same events give the same tape, byte for byte, however they were cut into messages and blocks. Nothing that a
 floor publishes raises: what cannot be believed is counted and named (`ticker.faults`).

@@ -1,4 +1,4 @@
-"""`format("isocast-feed")`: the events of other people's files (ITCH, US-tape tables, LOBSTER, captures, Parquet).
+"""`format("isocast-feed")`: events of other people's files, as a batch or as a stream of files put into a folder.
 
     spark.read.format("isocast-feed").option("floor", "XNAS").load("feeds/*.zip")
 

@@ -1,4 +1,4 @@
-"""Files of other people's formats, opened by what they are: blocks of events, and a log of what became of the rest.
+"""Files of other people's formats, opened by what they are and read in blocks; and events written to files.
 
 The format shows in the first bytes, not in the name; gzip, bzip2, xz, zstd and zip around it are opened. What a file
 does not say (of which day it is, which floor, which symbol) is given by options, or asked for in an error.
