@@ -303,7 +303,7 @@ def _unquoted(whole: bytes, delimiter: bytes) -> tuple[bytes, bytes, Rows]:
 # ---- Times of a table's rows, as tables write them, to nanoseconds since 1970.
 #
 # Whatever tells the hour of the day (a clock, time since midnight, a date and a time without an offset) goes through
-# the table's zone, so that it is right on days on which clocks change (`feeds.wall_clock`).
+# the table's zone, so that it is right on days on which clocks change (`feeds.days`).
 
 
 _DIGITS = {"ns": 0, "us": 3, "ms": 6, "s": 9}

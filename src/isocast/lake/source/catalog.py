@@ -59,7 +59,7 @@ __all__ = [
 
 
 _IDENTITY = Path("log") / "identity.json"
-"""Beside a site's journal: what `runtime.store_marker` writes."""
+"""Beside a site's journal: what `runtime.disk.store_marker` writes."""
 
 
 @dataclass(frozen=True, slots=True)

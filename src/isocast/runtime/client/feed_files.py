@@ -602,7 +602,7 @@ class FeedFile:
 
 # ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
 #
-# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_floors` explains.
+# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_layout` explains.
 #
 # A file gets its name once it is whole; until then it is called `….partial`.
 
