@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,8 +60,9 @@ class Room:
     cycles: int
 
 
-def house(root: Path = ROOT) -> dict[str, Module]:
-    """Every module of the package by its name."""
+@cache
+def house(root: Path = ROOT) -> Mapping[str, Module]:
+    """Every module of the package by its name, as the files were when it was first asked."""
     base = root / "src" / PACKAGE
     paths = {_name(path.relative_to(base)): path for path in sorted(base.rglob("*.py"))}
     return {name: _module(name, path, frozenset(paths)) for name, path in paths.items()}

@@ -14,7 +14,7 @@ import argparse
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -213,7 +213,7 @@ def layers(root: Path = ROOT) -> list[list[Room]]:
     return [[_room(name.strip(), modules, tones) for name in row.split("|")] for row in rows]
 
 
-def _room(written: str, modules: dict[str, Module], tones: dict[str, str]) -> Room:
+def _room(written: str, modules: Mapping[str, Module], tones: dict[str, str]) -> Room:
     name = written.strip("()")
     if name not in modules:
         return Room(name, "planned", "planned")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_room_says_what_it_owns_and_what_it_refuses(module: Module) -> None:
 # ---- the tool itself
 
 
-def tree(root: Path, **files: str) -> dict[str, Module]:
+def tree(root: Path, **files: str) -> Mapping[str, Module]:
     """A checkout whose package has these files: `a__b` is a/b.py."""
     package = root / "src" / "isocast"
     package.mkdir(parents=True)
