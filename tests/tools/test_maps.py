@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from tools.house import ROOT, house
-from tools.maps import CODE_PX, SENTENCE_PX, WALK, WIDTH, code_lines, drawings, layers, main, width_of, wrapped
+from tools.maps import CODE_PX, SENTENCE_PX, WALK, drawings, layers, main, width_of
 
 SOURCE = ROOT / "src" / "isocast"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -92,12 +93,47 @@ def test_a_step_of_the_walk_names_what_exists(where: str) -> None:
     assert not name or name in names_in(SOURCE / f"{module}.py")
 
 
-def test_text_stays_inside_its_box() -> None:
-    card = (WIDTH - 100) / 4 - 40
-    for where in STEPS:
-        assert all(width_of("".join(line), CODE_PX, code=True) < card for line in code_lines(where, card))
-    for room in (room for row in LAYERS for room in row):
-        assert all(width_of(line, SENTENCE_PX) <= 200 for line in wrapped(room.sentence, 200))
+def spans_of(text: ET.Element) -> list[tuple[str, str]]:
+    """What a line says, with the classes of each piece."""
+    pieces = [(text.text or "", text.get("class", "")), *((each.text or "", each.get("class", "")) for each in text)]
+    return [(words, kind) for words, kind in pieces if words]
+
+
+def reach(text: ET.Element) -> float:
+    """Where a line ends in the widest font."""
+    sizes = {"title": 21.0, "head": 15.0, "name": 14.5, "code": CODE_PX}
+    width = 0.0
+    for words, kind in spans_of(text):
+        size = next((px for name, px in sizes.items() if name in kind.split()), SENTENCE_PX)
+        width += width_of(words, size, code="code" in kind.split()) + 12
+    return float(text.get("x", "0")) + width - 12
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+def test_text_stays_inside_its_box(path: Path) -> None:
+    elements = list(ET.parse(path).getroot())  # noqa: S314 - our own file
+    boxes = [
+        [float(each.get(key, "0")) for key in ("x", "y", "width", "height")] for each in elements if "rect" in each.tag
+    ]
+    upright = [each for each in elements if each.tag == f"{SVG}text" and not each.get("text-anchor")]
+    assert len(upright) > 50
+    for text in upright:
+        x, y = float(text.get("x", "0")), float(text.get("y", "0"))
+        around = [box for box in boxes if box[0] <= x <= box[0] + box[2] and box[1] <= y <= box[1] + box[3]]
+        left, top, width, height = min(around, key=lambda box: box[2] * box[3])
+        assert reach(text) <= left + width, spans_of(text)
+        assert top + 8 <= y <= top + height - 5, spans_of(text)
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+def test_boxes_never_overlap_unless_one_is_inside_the_other(path: Path) -> None:
+    elements = [each for each in ET.parse(path).getroot() if each.tag == f"{SVG}rect"]  # noqa: S314 - our own file
+    boxes = [[float(each.get(key, "0")) for key in ("x", "y", "width", "height")] for each in elements]
+    sides = [(x, y, x + width, y + height) for x, y, width, height in boxes]
+    for one, two in combinations(sides, 2):  # In the order of drawing: what is outside comes first.
+        apart = two[0] >= one[2] or two[2] <= one[0] or two[1] >= one[3] or two[3] <= one[1]
+        inside = one[0] <= two[0] and one[1] <= two[1] and two[2] <= one[2] and two[3] <= one[3]
+        assert apart or inside, (one, two)
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
