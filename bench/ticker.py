@@ -40,7 +40,7 @@ from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.hosts.source import SourceHost
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.market.tables import core_routes
+from isocast.runtime.market.plans import core_routes
 from isocast.runtime.net.clock import become_punctual
 from isocast.runtime.watch.logs import configure_logs
 from isocast.striping.edge import EdgeSettings, EdgeStriper

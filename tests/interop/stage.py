@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from tests.interop.released import JournalWatch
 
+from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Supervisor, node_command
 from isocast.runtime.watch.status import NodeStatus, Target, poll

@@ -18,8 +18,9 @@ from cyclopts.validators import Number
 from isocast.cli.demo_lake import LakeBeside, LakeStage, lake_lines, lake_words
 from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json, skew_words
+from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.disk import scratch
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND

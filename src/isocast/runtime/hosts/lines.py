@@ -32,7 +32,7 @@ from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.hosts.driver import Driver, Machine
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.model import Durability, NetworkMode, NodePlan
-from isocast.runtime.market.tables import line_listeners, line_receivers
+from isocast.runtime.market.plans import line_listeners, line_receivers
 from isocast.runtime.net.channels import Channels, LineOutlet
 from isocast.runtime.net.sockets import SOURCES_MAX, Endpoint, Outlet, open_group_outlet
 from isocast.runtime.watch.counters import Channel, NodeGauges, packet_slot
@@ -418,7 +418,7 @@ class LinePlanning:
             # Here, because plans need numpy, and servers without one start sooner.
             from isocast.reformation.scopes.line_planner import LinePlanner as Planner  # noqa: PLC0415
             from isocast.reformation.scopes.line_planner import next_plan  # noqa: PLC0415
-            from isocast.runtime.market.tables import coverage_world  # noqa: PLC0415
+            from isocast.runtime.market.plans import coverage_world  # noqa: PLC0415
 
             market = context.market
             world_of = partial(coverage_world, market, context.stripe)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 
-from isocast.runtime.market.model import DelayModel, Durability, Grade, Market, NetworkMode, NodeRole
+from isocast.hierarchy.customer_settings import Grade
+from isocast.runtime.market.model import DelayModel, Durability, Market, NetworkMode, NodeRole
 from isocast.runtime.market.nodes import Nodes
-from isocast.runtime.market.tables import check_coverage
-from isocast.runtime.market.values import Faults
+from isocast.runtime.market.plans import check_coverage
 from isocast.terms.quantities import duration_text
 from isocast.terms.timing import Gate
+from isocast.terms.toml_files import Faults
 from isocast.wire.limits import MAX_NEXT_NUMBERS, MAX_RING, STANDARD_MTU
 
 __all__ = ["advice", "check_counts", "check_market", "groups_in_use", "slowest_pair"]

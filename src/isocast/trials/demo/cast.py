@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from isocast.runtime.market.model import Grade, Market, NodePlan, NodeRole
+from isocast.hierarchy.customer_settings import Grade
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.errors import TransportError
 

@@ -9,8 +9,9 @@ from hashlib import blake2b
 import numpy as np
 
 from isocast.checks.skew import Quantiles
+from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.errors import JournalError
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Mic

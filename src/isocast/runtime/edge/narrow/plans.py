@@ -14,8 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from isocast.feeds.mold import HEADER_BYTES
-from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.market.tables import EdgeTable
+from isocast.runtime.market.model import EdgeTable, Market, NodePlan
 from isocast.runtime.net.sockets import Endpoint
 from isocast.security.repairs import REPAIR_OVERHEAD
 from isocast.striping.loads import budget_bytes

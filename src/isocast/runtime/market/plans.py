@@ -1,13 +1,10 @@
-"""`[edge]` as values: the narrow stripes of a market, their groups and the rules of their repairs."""
+"""What a market's file plans: the lines to customers by place (§4.3), and which stripe a symbol travels in (§4.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,157 +14,13 @@ from isocast.striping.plan import PLAN_BYTES_MAX, StripePlan, read_plan
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NodeId
-from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.toml_files import Faults
 from isocast.wire.limits import MAX_LINE_SCOPES
 
-if TYPE_CHECKING:
-    from isocast.runtime.market.model import Market, NodePlan
-    from isocast.runtime.market.values import Faults, Values
-
-__all__ = [
-    "CoverageTable",
-    "EdgeTable",
-    "check_coverage",
-    "core_routes",
-    "coverage_world",
-    "line_listeners",
-    "line_receivers",
-    "load_plan",
-    "read_coverage",
-    "read_edge",
-]
-
-
-_LAST_GROUP = int(IPv4Address("239.255.255.255"))
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeTable:
-    """What all processes of the edge agree on."""
-
-    plan: Path
-    """The stripe plan to begin with."""
-    plans: Path
-    """Directory of later ones."""
-    groups: str = "239.192.0.0"
-    repairs: str = "239.200.0.0"
-    span: int = 1_024
-    port: int = 26_477
-    request_port: int = 26_478
-    requests: bool = False
-    """Whether strangers off loopback are answered."""
-    request_rate: int = 50
-    repair_share: float = 0.25
-    repair_window_ns: int = 20 * MILLISECOND
-    patience: int = 4
-    delay_ns: int = 20 * MILLISECOND
-    introduce_ns: int = 60 * SECOND
-    zone: str = "UTC"
-    keep_days: int = 7
-
-    def group(self, site: int, stripe: int) -> str:
-        """The group of a narrow stripe, as one receiver sends it."""
-        return _nth(self.groups, site, stripe, self.span)
-
-    def repair_group(self, server: int, stripe: int) -> str:
-        """The group of its repairs, as one retransmit server sends them."""
-        return _nth(self.repairs, server, stripe, self.span)
-
-
-def _nth(base: str, node: int, stripe: int, span: int) -> str:
-    if not 0 < stripe < span:
-        rule = f"is {span:,}, and a stripe has the number {stripe:,}: raise it, in every file of the market"
-        raise ConfigurationError("market", "edge.span", rule)
-    number = int(IPv4Address(base)) + node * span + stripe
-    if number > _LAST_GROUP:
-        rule = f"{base} has no room for stripe {stripe} of number {node}: choose a lower address, or a smaller span"
-        raise ConfigurationError("market", "edge.groups", rule)
-    return str(IPv4Address(number))
-
-
-def read_edge(values: Values, here: Path) -> EdgeTable | None:
-    """The table, faults noted with its values; None where there is no plan."""
-    if not values.text("plan"):
-        return None
-    for name in ("groups", "repairs"):
-        if not IPv4Address(values.text(name)).is_multicast:
-            values.fault(name, f"{values.text(name)} is no multicast group: from 224.0.1.0 to 239.255.255.255")
-    from isocast.feeds.days import check_zone  # noqa: PLC0415 - numpy comes with it, which most nodes do without
-
-    zone = values.text("zone")
-    try:
-        check_zone(zone)
-    except ConfigurationError as reason:
-        values.fault("zone", reason.rule)
-    return EdgeTable(
-        plan=here / values.text("plan"),
-        plans=here / values.text("plans"),
-        groups=values.text("groups"),
-        repairs=values.text("repairs"),
-        span=values.count("span"),
-        port=values.count("port"),
-        request_port=values.count("request_port"),
-        requests=values.flag("requests"),
-        request_rate=values.count("request_rate"),
-        repair_share=values.number("repair_share"),
-        repair_window_ns=values.count("repair_window"),
-        patience=values.count("patience"),
-        delay_ns=values.count("delay"),
-        introduce_ns=values.count("introduce"),
-        zone=zone,
-        keep_days=values.count("keep_days"),
-    )
-
-
-# ---- `[coverage]` as values: the rules of the plan of lines, and its pool of groups.
-
+__all__ = ["check_coverage", "core_routes", "coverage_world", "line_listeners", "line_receivers", "load_plan"]
 
 _MULTICAST = IPv4Network("224.0.0.0/4")
 _LINK_LOCAL = IPv4Network("224.0.0.0/24")
-_TTL_MAX = 255
-_METRES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class CoverageTable:
-    """What servers, receivers and customers agree on."""
-
-    enabled: bool = False
-    lines: int = 2
-    delay_max_ns: int = 150 * MILLISECOND
-    groups: str = "239.224.1.0"
-    addresses: int = 256
-    drain_ns: int = 30 * SECOND
-    drain_everywhere: bool = False
-    notices: str = "239.224.0.0"
-    km_per_hop: int = 250
-
-    def first_group(self, stripe: int) -> IPv4Address:
-        """Where the pool of a stripe begins."""
-        return IPv4Address(self.groups) + stripe * self.addresses
-
-    def notice_group(self, stripe: int) -> str:
-        """Where a stripe's receivers say where the lines are."""
-        return str(IPv4Address(self.notices) + stripe)
-
-    def ttl(self, radius_m: int) -> int:
-        """Of a scope: its routers, and one more."""
-        return min(1 + ceil(radius_m / _METRES / self.km_per_hop), _TTL_MAX)
-
-
-def read_coverage(values: Values) -> CoverageTable:
-    """The table as the file has it."""
-    return CoverageTable(
-        enabled=values.flag("enabled"),
-        lines=values.count("lines"),
-        delay_max_ns=values.count("delay_max"),
-        groups=values.text("groups"),
-        addresses=values.count("addresses"),
-        drain_ns=values.count("drain"),
-        drain_everywhere=values.flag("drain_everywhere"),
-        notices=values.text("notices"),
-        km_per_hop=values.count("km_per_hop"),
-    )
 
 
 def line_receivers(market: Market) -> tuple[NodePlan, ...]:
