@@ -23,7 +23,19 @@ from isocast.terms.instants import SECOND, from_seconds
 from isocast.terms.quantities import duration_text, parse_duration, parse_size, size_text, suggestion
 from isocast.terms.topology import City, city, unknown_city
 
-__all__ = ["SECONDS_MAX", "Faults", "Key", "Kind", "Table", "Values", "read_list", "read_tables", "read_toml", "shown"]
+__all__ = [
+    "SECONDS_MAX",
+    "Faults",
+    "Key",
+    "Kind",
+    "Table",
+    "Values",
+    "read_list",
+    "read_table",
+    "read_tables",
+    "read_toml",
+    "shown",
+]
 
 SECONDS_MAX = 10_000_000
 """For any one time of kind SECONDS: some four months."""
@@ -222,16 +234,21 @@ def read_tables(
     for name in [name for name, value in top.items() if isinstance(value, Mapping)]:
         del top[name]
         faults.add(name, f"unknown table{suggestion(name, names)}")
-    found: dict[str, Values] = {}
-    for table in tables:
-        entry = mapping.get(table.name, {}) if table.name else top
-        if not isinstance(entry, Mapping):
-            faults.add(table.name, f"must be a table, [{table.name}], not {shown(entry)}")
-            entry = {}
-        prefix = f"{table.name}." if table.name else ""
-        known = () if table.name else names
-        found[table.name] = Values(entry, table.keys, faults, prefix, others=tables, known=known)
-    return found
+    return {
+        table.name: read_table(mapping, table, faults, tables)
+        if table.name
+        else Values(top, table.keys, faults, others=tables, known=names)
+        for table in tables
+    }
+
+
+def read_table(mapping: Mapping[str, object], table: Table, faults: Faults, others: Iterable[Table] = ()) -> Values:
+    """The values of one table with a name, which the file may leave out."""
+    entry = mapping.get(table.name, {})
+    if not isinstance(entry, Mapping):
+        faults.add(table.name, f"must be a table, [{table.name}], not {shown(entry)}")
+        entry = {}
+    return Values(entry, table.keys, faults, f"{table.name}.", others=others)
 
 
 def read_list(mapping: Mapping[str, object], table: Table, faults: Faults) -> list[Values]:
