@@ -159,7 +159,11 @@ def test_a_place_is_a_known_city_or_coordinates(changes: dict[str, object], key:
         ({"nodes.bank.lines": ["archive"]}, "bank.lines", "must be receivers; archive is a retransmit-server"),
         ({"nodes.b.line": False, "nodes.archive.lines": ["a"]}, "bank.lines", "b has no line: set nodes.b.line = true"),
         ({"nodes.bank.retransmit": ["a"]}, "bank.retransmit", "must be retransmit servers; a is a primary-receiver"),
-        ({"nodes.floor.stripes": [1], "nodes.broker.stripes": [1]}, "floor.stripes", "the core has no stripe 1: ring.stripes has 0"),
+        (
+            {"nodes.floor.stripes": [1], "nodes.broker.stripes": [1]},
+            "floor.stripes",
+            "the core has no stripe 1: ring.stripes has 0",
+        ),
         (
             {"ring.stripes": [0, 1], "nodes.floor.stripes": [1]},
             "broker.stripes",
