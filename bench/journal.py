@@ -26,7 +26,7 @@ from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
-from isocast.wire.journal import ReleasedBlock, encode_block
+from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 from isocast.wire.packets import digest_of
 
 ROUNDS = 5

@@ -15,7 +15,7 @@ import numpy as np
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD, EventArray
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.packets import payload_digest
 
 __all__ = ["Figures", "Memory", "events_of", "make_market", "measured", "say", "tree", "write_journal"]

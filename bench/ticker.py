@@ -40,14 +40,14 @@ from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.hosts.source import SourceHost
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.market.plans import core_routes
+from isocast.runtime.market.routes import core_routes
 from isocast.runtime.net.clock import become_punctual
 from isocast.runtime.watch.logs import configure_logs
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.history import make_history
-from isocast.striping.loads import parse_rate, rate_text
 from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan import StripePlan
+from isocast.striping.rates import parse_rate, rate_text
 from isocast.striping.released import part_of_block
 from isocast.terms.instants import SECOND
 from isocast.terms.market import EventFlag, EventKind

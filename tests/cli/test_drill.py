@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from isocast.cli import drill as drill_run
-from isocast.cli.drill import bound_lines, outcome_lines, picture_lines, show_outcomes
+from isocast.cli import drill_run
 from isocast.cli.drill import drill as command
+from isocast.cli.drill_run import bound_lines, outcome_lines, picture_lines, show_outcomes
 from isocast.cli.main import main
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.trials.drill.cast import TIMINGS, DrillSettings
 from isocast.trials.drill.run import DRILLS
 from isocast.trials.drill.safety import Outcome, Picture, Safety
-from isocast.trials.drill.staging import TIMINGS, DrillSettings
 
 SOUND = Safety(lost=0, repeated=0, divergent=0, gaps=0, early=0)
 PICTURE = Picture(0, SECOND, {"london": [4, 4, 0, 4], "tokyo": [4, 0, 0, 16]}, SECOND, 3 * SECOND)

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.disk.journals import TINY, segments, write
 from tests.wire.journal_samples import block, blocks
 
-from isocast.cli.journal import instant_text
+from isocast.cli.journal_text import instant_text
 from isocast.cli.main import main
 from isocast.runtime.disk.journal import prune
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol

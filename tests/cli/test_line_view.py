@@ -8,7 +8,7 @@ from tests.runtime.market.markets import market_of
 from tests.runtime.market.test_coverage_table import ON
 
 from isocast.cli.ring import line_report, line_watchers, show_lines
-from isocast.cli.top import frame
+from isocast.cli.top_view import frame
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.line_gauges import DrainingGroup, LineGauges
 from isocast.runtime.watch.metrics import METRICS, Identity, Reading

@@ -9,7 +9,8 @@ import pytest
 
 from isocast.cli import plan_world, sheet
 from isocast.cli.main import main
-from isocast.cli.plan_world import WorldOptions, run_world
+from isocast.cli.plan_world import run_world
+from isocast.cli.world_options import WorldOptions
 
 PLANET = """
 title = "Test"

@@ -12,7 +12,7 @@ from tests.runtime.worlds import SMALL, Nodes, World, market_file, run, running,
 from isocast.cli.main import main
 from isocast.runtime.client.publisher import Lane, Publisher, PublishRefusedError
 from isocast.runtime.market.file import load_market
-from isocast.runtime.market.plans import core_routes
+from isocast.runtime.market.routes import core_routes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
 from isocast.ticker.tape import Tape, digest_of

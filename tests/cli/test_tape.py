@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.runtime.worlds import SMALL, World, market_file, running, wait_until
 
 from isocast.cli.main import main
-from isocast.cli.tape import Moment, Wanted, read_journal, tell_gap
+from isocast.cli.tape_live import Moment, Wanted, read_journal, tell_gap
 from isocast.cli.tape_view import live_frame
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.ticker.tape import Tape

@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.runtime.worlds import SMALL, market_file
 
 from isocast.cli.main import main
-from isocast.cli.top import frame, release_skew
+from isocast.cli.top_view import frame, release_skew
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges, ReleaseMark
 from isocast.runtime.watch.http import StatusServer, monitor_pages

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from isocast.runtime.disk.journal_reader import JournalCursor, read_blocks
 from isocast.terms.ids import Epoch, Label
-from isocast.wire.journal import BlockView
+from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["JournalWatch", "ReleasedMessage", "journal_of", "whole_journal"]
 

@@ -14,7 +14,7 @@ from tests.runtime.worlds import Nodes, World, eventually, market_file, run
 
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.market.plans import core_routes
+from isocast.runtime.market.routes import core_routes
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventKind
 from isocast.ticker.tape import TapeDigest, compare, digest_of

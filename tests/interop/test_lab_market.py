@@ -24,7 +24,8 @@ from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import Label
 from isocast.terms.instants import MILLISECOND
-from isocast.trials.lab.nodes import accepted_labels, check_machine, missing
+from isocast.trials.lab.floor import accepted_labels
+from isocast.trials.lab.nodes import check_machine, missing
 from isocast.trials.lab.session import ask_lab
 
 LOSS = 0.01

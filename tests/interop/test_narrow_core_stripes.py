@@ -12,7 +12,8 @@ from tests.interop.narrow import MODEM, Customer, archived, tape
 from tests.runtime.worlds import Nodes, World, eventually, market_file, run
 
 from isocast.feeds.mold import parse_packet
-from isocast.runtime.edge.narrow.listener import StripeListener, choose
+from isocast.runtime.edge.narrow.choosing import choose
+from isocast.runtime.edge.narrow.listener import StripeListener
 from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.instants import SECOND
 from isocast.terms.market import EventKind

@@ -28,14 +28,15 @@ from tests.interop.pcap import needs_tshark, tshark_json, write_pcap
 from tests.runtime.worlds import World, eventually, run
 
 from isocast.feeds.mold import parse_packet, request
-from isocast.runtime.edge.narrow.listener import StripeListener, choose
+from isocast.runtime.edge.narrow.choosing import choose
+from isocast.runtime.edge.narrow.listener import StripeListener
+from isocast.runtime.edge.narrow.places import request_endpoint
 from isocast.runtime.edge.narrow.plan_change import PlanChange
-from isocast.runtime.edge.narrow.plans import request_endpoint
 from isocast.runtime.market.model import Market
 from isocast.security.keys import SecretKey
 from isocast.security.repairs import RepairRequest, write_repair_request
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import StripePlan
+from isocast.striping.rates import budget_bytes
 from isocast.terms.instants import MILLISECOND
 
 PRIMARY_RATE = 1_500_000

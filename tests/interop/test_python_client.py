@@ -8,7 +8,7 @@ import pyarrow as pa
 from tests.runtime.worlds import SMALL, World, market_file, run, trades
 
 import isocast
-from isocast.runtime.client.received import to_arrow
+from isocast.runtime.client.arrow import to_arrow
 
 NODES = {
     **SMALL,

@@ -16,7 +16,8 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.feed_files import FeedFile, FeedOptions
-from isocast.runtime.client.replay import FloorFeed, Replay, ReplayReport
+from isocast.runtime.client.replay import Replay, ReplayReport
+from isocast.runtime.client.replay_messages import FloorFeed
 from isocast.terms.market import Mic
 from isocast.wire.events import events_view
 

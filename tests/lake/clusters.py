@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pyspark
 
-from isocast.lake.session import QUICK_START, java_home
+from isocast.lake.session import QUICK_START
+from isocast.lake.session_java import java_home
 
 __all__ = ["CLUSTER_SETTINGS", "standalone"]
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from isocast.lake.source.journal import IsocastSource
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.wire.journal import IS_EVENTS
+from isocast.wire.journal_blocks import IS_EVENTS
 
 __all__ = ["columns_of", "expected_rows", "read_stream", "read_table", "stream_of"]
 

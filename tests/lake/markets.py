@@ -29,7 +29,7 @@ from isocast.runtime.market.model import JournalSettings
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal import Message, ReleasedBlock
+from isocast.wire.journal_blocks import Message, ReleasedBlock
 from isocast.wire.packets import payload_digest
 
 __all__ = [

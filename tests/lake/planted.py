@@ -11,16 +11,8 @@ import numpy as np
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.journal import (
-    BLOCK_HEADER_BYTES,
-    DIRECTORY_BYTES,
-    Message,
-    ReleasedBlock,
-    SegmentHeader,
-    encode_block,
-    pack_segment_header,
-    segment_name,
-)
+from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SegmentHeader, pack_segment_header, segment_name
+from isocast.wire.journal_blocks import Message, ReleasedBlock, encode_block
 
 __all__ = ["block_with", "flip_in_place", "flipped", "offset_of", "released", "rewrite", "with_message"]
 

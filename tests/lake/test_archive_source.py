@@ -19,7 +19,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.net.door import Visit
 from isocast.terms.errors import ConfigurationError, JournalError
-from isocast.wire.journal import view_block
+from isocast.wire.journal_blocks import view_block
 
 NODES = {**SMALL, "lake": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False}}
 EVENTS = 4_000

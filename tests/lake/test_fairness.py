@@ -16,7 +16,7 @@ from tests.lake.measured import line, write_lines
 from tests.trials.demo.canned import canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.fairness import advise
+from isocast.lake.timing_advice import advise
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -24,7 +24,7 @@ from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
 from isocast.trials.demo.summary import read_evidence
 from isocast.trials.evidence import gather
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -206,11 +206,8 @@ def test_every_figure_of_a_market_is_the_one_that_duckdb_finds(spark: SparkSessi
 
 
 def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.fairness import (  # noqa: PLC0415
-        loss_correlation,
-        losses_by_place,
-        read_measurements,
-    )
+    from isocast.lake.fairness import loss_correlation, losses_by_place  # noqa: PLC0415
+    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
 
     for node, lossy in (("paris", {2, 5, 6}), ("rome", {2, 5, 6}), ("oslo", {1, 3, 7})):
         told = [
@@ -245,11 +242,8 @@ def test_places_that_lose_together_are_found(spark: SparkSession, tmp_path: Path
 
 
 def test_lines_that_cannot_be_read_are_counted_by_reason(spark: SparkSession, tmp_path: Path) -> None:
-    from isocast.lake.fairness import (  # noqa: PLC0415
-        delay_quantiles,
-        read_measurements,
-        token_delays,
-    )
+    from isocast.lake.fairness import delay_quantiles, token_delays  # noqa: PLC0415
+    from isocast.lake.measurement_lines import read_measurements  # noqa: PLC0415
 
     good = [line("paris", second, {}, [[9, second, (second + 1) * MS]]) for second in range(100)]
     newer = json.dumps({**json.loads(good[0]), "v": 2})

@@ -26,7 +26,7 @@ from isocast.lake.transforms.bars import bar_parts, grown_bars, read_calendar, r
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import source_id
 from isocast.wire.events import EventArray
-from isocast.wire.journal import Message
+from isocast.wire.journal_blocks import Message
 from isocast.wire.packets import payload_digest
 
 SETTINGS = LakeSettings(intervals=("1m", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")

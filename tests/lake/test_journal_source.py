@@ -19,11 +19,11 @@ from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
 from tests.runtime.disk.journals import segments
 
+from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.lake.source import options as source_options
 from isocast.lake.source.columns import event_batch
 from isocast.lake.source.journal import IsocastSource
 from isocast.lake.source.options import struct_of
-from isocast.lake.tables import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import Epoch, server_id, source_id
@@ -33,10 +33,9 @@ from isocast.wire.journal import (
     DIRECTORY_BYTES,
     JOURNAL_VERSION,
     SEGMENT_HEADER_BYTES,
-    ReleasedBlock,
     pack_block_header,
-    view_block,
 )
+from isocast.wire.journal_blocks import ReleasedBlock, view_block
 from isocast.wire.packets import payload_digest
 
 
@@ -216,7 +215,7 @@ def test_all_receivers_are_read_each_for_itself(market: Market) -> None:
 
 
 def test_an_event_of_a_feed_has_the_same_columns(market: Market) -> None:
-    from isocast.lake.tables import EVENT_SCHEMA  # noqa: PLC0415
+    from isocast.lake.schemas import EVENT_SCHEMA  # noqa: PLC0415
 
     got = read_table(market.path, EVENT_SCHEMA.names, stripe=0)
     assert pa.Table.from_batches([event_batch(market.events(0), EVENT_SCHEMA)]) == got

@@ -13,7 +13,7 @@ from tests.lake.direct import expected_rows, read_stream, read_table, stream_of
 from tests.lake.markets import Market, write_market
 from tests.runtime.disk.journals import segments
 
-from isocast.lake.source.options import message_of
+from isocast.lake.source_faults import message_of
 from isocast.runtime.disk.journal_reader import JournalReader
 from isocast.terms.errors import ConfigurationError, JournalError
 

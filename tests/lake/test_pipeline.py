@@ -30,7 +30,8 @@ from tests.lake.transforms.days import asked, plain
 from isocast.cli.main import main
 from isocast.lake import pipeline, tables
 from isocast.lake.pipeline import Origin, compact, run
-from isocast.lake.tables import SCHEMA_VERSION, Lake, LakeSettings, Table
+from isocast.lake.schemas import SCHEMA_VERSION
+from isocast.lake.tables import Lake, LakeSettings, Table
 from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.market import EventKind
 

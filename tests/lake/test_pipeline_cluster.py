@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.lake.markets import write_market
 
-from isocast.lake.session import java_home
+from isocast.lake.session_java import java_home
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "lake.md"
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]

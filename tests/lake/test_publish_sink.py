@@ -16,12 +16,12 @@ from pyspark.sql.types import ByteType, DoubleType, LongType, StringType, Struct
 from tests.lake.markets import write_market
 from tests.runtime.worlds import Nodes, World, market_file, running, trades, wait_until
 
+from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source import sink as publish_sink_log
 from isocast.lake.source.columns import event_batch
 from isocast.lake.source.journal import IsocastSource
 from isocast.lake.source.options import struct_of
 from isocast.lake.source.sink import StreamPublisher
-from isocast.lake.tables import EVENT_SCHEMA
 from isocast.runtime.client.publisher import Publisher
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Label
@@ -188,8 +188,8 @@ def test_a_symbol_of_another_stripe_stops_a_batch_before_it_is_written_down(tmp_
 
 
 def test_order_falls_back_on_the_sequence_then_on_time() -> None:
+    from isocast.lake.schemas import RELEASED_SCHEMA  # noqa: PLC0415
     from isocast.lake.source.sink import _order  # noqa: PLC0415
-    from isocast.lake.tables import RELEASED_SCHEMA  # noqa: PLC0415
 
     none = CaseInsensitiveDict({})
     assert _order(none, struct_of(RELEASED_SCHEMA)) == ("stripe", "sequence", "index")

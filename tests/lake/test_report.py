@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.fairness import FairnessReport, advise
-from isocast.lake.report import Page, Table, draw_delays, draw_skew, fairness_page, span_text, write_page
+from isocast.lake.fairness import FairnessReport
+from isocast.lake.report import Page, Table, draw_delays, draw_skew, write_page
+from isocast.lake.report_fairness import fairness_page, span_text
+from isocast.lake.timing_advice import advise
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.timing import Timing

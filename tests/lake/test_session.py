@@ -12,17 +12,14 @@ from isocast.lake.session import (
     ARROW,
     archive_file,
     archive_options,
-    bundled_home,
     cores_of,
-    java_home,
     jvm_options,
     made_options,
     settings_for,
     spark_session,
     store,
-    system_home,
-    version_of,
 )
+from isocast.lake.session_java import bundled_home, java_home, system_home, version_of
 from isocast.lake.worker_daemon import worker_python
 from isocast.terms.errors import ConfigurationError
 

@@ -8,9 +8,9 @@ from isocast.feeds.synthetic import HOUR_NS
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.history import make_history
-from isocast.striping.loads import MODEM, budget_bytes, stripes_that_fit
 from isocast.striping.making import MakingSettings, make_plan
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.rates import MODEM, budget_bytes, stripes_that_fit
 from isocast.striping.released import ReleasedPart
 from isocast.striping.routing import choose_stripes
 from isocast.terms.instants import SECOND

@@ -2,8 +2,8 @@
 
 import pytest
 
-from isocast.striping.loads import stripes_that_fit
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.rates import stripes_that_fit
 from isocast.striping.routing import choose_stripes, stripes_for
 from isocast.terms.errors import ConfigurationError
 

@@ -26,8 +26,8 @@ from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge import EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import plan_entry
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.errors import RemoteProtocolError

@@ -29,8 +29,8 @@ from tests.wire.journal_samples import blocks
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket, conflate
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import plan_entry
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart, part_of_block, part_of_payloads
 from isocast.striping.sizes import PACKET_BYTES, RECORD_SIZES
 from isocast.terms.conditions import TAPE_CONDITIONS
@@ -38,7 +38,7 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteP
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.wire.events import EventArray, MarketEvent, build_events, pack_events
-from isocast.wire.journal import encode_block, view_block
+from isocast.wire.journal_blocks import encode_block, view_block
 from isocast.wire.packets import ControlEntry, ControlKind
 
 BUDGET = budget_bytes(RATE, PERIOD)

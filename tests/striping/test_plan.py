@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.striping.loads import budget_bytes, parse_rate, rate_text
 from isocast.striping.plan import (
     EdgeStripe,
     StripePlan,
@@ -18,6 +17,7 @@ from isocast.striping.plan import (
     read_plan,
     read_plan_entry,
 )
+from isocast.striping.rates import budget_bytes, parse_rate, rate_text
 from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES, RECORD_SIZES
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND

@@ -15,8 +15,8 @@ from isocast.striping.comparing import judge
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.history import make_history
-from isocast.striping.loads import budget_bytes
 from isocast.striping.making import MakingSettings, make_plan
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.terms.instants import SECOND
 from isocast.wire.events import EventArray

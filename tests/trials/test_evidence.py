@@ -29,7 +29,7 @@ from isocast.trials.evidence import (
     releases_by_site,
     skew_of,
 )
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 
 MS = MILLISECOND
 SITES = ("a", "b", "c")

@@ -15,11 +15,10 @@ from tests.wire.mutations import accepts
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
-    encode_block,
     pack_segment_header,
     read_segment_header,
-    view_block,
 )
+from isocast.wire.journal_blocks import encode_block, view_block
 
 __all__ = ["WAYS_IN", "examine", "seeds"]
 

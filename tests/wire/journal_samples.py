@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
-from isocast.wire.journal import Message, ReleasedBlock, SegmentHeader, encode_block, pack_segment_header
+from isocast.wire.journal import SegmentHeader, pack_segment_header
+from isocast.wire.journal_blocks import Message, ReleasedBlock, encode_block
 from isocast.wire.packets import digest_of
 
 __all__ = ["DELAY", "PERIOD", "SITE", "STRIPE", "block", "blocks", "events_payload", "message", "segment"]

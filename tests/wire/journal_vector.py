@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.wire.journal_samples import block, segment
 
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 
 __all__ = ["FILE", "RELEASED", "read_vector", "write_vector"]
 

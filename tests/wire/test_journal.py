@@ -17,7 +17,6 @@ from isocast.wire.journal import (
     BlockHeader,
     SegmentHeader,
     block_length,
-    encode_block,
     pack_block_header,
     pack_segment_header,
     read_block_header,
@@ -25,6 +24,7 @@ from isocast.wire.journal import (
     segment_name,
     segment_of_name,
 )
+from isocast.wire.journal_blocks import encode_block
 
 U16 = st.integers(0, (1 << 16) - 1)
 U32 = st.integers(0, (1 << 32) - 1)

@@ -17,14 +17,16 @@ from isocast.wire.journal import (
     ALIGNMENT,
     BLOCK_HEADER_BYTES,
     DIRECTORY_BYTES,
+    pack_block_header,
+    read_block_header,
+)
+from isocast.wire.journal_blocks import (
     DIRECTORY_DTYPE,
     IS_EVENTS,
     BlockView,
     Message,
     ReleasedBlock,
     encode_block,
-    pack_block_header,
-    read_block_header,
     view_block,
 )
 from isocast.wire.limits import EVENT_BYTES

@@ -3,7 +3,8 @@
 from tests.wire.journal_samples import SITE, STRIPE, segment
 from tests.wire.journal_vector import RELEASED, read_vector
 
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, SegmentHeader, read_segment_header, view_block
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, SegmentHeader, read_segment_header
+from isocast.wire.journal_blocks import view_block
 
 
 def test_the_bytes_are_those_of_the_file() -> None:

@@ -95,7 +95,7 @@ def check(file: Path, /, *, json: _Flag = False) -> int:
 
 def _plan_faults(market: Market) -> tuple[ConfigurationError, ...]:
     """What is wrong with the plans of core and edge: they are files of their own."""
-    from isocast.runtime.market.plans import core_routes
+    from isocast.runtime.market.routes import core_routes
 
     try:
         core_routes(market)
@@ -326,7 +326,7 @@ def coverage_as_json(market: Market) -> dict[str, Any]:
 def _stripe(market: Market, stripe: int) -> dict[str, Any]:
     from isocast.reformation.scopes.adjustment import plan_scopes
     from isocast.reformation.scopes.coverage import cover
-    from isocast.runtime.market.plans import coverage_world
+    from isocast.runtime.market.coverage_world import coverage_world
 
     world = coverage_world(market, stripe, market.universe)
     try:

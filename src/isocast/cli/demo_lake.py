@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.cli.render import skew_words
+from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk.scratch import scratch_directory
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate import shutdown

@@ -240,7 +240,8 @@ def _skew(spark: SparkSession, market: Market) -> dict[str, Any]:
 
 
 def _audit(spark: SparkSession, market: Market) -> dict[str, Any]:
-    from isocast.lake.audit import audit, run_on
+    from isocast.lake.audit import audit
+    from isocast.lake.audit_spark import run_on
 
     found = audit(market.data_directory, run_on(spark), release_delay_ns=market.timing.release_delay_ns)
     told = found.as_json()

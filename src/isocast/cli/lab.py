@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.render import figure, left_out_words, line, note, show_json, show_table
+from isocast.cli.render import figure, line, note, show_json, show_table
+from isocast.cli.skew_text import left_out_words
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.quantities import counted, parse_duration
 
@@ -572,7 +573,7 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     from isocast.runtime.market.founding import found_market
     from isocast.runtime.operate.supervisor import node_command
     from isocast.trials.lab.lab import default_run_directory
-    from isocast.trials.lab.session import MarketSession
+    from isocast.trials.lab.market_session import MarketSession
     from isocast.trials.lab.world_file import market_settings, market_world
 
     market = load_market(config)

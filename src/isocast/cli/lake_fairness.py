@@ -89,7 +89,8 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     found = _found(where, settings, master, quiet=json)
     drawn = {} if drawing is None else _draw(found, drawing)
     if report is not None:
-        from isocast.lake.report import fairness_page, write_page
+        from isocast.lake.report import write_page
+        from isocast.lake.report_fairness import fairness_page
 
         write_page(fairness_page(found, f"Fairness of {where.released}", drawn), report)
         note(f"Written: {report}")
@@ -157,7 +158,7 @@ def _found(where: _Where, settings: FairnessSettings, master: str | None, *, qui
 
     with lake_session("isocast fairness", master) as spark, working("Reading releases", quiet=quiet):
         from isocast.lake.fairness import fairness as fairness_of
-        from isocast.lake.fairness import measurement_files, read_measurements
+        from isocast.lake.measurement_lines import measurement_files, read_measurements
 
         released = _released(spark, where)
         if where.measured is None or not measurement_files(where.measured):
@@ -201,7 +202,7 @@ def _draw(found: FairnessReport, directory: Path) -> dict[str, Path]:
 
 
 def _show(found: FairnessReport) -> None:
-    from isocast.lake.report import fairness_tables
+    from isocast.lake.report_fairness import fairness_tables
 
     for table in fairness_tables(found):
         if table.rows:

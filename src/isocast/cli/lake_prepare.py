@@ -26,12 +26,12 @@ def prepare() -> int:
         QUICK_START,
         archive_file,
         archive_options,
-        java_home,
         learn,
         made_options,
         spark_session,
         store,
     )
+    from isocast.lake.session_java import java_home
 
     home = java_home()
     file = archive_file(home)

@@ -16,7 +16,8 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from isocast.cli.plan_stripes import StripeOptions, StripeRun
+    from isocast.cli.plan import StripeOptions
+    from isocast.cli.plan_stripes import StripeRun
 
 __all__ = ["stripes"]
 
@@ -86,7 +87,8 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
         Spark's master: local[2], spark://HOST:7077; every core of this machine if it is left out.
     """
     from isocast.cli.lake_tables import lake_session
-    from isocast.cli.plan_stripes import StripeOptions, load_sectors
+    from isocast.cli.plan import StripeOptions
+    from isocast.cli.plan_stripes import load_sectors
     from isocast.terms.errors import ConfigurationError
 
     if (journals is None) == (lake is None):
@@ -177,7 +179,7 @@ def _period(text: str) -> int:
 
 
 def _rate(text: str) -> int:
-    from isocast.striping.loads import parse_rate
+    from isocast.striping.rates import parse_rate
     from isocast.terms.errors import ConfigurationError
 
     try:
@@ -190,7 +192,7 @@ def _rate(text: str) -> int:
 def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> DataFrame:
     """Symbol, kind and time of every event, whichever receiver released it, once."""
     from isocast.lake.source.catalog import find_journals
-    from isocast.lake.transforms.survey import without_copies
+    from isocast.lake.transforms.copies import without_copies
     from isocast.terms.errors import ConfigurationError
 
     if journals is not None:
@@ -208,7 +210,7 @@ def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> Da
 
 def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str], rows: int) -> dict[str, Any]:
     from isocast.lake.stripe_history import co_movement, sector_loads, symbol_peaks
-    from isocast.striping.loads import budget_bytes
+    from isocast.striping.rates import budget_bytes
 
     peaks = symbol_peaks(slices, period_ns).cache()
     seconds = period_ns / 10**9
@@ -234,7 +236,7 @@ def _found(slices: DataFrame, period_ns: int, bits: int, sectors: dict[str, str]
 
 
 def _show(found: dict[str, Any], rate: str, token_period: str, out: Path | None) -> None:
-    from isocast.striping.loads import rate_text
+    from isocast.striping.rates import rate_text
 
     table = [
         (row["symbol"], f"{row['events']:,}", rate_text(row["mean_rate"]), rate_text(row["peak_rate"]))

@@ -9,11 +9,9 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from isocast.cli.plan_coverage import EXAMPLE, CoverageOptions
-from isocast.cli.plan_stripes import StripeOptions
-from isocast.cli.plan_world import EXAMPLE as WORLD_EXAMPLE
-from isocast.cli.plan_world import WorldOptions
 from isocast.cli.render import line, show_json, show_table, working
+from isocast.cli.world_options import EXAMPLE as WORLD_EXAMPLE
+from isocast.cli.world_options import WorldOptions
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.scenario_keys import LAYERS_MAX
 from isocast.terms import timing as formulas
@@ -21,7 +19,138 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import from_seconds, to_seconds
 from isocast.terms.timing import Formula, Timing, number, seconds
 
-__all__ = ["TimingOptions", "TimingPlan", "app", "make_plan"]
+__all__ = ["EXAMPLE", "CoverageOptions", "StripeOptions", "TimingOptions", "TimingPlan", "app", "make_plan"]
+
+
+# ---- What `isocast plan coverage` may be asked, and a world to start from.
+
+
+_LATEST_S = 4_000_000_000
+_NARROWEST, _WIDEST = 100, 8_000
+
+EXAMPLE = """# A world for `isocast plan coverage`: who receives, who listens, and what a plan must keep.
+title = "Five cities"
+seed = 7
+
+[scopes]
+lines = 2             # every customer hears two sources
+delay_max = "30ms"    # within what a packet travels in this time
+loss_max = 0.02
+
+[addresses]
+first = "239.192.0.0"
+count = 64
+drain = "30s"         # how long an address rests before it is used again nearby
+
+[[receiver]]
+city = "New York"
+
+[[receiver]]
+city = "Chicago"
+
+[[receiver]]
+city = "London"
+
+[[receiver]]
+city = "Frankfurt"
+
+[[receiver]]
+name = "madrid"
+latitude = 40.42
+longitude = -3.70
+
+[customers]
+pattern = "cities"    # or "land", "even"; or list them as [[customer]]
+cities = ["New York", "Toronto", "London", "Paris", "Zurich"]
+count = 500
+spread = 150          # km
+"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class CoverageOptions:
+    """Of one run."""
+
+    example: Annotated[bool, Parameter(negative="")] = False
+    """Print a world file to start from, and do nothing else."""
+    from_: Annotated[Path | None, Parameter(name="--from")] = None
+    """The plan in force, as --out wrote it: adjust it with few changes instead of planning anew."""
+    without: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    """A receiver that has failed; may be repeated."""
+    now: float | None = None
+    """The instant of the plan, in seconds since 1970, from which addresses drain; this moment if left out."""
+    out: Path | None = None
+    """Write the plan to this JSON file."""
+    svg: Path | None = None
+    """Draw the map into this file."""
+    png: Path | None = None
+    """Draw the map into this file."""
+    width: int = 1600
+    """Of the map, in pixels, 100 to 8,000."""
+    rows: int = 40
+    """Rows of a table at most."""
+    customers: Annotated[bool, Parameter(negative="")] = False
+    """Also list which sources each customer hears."""
+    strict: Annotated[bool, Parameter(negative="")] = False
+    """Exit with 1 if a customer hears fewer sources than the world asks for."""
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print one JSON object instead of tables."""
+
+    def file(self, world: Path | None) -> Path:
+        """The world file, once all options are judged; ConfigurationError for what no plan can be made with."""
+        if world is None:
+            raise ConfigurationError("command line", "WORLD", "is missing: name a world file; --example prints one")
+        if self.now is not None and not 0 <= self.now < _LATEST_S:
+            raise ConfigurationError("command line", "--now", f"must be from 0 to {_LATEST_S:,} s, not {self.now:g}")
+        if not _NARROWEST <= self.width <= _WIDEST:
+            rule = f"must be from {_NARROWEST} to {_WIDEST:,} pixels, not {self.width}"
+            raise ConfigurationError("command line", "--width", rule)
+        if self.rows < 1:
+            raise ConfigurationError("command line", "--rows", f"must be at least 1, not {self.rows}")
+        return world
+
+
+# ---- What `isocast plan stripes` may be asked.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class StripeOptions:
+    """Of one run."""
+
+    rate: str = "56k"
+    """Bit-rate of a narrow stripe over any token period, IP headers included: 56k, 1.5M, 45M."""
+    core: int = 1
+    """How many core stripes there are; sectors are divided among them. With --from, the plan's own."""
+    sectors: Path | None = None
+    """A table of text with the columns symbol and sector, gzip too: what is related."""
+    headroom: float = 0.5
+    """How much busier than the history a day may be: 0.5 is half as busy again."""
+    patience: int = 4
+    """Token periods that a stripe may fall behind before it is conflated, 0 to 1,000."""
+    token_period: str = "1s"  # noqa: S105 - a time, not a secret
+    """Of the ring, such as 1s or 50ms; with --from, the plan's own."""
+    from_: Annotated[Path | None, Parameter(name="--from")] = None
+    """The plan in force: adjust it with few moves; without a history, only judge it by --check."""
+    out: Path | None = None
+    """Write the plan to this file, TOML, or JSON if it is named so."""
+    check: Annotated[tuple[Path, ...], Parameter(negative="")] = ()
+    """A day that the plan was not made from: does it hold there? May be repeated."""
+    mapping: str | None = None
+    """The columns of tables: a mapping that is built in, or a TOML file."""
+    day: str | None = None
+    """The day of feeds whose names do not say."""
+    svg: Path | None = None
+    """Draw peaks, kinship and what listeners join into this file (the extra `spark` has what it takes)."""
+    png: Path | None = None
+    """Draw the same into this file."""
+    width: int = 1800
+    """Of the picture, in pixels, 600 to 8,000."""
+    rows: int = 40
+    """Rows of a table at most."""
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print one JSON object instead of tables."""
 
 
 # ---- The plan behind `isocast plan timing`: options in, derived times with their formulas out.

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from cyclopts import Parameter
 
-from isocast.cli.feed import feed_options
+from isocast.cli.feed_text import feed_options
+from isocast.cli.plan import StripeOptions
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table, working
 from isocast.cli.sheet import (
     ACCENT,
@@ -44,9 +44,9 @@ from isocast.striping.history import (
     is_count_header,
     read_sectors,
 )
-from isocast.striping.loads import parse_rate, rate_text, stripes_that_fit
 from isocast.striping.making import Kinship, MadePlan, MakingSettings, adjust_plan, make_plan
 from isocast.striping.plan import StripePlan, plan_as_json, plan_text, read_plan
+from isocast.striping.rates import parse_rate, rate_text, stripes_that_fit
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted, duration_text, parse_duration
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "StripeOptions",
     "StripeRun",
     "against_json",
     "check_outputs",
@@ -209,48 +208,6 @@ def load_sectors(path: Path | None) -> dict[str, str]:
         return {}
     with _text(path) as lines:
         return read_sectors(lines, str(path))
-
-
-# ---- What `isocast plan stripes` may be asked.
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class StripeOptions:
-    """Of one run."""
-
-    rate: str = "56k"
-    """Bit-rate of a narrow stripe over any token period, IP headers included: 56k, 1.5M, 45M."""
-    core: int = 1
-    """How many core stripes there are; sectors are divided among them. With --from, the plan's own."""
-    sectors: Path | None = None
-    """A table of text with the columns symbol and sector, gzip too: what is related."""
-    headroom: float = 0.5
-    """How much busier than the history a day may be: 0.5 is half as busy again."""
-    patience: int = 4
-    """Token periods that a stripe may fall behind before it is conflated, 0 to 1,000."""
-    token_period: str = "1s"  # noqa: S105 - a time, not a secret
-    """Of the ring, such as 1s or 50ms; with --from, the plan's own."""
-    from_: Annotated[Path | None, Parameter(name="--from")] = None
-    """The plan in force: adjust it with few moves; without a history, only judge it by --check."""
-    out: Path | None = None
-    """Write the plan to this file, TOML, or JSON if it is named so."""
-    check: Annotated[tuple[Path, ...], Parameter(negative="")] = ()
-    """A day that the plan was not made from: does it hold there? May be repeated."""
-    mapping: str | None = None
-    """The columns of tables: a mapping that is built in, or a TOML file."""
-    day: str | None = None
-    """The day of feeds whose names do not say."""
-    svg: Path | None = None
-    """Draw peaks, kinship and what listeners join into this file (the extra `spark` has what it takes)."""
-    png: Path | None = None
-    """Draw the same into this file."""
-    width: int = 1800
-    """Of the picture, in pixels, 600 to 8,000."""
-    rows: int = 40
-    """Rows of a table at most."""
-    json: Annotated[bool, Parameter(negative="")] = False
-    """Print one JSON object instead of tables."""
 
 
 _PATIENCE_MAX = 1_000

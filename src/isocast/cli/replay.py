@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from isocast.runtime.client.feed_files import FeedFile, FeedOptions
-    from isocast.runtime.client.replay import FloorFeed, ReplayReport
+    from isocast.runtime.client.replay import ReplayReport
+    from isocast.runtime.client.replay_messages import FloorFeed
 
 __all__ = ["progress_text", "replay"]
 
@@ -109,7 +110,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     json
         Print one JSON object instead of tables.
     """
-    from isocast.cli.feed import feed_options
+    from isocast.cli.feed_text import feed_options
     from isocast.runtime.client.replay import Replay
     from isocast.runtime.market.file import load_market
     from isocast.runtime.net.door import DoorError
@@ -151,7 +152,7 @@ def _speed(text: str) -> float | None:
 
 def _floors(files: list[str], default: str | None, options: FeedOptions, run: str) -> list[FloorFeed]:
     """The files of each floor, in the order in which floors are named."""
-    from isocast.runtime.client.replay import FloorFeed
+    from isocast.runtime.client.replay_messages import FloorFeed
 
     found: dict[str, list[FeedFile]] = {}
     for text in files:
@@ -313,7 +314,7 @@ def _as_json(report: ReplayReport, files: list[FeedFile], seconds: float) -> dic
 
 
 def _show(report: ReplayReport, files: list[FeedFile], seconds: float) -> None:
-    from isocast.cli.feed import FAULT_HEADERS, fault_rows
+    from isocast.cli.feed_text import FAULT_HEADERS, fault_rows
 
     rows = [
         (

@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from heapq import merge
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from isocast.cli.listen import tell_silence
-from isocast.cli.live_parts import can_draw, quit_on_q
 from isocast.cli.render import line, note, show_json
-from isocast.cli.tape_view import live_frame, view_as_json
-from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.client.listener import Listener, Start
-from isocast.runtime.client.received import BatchKind, ReceivedBatch
-from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.disk.journal_segments import segment_files
-from isocast.runtime.operate import shutdown
-from isocast.striping.routing import heard_once
-from isocast.terms.errors import ConfigurationError, JournalError, LocalProtocolError, RemoteProtocolError
-from isocast.terms.instants import read_instant
-from isocast.terms.market import Mic, Symbol
+from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
-from isocast.ticker.tape import Tape
-from isocast.ticker.views import symbol_views
-from isocast.wire.events import EventArray
-from isocast.wire.journal import BlockView
 
 if TYPE_CHECKING:
+    from isocast.cli.tape_live import Wanted
     from isocast.runtime.client.listener import Start
-    from isocast.ticker.tape import TapeDigest
+    from isocast.ticker.tape import Tape, TapeDigest
 
-__all__ = [
-    "Moment",
-    "Sequences",
-    "Wanted",
-    "load_snapshot",
-    "messages_of",
-    "read_feeds",
-    "read_journal",
-    "read_journals",
-    "save_snapshot",
-    "take_batch",
-    "tape",
-    "tell_gap",
-    "watch",
-]
-
+__all__ = ["tape"]
 
 _EXAMPLES = """Examples:
 
@@ -146,8 +107,8 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     json
         Print JSON: an object on each line, for each symbol that changed; with --summary one object.
     """
-    from isocast.cli.listen import read_choice
-    from isocast.cli.tape import Moment, Wanted, load_snapshot, save_snapshot
+    from isocast.cli.stripe_choice import read_choice
+    from isocast.cli.tape_live import Moment, Wanted, load_snapshot, save_snapshot
 
     if [config is not None, bool(journal), bool(feed)].count(True) != 1:
         raise ConfigurationError("command line", "tape", "give one of --config, --journal and --feed")
@@ -161,7 +122,7 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     shown, is_new = load_snapshot(snapshot)
     digest = _new_digest() if summary and is_new else None
     if config is not None:
-        from isocast.cli.tape import watch
+        from isocast.cli.tape_live import watch
 
         chosen = read_choice(stripes, None).stripes
         start = _start(from_, shown)
@@ -178,10 +139,10 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
             digest=digest,
         )
     else:
-        from isocast.cli.tape import read_feeds, read_journal
+        from isocast.cli.tape_live import read_feeds, read_journal
 
         if journal and (len(journal) > 1 or shown.positions):
-            from isocast.cli.tape import read_journals
+            from isocast.cli.tape_live import read_journals
 
             read_journals(journal, shown, moment, wanted, digest)
         elif journal:
@@ -200,7 +161,7 @@ def _new_digest() -> TapeDigest:
 
 def _start(text: str | None, shown: Tape) -> Start:
     """Where to begin to listen: behind the snapshot, if there is one."""
-    from isocast.cli.listen import read_start
+    from isocast.cli.stripe_choice import read_start
 
     given = read_start(text)
     if given is not None:
@@ -230,363 +191,3 @@ def _print(shown: Tape, wanted: Wanted, digest: TapeDigest | None, *, summary: b
     if shown.faults.total and not as_json:
         note(f"isocast: {counted(shown.faults.total, 'event')} in doubt: --summary names them")
     return 0
-
-
-# ---- Where `isocast tape` gets its events from when no market runs: journals and feeds; and snapshots of tapes.
-
-
-Sequences: TypeAlias = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Up to where a tape is wanted: a sequence, a time, or everything."""
-
-    sequence: int | None = None
-    time_ns: int | None = None
-
-    @classmethod
-    def read(cls, text: str | None) -> Self:
-        """As a user writes it; a time without a zone is UTC."""
-        if text is None:
-            return cls()
-        if text.isascii() and text.isdigit():
-            return cls(sequence=int(text))
-        try:
-            return cls(time_ns=read_instant(text))
-        except ValueError:
-            rule = f'"{text}" is neither a sequence nor a time such as 2026-03-02T14:30:00Z'
-            raise ConfigurationError("command line", "--at", rule) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be shown, and how many events are read."""
-
-    symbols: list[str] | None = None
-    floors: list[str] | None = None
-    count: int | None = None
-
-    @classmethod
-    def read(cls, symbols: str | None, floors: str | None, count: int | None) -> Self:
-        """As a user writes it."""
-        return cls(_names("--symbols", symbols, Symbol), _names("--floors", floors, Mic), count)
-
-    def part(self, sequences: Sequences, read: int) -> int:
-        """How many events of a block are wanted after so many were read: those of whole messages, at least `count`."""
-        if self.count is None or read + len(sequences) <= self.count:
-            return len(sequences)
-        last = max(self.count - read, 0)
-        return int(np.searchsorted(sequences, sequences[last - 1], side="right")) if last else 0
-
-    def is_enough(self, read: int) -> bool:
-        """Whether so many events are all that is wanted."""
-        return self.count is not None and read >= self.count
-
-
-def _names(option: str, text: str | None, form: type[Symbol | Mic]) -> list[str] | None:
-    if text is None:
-        return None
-    try:
-        return [form(name.strip()) for name in text.split(",") if name.strip()]
-    except LocalProtocolError as reason:
-        raise ConfigurationError("command line", option, str(reason)) from None
-
-
-# ---- snapshots
-
-
-def load_snapshot(path: Path | None) -> tuple[Tape, bool]:
-    """The tape of a file, or a new one; and whether it is new."""
-    if path is None:
-        return Tape(), True
-    try:
-        return Tape.restore(path.read_bytes()), False
-    except FileNotFoundError:
-        return Tape(), True
-    except RemoteProtocolError as reason:
-        raise ConfigurationError(str(path), "--snapshot", str(reason)) from None
-
-
-def save_snapshot(path: Path | None, tape: Tape) -> None:
-    """Write the tape; the file is whole at any time."""
-    if path is None:
-        return
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_bytes(tape.snapshot())
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise
-
-
-# ---- journals
-
-
-def read_journal(where: Path, tape: Tape, moment: Moment, wanted: Wanted, digest: TapeDigest | None) -> None:
-    """What a journal has behind the tape's sequence, up to a moment; a time is that of the release."""
-    if not segment_files(where):
-        raise JournalError(str(where), "there is no segment of a journal here")
-    first, began = tape.sequence + 1 if tape.sequence else None, tape.events
-    for block in read_blocks(where, first, moment.sequence):
-        if moment.time_ns is not None and block.header.due > moment.time_ns:
-            return
-        tell_gap(tape, block.header.first_sequence)
-        events, sequences, last = messages_of(block, first, moment.sequence)
-        part = wanted.part(sequences, tape.events - began)
-        is_whole = part == len(events)
-        tape.take(events[:part], sequences[:part], last if is_whole else None)
-        if digest is not None:
-            digest.update(events[:part])
-        if wanted.is_enough(tape.events - began):
-            return
-
-
-def tell_gap(tape: Tape, first_sequence: int) -> None:
-    """Say which messages a tape does not get: it is not complete then."""
-    expected = tape.sequence + 1
-    if first_sequence > expected:
-        note(f"isocast: sequences {expected:,} to {first_sequence - 1:,} are not here: the tape lacks what they say")
-
-
-def messages_of(block: BlockView, first: int | None, last: int | None) -> tuple[EventArray, Sequences, int]:
-    """The events of a range of messages, the sequence of each, and that of the last message."""
-    start, stop = block.places(first, last)
-    rows = block.directory[start:stop]
-    counts = rows["events"].astype(np.int64)
-    begin = int(rows["first_event"][0]) if len(rows) else 0
-    begins = block.header.first_sequence + start
-    sequences = np.repeat(np.arange(begins, begins + len(rows), dtype=np.uint64), counts)
-    return block.events[begin : begin + len(sequences)], sequences, begins + len(rows) - 1
-
-
-# ---- feeds
-
-
-def read_feeds(
-    paths: list[Path],
-    tape: Tape,
-    moment: Moment,
-    wanted: Wanted,
-    digest: TapeDigest | None,
-    *,
-    day: str | None,
-    quiet: bool,
-) -> None:
-    """What feeds have behind the tape's events, up to a moment; a time is that of the floors."""
-    from isocast.cli.feed import with_progress
-    from isocast.feeds.days import read_day
-    from isocast.feeds.merge import merge_feeds
-    from isocast.runtime.client.feed_files import FeedFile, FeedOptions
-
-    options = FeedOptions(day=None if day is None else read_day(day))
-    feeds = [FeedFile(path, options) for path in paths]
-    merged = feeds[0].blocks() if len(feeds) == 1 else merge_feeds([feed.blocks() for feed in feeds])
-    ends = (moment.sequence, None if wanted.count is None else tape.events + wanted.count)
-    limit = min((number for number in ends if number is not None), default=None)
-    for block in _behind(with_progress(feeds, merged, limit, quiet=quiet), tape.events):
-        events, is_over = block, False
-        if moment.time_ns is not None:
-            later = np.flatnonzero(block["time"] > moment.time_ns)
-            is_over = len(later) > 0
-            events = block[: int(later[0])] if is_over else block
-        tape.take(events)
-        if digest is not None:
-            digest.update(events)
-        if is_over:
-            break
-    for feed in feeds:
-        if feed.log.faults:
-            faults = ", ".join(f"{record['count']:,} {kind}" for kind, record in feed.log.faults.items())
-            note(f"isocast: {feed.path} is malformed in places ({faults}): isocast feed show says where")
-
-
-def _behind(blocks: Iterator[EventArray], number: int) -> Iterator[EventArray]:
-    """Without the first so many events."""
-    for block in blocks:
-        skipped = min(number, len(block))
-        number -= skipped
-        if skipped < len(block):
-            yield block[skipped:]
-
-
-# ---- A tape of several stripes: one sequence, ordered by (token instant, stripe, sequence), numbered from 1 on.
-
-
-def take_batch(tape: Tape, batch: ReceivedBatch, part: int) -> None:
-    """The first events of what a listener heard of one stripe; the whole of it if those are all."""
-    if batch.kind is BatchKind.MESSAGES:
-        last = batch.last_sequence if part == len(batch) else int(batch.sequences[part - 1]) if part else 0
-        if last:
-            _take(tape, batch.stripe, batch.events[:part], batch.sequences[:part], batch.first_sequence, last)
-        return
-    # The newest of each key: it has the place of the last message that it takes account of, whatever that is.
-    places = np.full(part, tape.sequence, np.uint64)
-    tape.take(batch.events[:part], places, tape.sequence)
-    tape.positions[batch.stripe] = batch.last_sequence
-
-
-def _take(tape: Tape, stripe: int, events: EventArray, sequences: Sequences, first: int, last: int) -> None:
-    known = tape.positions.get(stripe)
-    if known is not None and first > known + 1:
-        missing = f"sequences {known + 1:,} to {first - 1:,} of stripe {stripe} are not here"
-        note(f"isocast: {missing}: the tape lacks what they say")
-    places = sequences - np.uint64(first) + np.uint64(tape.sequence + 1)
-    tape.take(events, places, tape.sequence + last - first + 1)
-    tape.positions[stripe] = last
-
-
-def read_journals(where: list[Path], tape: Tape, moment: Moment, wanted: Wanted, digest: TapeDigest | None) -> None:
-    """What journals of several stripes have behind the tape's positions, merged, up to a time of release."""
-    if moment.sequence is not None:
-        raise ConfigurationError("command line", "--at", "several stripes have no common sequence: give a time")
-    stripes: dict[int, Path] = {}
-    for path in where:
-        files = segment_files(path)
-        if not files:
-            raise JournalError(str(path), "there is no segment of a journal here")
-        other = stripes.setdefault(files[0].stripe, path)
-        if other is not path:
-            rule = f"{other} and {path} are both of stripe {files[0].stripe}: give one journal of each stripe"
-            raise ConfigurationError("command line", "--journal", rule)
-    began = tape.events
-    streams = [_blocks(stripe, path, tape.positions.get(stripe, 0) + 1) for stripe, path in stripes.items()]
-    for stripe, block in merge(*streams, key=lambda one: (one[1].header.instant, one[0], one[1].header.first_sequence)):
-        if moment.time_ns is not None and block.header.due > moment.time_ns:
-            continue
-        behind = tape.positions.get(stripe, 0) + 1
-        events, sequences, last = messages_of(block, behind, None)
-        first = max(block.header.first_sequence, behind)
-        kept = heard_once(events, stripe, stripes.keys())
-        if kept is not None:
-            events, sequences = events[kept], sequences[kept]
-        part = wanted.part(sequences, tape.events - began)
-        if part < len(events):
-            last = int(sequences[part - 1]) if part else 0
-        if last:
-            _take(tape, stripe, events[:part], sequences[:part], first, last)
-        if digest is not None:
-            digest.update(events[:part])
-        if wanted.is_enough(tape.events - began):
-            return
-
-
-def _blocks(stripe: int, path: Path, first: int) -> Iterator[tuple[int, BlockView]]:
-    for block in read_blocks(path, first, None):
-        yield stripe, block
-
-
-# ---- `isocast tape` of a running market: it listens as a customer and shows what it hears.
-
-
-_FRAME_S = 0.25
-"""Without a line for so long, something is wrong."""
-
-
-def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
-    tape: Tape,
-    wanted: Wanted,
-    config: Path,
-    name: str | None,
-    start: Start,
-    seconds: float | None,
-    *,
-    as_json: bool,
-    stripes: tuple[int, ...] | None = None,
-    merged: bool = True,
-    digest: TapeDigest | None = None,
-) -> None:
-    """Listen until the end that was asked for, or a signal; the tape has everything that was heard."""
-
-    def told(text: str) -> None:
-        note(f"isocast: {text}")
-
-    # A tape of newest prices alone would have no volume: every message is wanted, whatever the seat's grade.
-    complete = None if start == "snapshot" else False
-    listener = Listener(
-        config,
-        name,
-        latest=complete,
-        start=start,
-        told=told,
-        stripes=stripes,
-        symbols=wanted.symbols if stripes is None else None,
-        merged=merged,
-    )
-    shutdown.run(_watch(listener, tape, wanted, seconds, digest, as_json=as_json))
-    note(f"isocast: {counted(tape.events, 'event')}, up to sequence {tape.sequence:,}")
-
-
-async def _watch(
-    listener: Listener,
-    tape: Tape,
-    wanted: Wanted,
-    seconds: float | None,
-    digest: TapeDigest | None,
-    *,
-    as_json: bool,
-) -> None:
-    stop = asyncio.Event()
-    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
-        async with listener:
-            lines = ", ".join(listener.plan.lines)
-            if len(listener.stripes) > 1:
-                lines += f" in stripes {', '.join(map(str, listener.stripes))}"
-            note(f"isocast: the tape as {listener.plan.origin} hears it from {lines}; Ctrl-C ends it")
-            hearing = _hear(listener, tape, wanted, digest, as_json=as_json)
-            work = [asyncio.create_task(hearing), asyncio.create_task(stop.wait())]
-            beside = [asyncio.create_task(tell_silence(listener))]
-            if not as_json and can_draw():
-                beside.append(asyncio.create_task(_draw(listener, tape, wanted)))
-            done, _ = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*work, *beside):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    if task not in done:
-                        await task
-            for task in done:
-                await task
-
-
-async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDigest | None, *, as_json: bool) -> None:
-    heard, is_striped = 0, len(listener.stripes) > 1
-    async for batch in listener:
-        part = wanted.part(batch.sequences, heard)
-        if is_striped:
-            take_batch(tape, batch, part)
-        else:
-            if batch.kind is BatchKind.MESSAGES and tape.sequence:
-                tell_gap(tape, batch.first_sequence)
-            is_whole = part == len(batch)
-            tape.take(batch.events[:part], batch.sequences[:part], batch.last_sequence if is_whole else None)
-        if digest is not None:
-            digest.update(batch.events[:part])
-        heard += part
-        if as_json:
-            _write_changes(tape, wanted, batch, part)
-        if wanted.is_enough(heard):
-            return
-
-
-def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int) -> None:
-    """A row for each symbol that the batch speaks of."""
-    names = [name.decode("ascii") for name in np.unique(batch.events["symbol"][:number]).tolist() if name]
-    if wanted.symbols is not None:
-        names = [name for name in names if name in wanted.symbols]
-    for view in symbol_views(tape, names, wanted.floors):
-        line(dumps(view_as_json(view, tape.sequence)))
-    sys.stdout.flush()
-
-
-async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console()
-    with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            frame = live_frame(listener.market.name, tape, wanted.symbols, wanted.floors, console.size)
-            live.update(frame, refresh=True)
-            await asyncio.sleep(_FRAME_S)

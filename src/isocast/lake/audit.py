@@ -12,12 +12,9 @@ of messages and compares them; only blocks in which receivers differ are read a 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
-
-import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from isocast.lake.audit_judge import Journal, ZoomResult, ZoomTask, judge, zoom
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
@@ -46,7 +43,6 @@ __all__ = [
     "judge_ends",
     "judge_records",
     "run_here",
-    "run_on",
     "tell_unjudged",
     "work_on",
 ]
@@ -390,29 +386,3 @@ def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord])
     for record in sorted(records, key=lambda record: record.offset):
         by_path[record.path].append(record)
     return [Journal(folder, [record for path in folder.paths for record in by_path[path]]) for folder in folders]
-
-
-# ---- Audits on Spark: parts of segments, and blocks that must be looked into, spread over the executors.
-
-
-_PARTITIONS = 64
-_FOR_EACH_CORE = 4
-"""A Spark task costs a tenth of a second by itself: small segments share one."""
-
-
-def run_on(spark: SparkSession) -> Run:
-    """Spread the work over a session's executors, which must see the files."""
-
-    def run(work: Work, cells: Sequence[str]) -> Iterable[str]:
-        def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in incoming:
-                for cell in batch.column("task").to_pylist():
-                    yield pa.RecordBatch.from_pydict({"result": [work_on(work, cell)]})
-
-        context = spark.sparkContext
-        slices = min(max(len(cells), 1), max(_PARTITIONS, _FOR_EACH_CORE * context.defaultParallelism))
-        rows = context.parallelize([(cell,) for cell in cells], slices)
-        frame = spark.createDataFrame(rows, "task string")
-        return [row.result for row in frame.mapInArrow(batches, "result string").collect()]
-
-    return run

@@ -20,7 +20,8 @@ from isocast.runtime.disk.journal_verify import FaultKind, order_faults, source_
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, describe
 from isocast.wire.events import EVENT_DTYPE, are_events
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader, BlockView
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import payload_digest
 

@@ -27,15 +27,14 @@ from isocast.terms.places import local_path
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_BYTES,
-    IS_EVENTS,
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     BlockHeader,
-    BlockView,
     pack_block_header,
     read_block_header,
     segment_of_name,
 )
+from isocast.wire.journal_blocks import IS_EVENTS, BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import payload_digest
 

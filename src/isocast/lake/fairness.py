@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from isocast.checks.skew import ReleaseSkew
+from isocast.lake.timing_advice import Advice, advise
 from isocast.lake.transforms.skew import (
     message_releases,
     release_skew,
@@ -25,19 +25,13 @@ from isocast.lake.transforms.skew import (
     skew_totals,
     worst_messages,
 )
-from isocast.runtime.watch.measurements import FOLDER, MEASUREMENT_VERSION
-from isocast.terms.errors import ConfigurationError
 from isocast.terms.timing import Timing
 
 __all__ = [
-    "LINE_DDL",
     "LIVE_NS",
-    "Advice",
     "FairnessReport",
     "FairnessSettings",
-    "Lines",
     "Row",
-    "advise",
     "delay_curves",
     "delay_quantiles",
     "entry_delays",
@@ -45,98 +39,11 @@ __all__ = [
     "fairness_faults",
     "loss_correlation",
     "losses_by_place",
-    "measurement_files",
     "messages_by_region",
-    "read_measurements",
     "region_order",
     "token_delays",
     "worst_faults",
 ]
-
-
-# ---- The times that a market should have, from the delays it measured: δ_N for a wanted fraction, and what follows.
-
-
-_DIGITS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What is, and what would do."""
-
-    fraction: float
-    tokens: int
-    present: Timing
-    wanted: Timing
-    slowest: str
-    """The receiver whose delays decide."""
-    enough: bool
-    """Whether every receiver heard so many tokens that the fraction can be told at all."""
-    token_loss: float
-    """Share of tokens that had to be asked for: no δ_N helps against these."""
-    below_ns: Mapping[str, int] = field(default_factory=dict)
-    """The same delay of each secondary receiver, which may wait for δ_N+δ_S."""
-
-    @property
-    def below_allowed_ns(self) -> int:
-        """What the recommended times give a secondary receiver before it asks."""
-        return self.wanted.late_ns + self.wanted.secondary_detect_ns
-
-    @property
-    def below_short(self) -> list[str]:
-        """Secondary receivers for which that is too little: δ_S should be larger."""
-        return sorted(node for node, delay in self.below_ns.items() if delay > self.below_allowed_ns)
-
-    @property
-    def rows(self) -> list[tuple[str, str, int, int]]:
-        """Symbol, meaning, present and wanted nanoseconds."""
-        return [
-            ("δ_N", "detect", self.present.detect_ns, self.wanted.detect_ns),
-            ("τ_r", "retry", self.present.retry_ns, self.wanted.retry_ns),
-            ("τ_t", "token_period", self.present.token_period_ns, self.wanted.token_period_ns),
-            ("Δ_A", "release_delay", self.present.release_delay_ns, self.wanted.release_delay_ns),
-        ]
-
-    @property
-    def give_up(self) -> float:
-        """Chance that all k_r requests for one token are lost, there or back: a false suspicion."""
-        one = 1 - (1 - self.token_loss) ** 2
-        return self.token_loss * one**self.wanted.retries_max
-
-
-def advise(
-    present: Timing,
-    wanted_ns: Mapping[str, int],
-    tokens: Mapping[str, int],
-    fraction: float,
-    token_loss: float,
-    below_ns: Mapping[str, int] | None = None,
-) -> Advice:
-    """From each primary receiver's delay at the fraction: δ_N is the largest, rounded up; the rest follows (§5.1).
-
-    Secondary receivers (`below_ns`) do not decide: they wait δ_S longer before they ask.
-    """
-    slowest = max(wanted_ns, key=lambda node: (wanted_ns[node], node))
-    detect_ns = _rounded_up(max(wanted_ns[slowest], 2 * present.clock_error_ns, 1))
-    # All that follows from δ_N is derived again, also where an operator had chosen more.
-    wanted = replace(present, detect_ns=detect_ns, retry_ns=0, token_period_ns=0, release_delay_ns=0)
-    least = 1 / (1 - fraction) if fraction < 1 else float("inf")
-    return Advice(
-        fraction,
-        sum(tokens.values()),
-        present,
-        wanted,
-        slowest,
-        min(tokens.values()) >= least,
-        token_loss,
-        below_ns or {},
-    )
-
-
-def _rounded_up(nanoseconds: int) -> int:
-    """To three digits, as people write settings."""
-    step = int(10 ** max(len(str(nanoseconds)) - _DIGITS, 0))
-    return -(-nanoseconds // step) * step
 
 
 # ---- Delay distributions: when tokens are heard after their instant, at each receiver and from each owner (§5.1).
@@ -604,44 +511,3 @@ def _rows(frame: DataFrame, settings: FairnessSettings) -> list[Row]:
 
 def _name(settings: FairnessSettings, receiver: int) -> str:
     return settings.names.get(receiver, f"site{receiver}")
-
-
-# ---- The measurements of nodes as a frame: what `runtime.measurements` writes, and what of it cannot be read.
-
-
-_BROKEN = "broken"
-LINE_DDL = (
-    "v INT, node STRING, id BIGINT, role STRING, stripe INT, city STRING, at_ns BIGINT, over_ns BIGINT, "
-    "counts MAP<STRING, BIGINT>, lateness ARRAY<ARRAY<BIGINT>>, tokens ARRAY<ARRAY<BIGINT>>, tokens_unlisted BIGINT"
-)
-
-
-class Lines(NamedTuple):
-    """What could be read, and what could not."""
-
-    lines: DataFrame
-    unread: dict[str, int]
-    """By reason: lines that are no measurements, lines of a newer version."""
-
-
-def measurement_files(where: Path) -> list[str]:
-    """Every file of measurements below a folder."""
-    return sorted(str(path) for path in where.rglob(f"{FOLDER}/m-*.jsonl"))
-
-
-def read_measurements(spark: SparkSession, where: Path) -> Lines:
-    """The measurements of a market's data directory; ConfigurationError if there are none."""
-    files = measurement_files(where)
-    if not files:
-        rule = f"holds no measurements (NODE/{FOLDER}/m-*.jsonl): is measurements.keep_bytes 0B in the market's file?"
-        raise ConfigurationError(str(where), "--journals", rule)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
-    # Spark parses lazily and may leave columns out: the broken ones are counted from what was parsed once.
-    read = spark.read.schema(f"{LINE_DDL}, {_BROKEN} STRING").options(**options).json(files).cache()
-    whole = F.col(_BROKEN).isNull() & F.col("v").isNotNull() & F.col("at_ns").isNotNull() & F.col("node").isNotNull()
-    reasons = read.select(
-        F.sum((~whole).cast("bigint")).alias("broken"),
-        F.sum((whole & (F.col("v") != MEASUREMENT_VERSION)).cast("bigint")).alias("newer"),
-    ).first()
-    unread = {} if reasons is None else {name: count for name, count in reasons.asDict().items() if count}
-    return Lines(read.where(whole & (F.col("v") == MEASUREMENT_VERSION)).drop(_BROKEN), unread)

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from isocast.lake.schemas import RELEASED_SCHEMA
 from isocast.lake.source.options import struct_of
-from isocast.lake.tables import RELEASED_SCHEMA, DataFile, Lake, Table, make_folder, sync_file, sync_folder
+from isocast.lake.tables import DataFile, Lake, Table, make_folder, sync_file, sync_folder
 from isocast.lake.transforms.asof import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.bars import (
     Calendar,

@@ -24,8 +24,8 @@ from isocast.feeds.stripe_writer import are_sayable
 from isocast.striping.directory import StripeDirectory
 from isocast.striping.edge_queue import EdgePacket, EdgeQueue
 from isocast.striping.edge_snapshot import StriperSnapshot
-from isocast.striping.loads import budget_bytes, rate_text
 from isocast.striping.plan import Numbers, PlanNotice, StripePlan, read_plan_entry
+from isocast.striping.rates import budget_bytes, rate_text
 from isocast.striping.released import ReleasedPart
 from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES, PacketSizes
 from isocast.terms.errors import ConfigurationError, LocalProtocolError

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.striping.history import History
-from isocast.striping.loads import MODEM, Limits, Load, limits_for
+from isocast.striping.loads import Limits, Load, limits_for
 from isocast.striping.plan import NAME_MAX, EdgeStripe, StripePlan
+from isocast.striping.rates import MODEM
 from isocast.striping.sizes import ITCH_SIZES, PacketSizes
 from isocast.terms.errors import ConfigurationError
 

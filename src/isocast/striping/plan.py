@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isocast.striping.loads import RATE_MAX, parse_rate, rate_text
+from isocast.striping.rates import RATE_MAX, parse_rate, rate_text
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import SECOND
 from isocast.terms.market import SYMBOL_BYTES, Symbol

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
-from isocast.wire.journal import BlockView
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import ControlEntry
 

@@ -18,8 +18,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from isocast.striping.loads import rate_text
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.rates import rate_text
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import SYMBOL_BYTES, EventFlag, Symbol
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.runtime.client.received import from_arrow, to_arrow
+from isocast.runtime.client.arrow import from_arrow, to_arrow
 from isocast.terms.errors import IsocastError, LocalProtocolError
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
@@ -130,7 +130,7 @@ def test_nothing_heavy_is_imported_while_a_listener_listens() -> None:
     program = """
 import sys
 import numpy as np
-from isocast.runtime.client.received import to_arrow
+from isocast.runtime.client.arrow import to_arrow
 from isocast.wire.events import EVENT_DTYPE
 to_arrow(np.zeros(3, EVENT_DTYPE), sequence=np.arange(3, dtype="u8")).validate(full=True)
 assert "pandas" not in sys.modules

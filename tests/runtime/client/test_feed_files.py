@@ -28,8 +28,8 @@ from isocast.feeds.merge import merge_feeds
 from isocast.feeds.outcomes import Fault, FeedLog
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.feeds.tape_digest import TapeDigest
+from isocast.runtime.client.arrow import to_arrow
 from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping, open_sink
-from isocast.runtime.client.received import to_arrow
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
 from isocast.ticker.tape import Tape

@@ -12,8 +12,8 @@ import pytest
 from tests.runtime.worlds import eventually, market_file, trades
 
 from isocast.runtime.client import publisher as module
+from isocast.runtime.client.arrow import to_arrow
 from isocast.runtime.client.publisher import Publisher, PublishRefusedError
-from isocast.runtime.client.received import to_arrow
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market

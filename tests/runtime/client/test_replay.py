@@ -15,18 +15,10 @@ from tests.runtime.client.test_publisher import Source
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run, trades
 
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.client import publisher, replay
+from isocast.runtime.client import publisher, replay_messages
 from isocast.runtime.client.feed_files import FeedFile
-from isocast.runtime.client.replay import (
-    FULL,
-    GATHER_NS,
-    FloorFeed,
-    Replay,
-    ReplayReport,
-    cut_messages,
-    gathering,
-    progress_directory,
-)
+from isocast.runtime.client.replay import Replay, ReplayReport, progress_directory
+from isocast.runtime.client.replay_messages import FULL, GATHER_NS, FloorFeed, cut_messages, gathering
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import ConfigurationError
@@ -228,7 +220,7 @@ def test_a_file_that_was_changed_since_is_found_out(
     market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its size and all samples are the same; the events are not."""
-    monkeypatch.setattr(replay, "_SAMPLE_BYTES", 48)
+    monkeypatch.setattr(replay_messages, "_SAMPLE_BYTES", 48)
     events = day(1_000, step_ns=1)
     first = feed(tmp_path, events)
     identity = first.identity()

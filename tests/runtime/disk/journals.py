@@ -9,7 +9,8 @@ from tests.wire.journal_samples import SITE, STRIPE
 
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.market.model import JournalSettings
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, ReleasedBlock, encode_block
+from isocast.wire.journal import SEGMENT_HEADER_BYTES
+from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
 __all__ = ["TINY", "journal", "segments", "starts", "write"]
 

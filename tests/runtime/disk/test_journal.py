@@ -22,7 +22,8 @@ from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.market.model import Durability, JournalSettings
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError
 from isocast.terms.ids import Epoch, server_id, source_id
-from isocast.wire.journal import ReleasedBlock, segment_name
+from isocast.wire.journal import segment_name
+from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.packets import NO_DIGEST, NO_NONCE, Data, Run, Token
 
 EPOCH = Epoch(4, server_id(2))

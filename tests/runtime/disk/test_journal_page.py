@@ -12,17 +12,16 @@ from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
     BLOCK_MARKER,
     DIRECTORY_BYTES,
-    DIRECTORY_DTYPE,
     JOURNAL_VERSION,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
     BlockHeader,
     SegmentHeader,
-    encode_block,
     pack_block_header,
     pack_segment_header,
     segment_name,
 )
+from isocast.wire.journal_blocks import DIRECTORY_DTYPE, encode_block
 from isocast.wire.limits import EVENT_BYTES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")

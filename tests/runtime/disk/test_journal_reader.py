@@ -18,7 +18,8 @@ from isocast.runtime.disk.journal_reader import JournalCursor, JournalReader, re
 from isocast.runtime.disk.journal_segments import Segment, segment_files
 from isocast.runtime.market.model import JournalSettings
 from isocast.terms.errors import JournalError
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockView, segment_name
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, segment_name
+from isocast.wire.journal_blocks import BlockView
 
 RELEASED = blocks(40, size=3)
 """Sequences 1 to 120, three a block."""

@@ -12,7 +12,8 @@ from isocast.runtime.disk.journal_reader import summarise
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, record_path, write_record
 from isocast.runtime.disk.journal_verify import FaultKind, verify
 from isocast.terms.ids import Epoch, source_id
-from isocast.wire.journal import ReleasedBlock, segment_name
+from isocast.wire.journal import segment_name
+from isocast.wire.journal_blocks import ReleasedBlock
 
 RELEASED = [*blocks(3), block(4, 7, (None, b"ten bytes!"))]
 

@@ -10,7 +10,7 @@ from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import UNKNOWN_SOURCE, block_bodies, blocks_of, packets_of, read_blocks
 from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.ids import Epoch
-from isocast.wire.journal import view_block
+from isocast.wire.journal_blocks import view_block
 from isocast.wire.packets import Released
 
 CUSTOMER = 131_080

@@ -14,9 +14,10 @@ from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.hosts import retransmit as module
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import DoorError, Visit, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door_keys import edge_visitor
 from isocast.wire.door import Block, End, Publish, RangeWanted, Refused, SnapshotWanted
-from isocast.wire.journal import view_block
+from isocast.wire.journal_blocks import view_block
 
 
 @pytest.fixture

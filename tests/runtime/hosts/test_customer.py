@@ -8,7 +8,7 @@ from rich.console import Console
 from tests.runtime.forged_line import send_on_line
 from tests.runtime.worlds import LAYERED, SMALL, World, eventually, market_file, run, trades
 
-from isocast.cli.top import frame
+from isocast.cli.top_view import frame
 from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.hosts.customer import CustomerHost
 from isocast.runtime.hosts.process import NodeProcess

@@ -37,7 +37,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.codec import Kind
-from isocast.wire.journal import encode_block, view_block
+from isocast.wire.journal_blocks import encode_block, view_block
 from isocast.wire.packets import Released, Suspicion
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}

@@ -21,7 +21,8 @@ from isocast.runtime.disk.records import checkpoint_bytes, read_checkpoint
 from isocast.runtime.hosts.receiver import CheckpointFetcher
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import JournalSettings, Market
-from isocast.runtime.net.door import DoorError, DoorRefusedError, core_visitor, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, DoorRefusedError, visit
+from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.terms.ids import Epoch
 from isocast.wire.door import CheckpointGiven
 from isocast.wire.door import CheckpointWanted as CheckpointAsked

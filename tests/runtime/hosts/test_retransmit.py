@@ -9,10 +9,11 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.runtime.disk.journal_reader import JournalReader, packets_of
 from isocast.runtime.hosts.retransmit import RetransmitHost
 from isocast.runtime.market.key_files import load_keys
-from isocast.runtime.net.door import DoorError, Visit, edge_door_key, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door_keys import edge_door_key, edge_visitor
 from isocast.wire.door import Block, DoorMessage, End, Publish, RangeWanted, Refused, Snapshot, SnapshotWanted
 from isocast.wire.events import events_view
-from isocast.wire.journal import view_block
+from isocast.wire.journal_blocks import view_block
 
 BRIEF = {"journal": {"segment_bytes": "64KiB", "keep_bytes": "128KiB"}}
 """Journals that soon forget."""

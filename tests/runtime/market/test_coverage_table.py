@@ -5,8 +5,8 @@ from tests.runtime.market.markets import faults_of, market_of
 
 from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
-from isocast.runtime.market.model import CoverageTable
-from isocast.runtime.market.plans import coverage_world, line_listeners, line_receivers
+from isocast.runtime.market.coverage_world import coverage_world
+from isocast.runtime.market.model import CoverageTable, line_listeners, line_receivers
 from isocast.terms.instants import MILLISECOND, SECOND
 
 CITIES: dict[str, object] = {

@@ -8,7 +8,7 @@ from tests.runtime.worlds import LAYERED, market_file
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys, load_source_key
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import edge_door_key, edge_visited, edge_visitor, publish_door_key, publish_visitor
+from isocast.runtime.net.door_keys import edge_door_key, edge_visited, edge_visitor, publish_door_key, publish_visitor
 from isocast.security.keys import Purpose
 
 

@@ -16,7 +16,8 @@ from tests.runtime.worlds import Nodes
 from isocast.hierarchy.edge import LinesPlanned
 from isocast.reformation.scopes.line_keeper import KeepLines, LinesSettled, LineState
 from isocast.runtime.disk.server_store import LineStore
-from isocast.runtime.hosts.lines import LineFollowing, LineSpeaking
+from isocast.runtime.hosts.line_following import LineFollowing
+from isocast.runtime.hosts.lines import LineSpeaking
 from isocast.runtime.market.model import Market
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.terms.ids import Epoch, server_id

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.studies.planet.worlds import small
 
-from isocast.cli.plan_world import EXAMPLE
+from isocast.cli.world_options import EXAMPLE
 from isocast.reformation.scopes.plan import KM_PER_MILE
 from isocast.studies.planet.settings import load_planet, planet_from_mapping, with_counts
 from isocast.terms.errors import ConfigurationError

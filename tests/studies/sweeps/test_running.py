@@ -13,6 +13,7 @@ from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.studies.spreading import Spreading
 from isocast.studies.sweeps import sweep as running
+from isocast.studies.sweeps.summary import interval, summarise
 from isocast.studies.sweeps.sweep import (
     FIGURES,
     Status,
@@ -20,9 +21,7 @@ from isocast.studies.sweeps.sweep import (
     SweepResult,
     check_table,
     columns,
-    interval,
     run_sweep,
-    summarise,
     write_table,
 )
 from isocast.terms.errors import ConfigurationError

@@ -17,7 +17,7 @@ from isocast.trials.demo.cast import Place
 from isocast.trials.demo.floors import FLOORS, SyntheticFloor
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.evidence import journal_of
-from isocast.wire.journal import Message, ReleasedBlock
+from isocast.wire.journal_blocks import Message, ReleasedBlock
 from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
 
 __all__ = ["EPOCH", "FLOOR", "NOW", "PUBLISHED", "canned_market", "released", "status_of", "write_journals"]

@@ -11,7 +11,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.instants import MILLISECOND
 from isocast.trials.demo.summary import Evidence, read_evidence
 from isocast.trials.evidence import journal_of
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 
 Change = Callable[[list[ReleasedBlock]], list[ReleasedBlock]]
 ALL = {FLOOR.mic: PUBLISHED}

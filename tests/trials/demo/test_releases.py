@@ -12,7 +12,7 @@ from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.trials.demo.releases import Absence, Releases, one_way_ns
 from isocast.trials.demo.summary import read_evidence
-from isocast.wire.journal import BlockView, ReleasedBlock, encode_block, view_block
+from isocast.wire.journal_blocks import BlockView, ReleasedBlock, encode_block, view_block
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Place
 from isocast.trials.demo.staging import prepare
-from isocast.trials.drill.staging import DrillSettings, market_text
+from isocast.trials.drill.cast import DrillSettings, market_text
 from isocast.trials.drill.trial import Accepted
 from isocast.trials.evidence import is_follower, journal_of
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.packets import DIGEST_BYTES, payload_digest
 
 __all__ = ["NOW", "PLAIN", "Mark", "canned_market", "promise", "write_journals"]

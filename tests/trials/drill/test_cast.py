@@ -9,8 +9,8 @@ from isocast.runtime.market.model import NodeRole
 from isocast.runtime.net.faults import allows_faults
 from isocast.trials.demo.cast import Place
 from isocast.trials.demo.staging import prepare
+from isocast.trials.drill.cast import HERE, THERE, TIMINGS, DrillSettings, market_text
 from isocast.trials.drill.run import DRILLS, Drill
-from isocast.trials.drill.staging import HERE, THERE, TIMINGS, DrillSettings, market_text
 
 PLACE = Place(16, 18)
 

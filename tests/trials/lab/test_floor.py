@@ -10,7 +10,7 @@ from tests.runtime.worlds import World, eventually, market_file
 
 from isocast.terms.ids import Label
 from isocast.trials.evidence import journal_of, read_record
-from isocast.trials.lab.nodes import accepted_labels, floor_command, main
+from isocast.trials.lab.floor import accepted_labels, floor_command, main
 
 
 def test_what_it_printed_is_read_line_by_line(tmp_path: Path) -> None:

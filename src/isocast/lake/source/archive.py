@@ -16,16 +16,19 @@ import numpy as np
 
 from isocast.lake.source.catalog import CHUNK_BYTES, HEADER_DTYPE, Chunk
 from isocast.lake.source.columns import Part
-from isocast.lake.source.options import END, Fault, Faults, Offsets, Options
+from isocast.lake.source.options import END, Offsets, Options
+from isocast.lake.source_faults import Fault, Faults
 from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, edge_door_key, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
+from isocast.runtime.net.door_keys import edge_door_key, edge_visitor
 from isocast.terms.errors import ConfigurationError, IsocastError, JournalError, RemoteProtocolError
 from isocast.terms.quantities import suggestion
 from isocast.wire.door import Block, End, RangeWanted, Refused
-from isocast.wire.journal import BLOCK_HEADER_BYTES, view_block
+from isocast.wire.journal import BLOCK_HEADER_BYTES
+from isocast.wire.journal_blocks import view_block
 
 __all__ = ["ArchiveLanes", "ArchivePiece", "read_archive"]
 

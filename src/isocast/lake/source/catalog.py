@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from isocast.lake.source.options import Fault, Faults
+from isocast.lake.source_faults import Fault, Faults
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
 from isocast.terms.ids import NodeId, describe, is_site

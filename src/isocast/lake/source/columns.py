@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from isocast.lake.source.catalog import Chunk, JournalFolder, Lane, Marks, Words, files_from, walk_segment
-from isocast.lake.source.options import Fault, Faults
+from isocast.lake.source_faults import Fault, Faults
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import SYMBOL_BYTES
 from isocast.wire.events import EVENT_DTYPE, EventArray

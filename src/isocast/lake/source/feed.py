@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from isocast.feeds.days import NEW_YORK, check_zone, read_day
+from isocast.lake.schemas import EVENT_SCHEMA
 from isocast.lake.source.columns import event_batch, symbol_words
 from isocast.lake.source.options import (
-    Fault,
     Offsets,
     arrow_schema,
     columns_of,
@@ -32,9 +32,8 @@ from isocast.lake.source.options import (
     number_of,
     paths_of,
     struct_of,
-    write_faults,
 )
-from isocast.lake.tables import EVENT_SCHEMA
+from isocast.lake.source_faults import Fault, write_faults
 from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
 from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from isocast.lake.schemas import QUARANTINE_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source.archive import ArchiveLanes, ArchivePiece, read_archive
 from isocast.lake.source.catalog import (
     Chunk,
@@ -40,21 +41,9 @@ from isocast.lake.source.catalog import (
     walk_segment,
 )
 from isocast.lake.source.columns import Part, read_batches, read_parts
-from isocast.lake.source.options import (
-    END,
-    Fault,
-    Faults,
-    Offsets,
-    Options,
-    arrow_schema,
-    columns_of,
-    quarantine_rows,
-    read_options,
-    struct_of,
-    write_faults,
-)
+from isocast.lake.source.options import END, Offsets, Options, arrow_schema, columns_of, read_options, struct_of
 from isocast.lake.source.sink import BatchPublisher, StreamPublisher
-from isocast.lake.tables import QUARANTINE_SCHEMA, RELEASED_SCHEMA
+from isocast.lake.source_faults import Fault, Faults, quarantine_rows, write_faults
 from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe

@@ -27,11 +27,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from isocast.lake.schemas import EVENT_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source.options import insist_on_known
-from isocast.lake.tables import EVENT_SCHEMA, RELEASED_SCHEMA
+from isocast.runtime.client.arrow import from_arrow
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.client.received import from_arrow
-from isocast.runtime.client.replay import cut_messages
+from isocast.runtime.client.replay_messages import cut_messages
 from isocast.runtime.market.file import load_market
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.places import local_path, scheme_of

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.transforms.survey import is_copy
+from isocast.lake.transforms.copies import is_copy
 from isocast.terms.ids import FIRST_SERVER
 
 __all__ = [

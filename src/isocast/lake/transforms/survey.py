@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -31,7 +31,6 @@ from isocast.terms.market import EventFlag, EventKind
 from isocast.ticker.records import PRICE_LIMIT, TradeState
 
 __all__ = [
-    "COPY_COLUMNS",
     "DAY_LEAST_NS",
     "TRADES",
     "Amendment",
@@ -42,10 +41,8 @@ __all__ = [
     "Survey",
     "Trade",
     "amend",
-    "is_copy",
     "survey_files",
     "survey_frame",
-    "without_copies",
 ]
 
 
@@ -361,25 +358,3 @@ class _IdSpans:
         columns = [list(column) for column in zip(*named, strict=True)] or [[]] * len(_ID_SCHEMA)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _ID_SCHEMA, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_ID_SCHEMA)
-
-
-# ---- Events of no symbol, which every stripe of the core has: counted once, as `striping.routing.heard_once` counts
-# them.
-#
-# Bronze keeps every copy, and what is done stripe by stripe needs them: the day of a floor begins in each of its
-# stripes.
-
-
-COPY_COLUMNS = ("stripe", "symbol", "flags")
-"""What says whether an event is a copy."""
-
-
-def is_copy(lowest: int | None = None) -> Column:
-    """Whether another stripe counts an event; `lowest` is the least stripe that is there, which counts its copies."""
-    marked = (F.col("flags").bitwiseAND(F.lit(int(EventFlag.COPIED))) != 0) & (F.col("symbol") == "")
-    return marked if lowest is None else marked & (F.col("stripe") != lowest)
-
-
-def without_copies(released: DataFrame, lowest: int | None = None) -> DataFrame:
-    """Each event once, in whichever stripes it was released."""
-    return released.where(~is_copy(lowest))

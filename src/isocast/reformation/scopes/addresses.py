@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from isocast.reformation.scopes.line_keeper import links_of
+from isocast.reformation.scopes.lines import links_of
 from isocast.reformation.scopes.nearest import overlapping, within
 from isocast.reformation.scopes.world import Floats, Ints, World
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isocast.reformation.scopes.addresses import Neighbours, assign, clique, fewer, neighbours, overlaps
-from isocast.reformation.scopes.line_keeper import LineFinder, LinePairs, possible_lines
+from isocast.reformation.scopes.lines import LineFinder, LinePairs, possible_lines
 from isocast.reformation.scopes.nearest import overlapping
 from isocast.reformation.scopes.plan import Draining, Plan, Scope
 from isocast.reformation.scopes.world import Floats, Ints, Surface, World

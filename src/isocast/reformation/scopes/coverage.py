@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocast.reformation.scopes.line_keeper import LinkTable, links_of
+from isocast.reformation.scopes.lines import LinkTable, links_of
 from isocast.reformation.scopes.nearest import nearest, within
 from isocast.reformation.scopes.plan import Plan
 from isocast.reformation.scopes.world import Floats, Ints, World

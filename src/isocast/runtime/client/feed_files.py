@@ -35,7 +35,7 @@ from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, end_of_ses
 from isocast.feeds.outcomes import Fault, FeedLog, Listing
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
 from isocast.feeds.tables import Column, TableDecoder, scaled
-from isocast.runtime.client.received import from_arrow, to_arrow
+from isocast.runtime.client.arrow import from_arrow, to_arrow
 from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
 from isocast.terms.quantities import suggestion

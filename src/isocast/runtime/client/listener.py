@@ -570,7 +570,7 @@ def wanted_stripes(
         listed = ", ".join(map(str, market.stripes))
         raise ConfigurationError("listen", "stripes", f"{market.name} has no stripe {strange[0]}; there are {listed}")
     if symbols is not None:
-        from isocast.runtime.market.plans import core_routes  # noqa: PLC0415 - most listeners need no plan
+        from isocast.runtime.market.routes import core_routes  # noqa: PLC0415 - most listeners need no plan
 
         routes = core_routes(market)
         wanted |= {routes.stripe_of(symbol) for symbol in symbols}

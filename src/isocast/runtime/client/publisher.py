@@ -20,12 +20,13 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from isocast.runtime.client.received import from_arrow
+from isocast.runtime.client.arrow import from_arrow
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.market.plans import core_routes
-from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, publish_visitor, visit
+from isocast.runtime.market.routes import core_routes
+from isocast.runtime.net.door import DoorError, DoorRefusedError, Visit, visit
+from isocast.runtime.net.door_keys import publish_visitor
 from isocast.security.keys import Purpose
 from isocast.terms.errors import ConfigurationError, IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label

@@ -30,12 +30,11 @@ from isocast.wire.journal import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     BlockHeader,
-    ReleasedBlock,
     SegmentHeader,
-    encode_block,
     pack_segment_header,
     segment_name,
 )
+from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
 __all__ = ["Journal", "JournalCounters", "Position", "prune", "released_block"]
 

@@ -23,7 +23,8 @@ from isocast.runtime.disk.journal import Position
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, open_segment, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader, BlockView, Message, ReleasedBlock, encode_block
+from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
+from isocast.wire.journal_blocks import BlockView, Message, ReleasedBlock, encode_block
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
 from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
 

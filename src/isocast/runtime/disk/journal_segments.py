@@ -22,13 +22,13 @@ from isocast.wire.journal import (
     BLOCK_MARKER,
     SEGMENT_HEADER_BYTES,
     BlockHeader,
-    BlockView,
     SegmentHeader,
     read_block_header,
     read_segment_header,
     segment_name,
     segment_of_name,
 )
+from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["Cut", "Mended", "Segment", "SegmentFile", "mend", "open_segment", "segment_files"]
 

@@ -25,9 +25,9 @@ from isocast.wire.journal import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     BlockHeader,
-    BlockView,
     segment_of_name,
 )
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES
 

@@ -56,19 +56,20 @@ from isocast.hierarchy.latest import LatestSnapshot
 from isocast.ring.effects import Record
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import blocks_of, packets_of
-from isocast.runtime.hosts.lines import LineFollowing
+from isocast.runtime.hosts.line_following import LineFollowing
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door_keys import edge_visitor
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.wire.door import Block, End, RangeWanted, Refused, Snapshot, SnapshotWanted
 from isocast.wire.events import events_view
-from isocast.wire.journal import view_block
+from isocast.wire.journal_blocks import view_block
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import Released
 

@@ -26,7 +26,7 @@ from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
-from isocast.runtime.net.door import core_door_key, edge_door_key, publish_door_key
+from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
 from isocast.runtime.net.impairment import Impairment
 from isocast.runtime.operate import shutdown

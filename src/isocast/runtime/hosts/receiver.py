@@ -52,14 +52,15 @@ from isocast.runtime.disk.site_store import SiteStore, open_site_store, site_sec
 from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.edge_process import edge_process
 from isocast.runtime.hosts.lines import LineSpeaking
+from isocast.runtime.hosts.plan_operations import offer_plan_operations
 from isocast.runtime.hosts.process import Context
-from isocast.runtime.hosts.reformation import offer_plan_operations
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.founding import LeftOut, begun, is_new, joins
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
-from isocast.runtime.net.door import DoorError, Visit, core_visitor, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Label, NodeId, is_site
@@ -67,7 +68,7 @@ from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import Gate
 from isocast.wire.door import Block, CheckpointGiven, End, RangeWanted, Refused
 from isocast.wire.door import CheckpointWanted as CheckpointAsked
-from isocast.wire.journal import BlockView, view_block
+from isocast.wire.journal_blocks import BlockView, view_block
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
 

@@ -6,26 +6,21 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
 from isocast.ring.effects import BallotChosen, Record, RingDecided
-from isocast.ring.inputs import ControlRequested, ForceRequested
+from isocast.ring.inputs import ForceRequested
 from isocast.ring.ledger import UNIVERSE_MIN
 from isocast.runtime.disk.server_store import open_server_store
-from isocast.runtime.edge.narrow.plans import PlanFolder
-from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.lines import LinePlanning
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun, is_new
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.counters import NodeGauges, gauges_from
-from isocast.striping.plan import plan_entry
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER, SECOND
 
-__all__ = ["ReformationHost", "offer_plan_operations"]
-
+__all__ = ["ReformationHost"]
 
 _CLOCK_REMEDY = "synchronise it; rings begin by the receivers' clocks, so that the market goes on meanwhile"
 
@@ -165,33 +160,3 @@ class ReformationHost:
         """Close."""
         self.driver.stop()
         self._closing.close()
-
-
-# ---- What an operator may ask of a primary receiver about stripe plans: to announce one in its next token.
-#
-# Nothing changes by the request itself. The entry is ordered like any message, and every receiver's narrow stripes
-# follow the plan behind the token that carries it.
-
-
-def offer_plan_operations(context: Context, machine: PrimaryReceiver, driver: Driver) -> None:
-    """At the operator's door of a market with narrow stripes."""
-    if context.market.edge is None:
-        return
-    folder = PlanFolder(context.market.edge)
-
-    async def announce(request: Mapping[str, Any]) -> Mapping[str, object]:
-        try:
-            digest = bytes.fromhex(request.get("digest", ""))
-        except (TypeError, ValueError):
-            digest = b""
-        plan = folder.find(digest)
-        if plan is None:
-            raise LocalProtocolError('"digest" is that of no plan which this node has a file of')
-        receiver = machine.receiver
-        if receiver.ring is None or receiver.site not in receiver.ring.ring:
-            raise LocalProtocolError("this site is not on the ring, and has no token to put it into: ask another")
-        context.log.warning("a stripe plan is announced", by="operator", version=plan.version, digest=digest.hex())
-        driver.feed(ControlRequested(plan_entry(plan)))
-        return {"version": plan.version}
-
-    context.operations["stripe-plan"] = announce

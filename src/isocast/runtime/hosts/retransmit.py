@@ -40,12 +40,13 @@ from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.disk.records import checkpoint_bytes
 from isocast.runtime.edge.narrow.repairer import Repairer
 from isocast.runtime.hosts.customer import EdgeReport, Fetcher, customer_settings
-from isocast.runtime.hosts.lines import LineFollowing
+from isocast.runtime.hosts.line_following import LineFollowing
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.market.founding import begun
 from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import Door, DoorError, Visit, core_door_key, edge_visited
+from isocast.runtime.net.door import Door, DoorError, Visit
+from isocast.runtime.net.door_keys import core_door_key, edge_visited
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import NodeId
@@ -60,7 +61,7 @@ from isocast.wire.door import (
     Snapshot,
     SnapshotWanted,
 )
-from isocast.wire.journal import BlockView, encode_block
+from isocast.wire.journal_blocks import BlockView, encode_block
 
 __all__ = ["ArchiveDoor", "RetransmitDoor", "RetransmitHost", "StripeRepairs", "stripe_repairs"]
 

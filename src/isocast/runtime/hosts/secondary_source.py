@@ -25,7 +25,8 @@ from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.publish_door import OutboxGuard, PublishDoor, PublishError, tell_outbox
 from isocast.runtime.market.founding import begun
 from isocast.runtime.net.channels import NodeKeys
-from isocast.runtime.net.door import DoorError, Visit, publish_visitor, visit
+from isocast.runtime.net.door import DoorError, Visit, visit
+from isocast.runtime.net.door_keys import publish_visitor
 from isocast.runtime.net.impairment import insist_on_routes
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.terms.errors import ConfigurationError, RemoteProtocolError

@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.market.keys import SETTINGS
 from isocast.runtime.market.model import Durability, NodeRole
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.market import Grade
 from isocast.terms.quantities import duration_text, suggestion
 from isocast.terms.timing import PROFILES, Timing
 from isocast.terms.toml_files import Table

@@ -6,7 +6,6 @@ A market is one TOML file: a few keys at its top, a table for each concern, and 
 
 from __future__ import annotations
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.ring.settings import OrderRule, StartPolicy
 from isocast.runtime.market.model import (
     PORT_BLOCK,
@@ -20,6 +19,7 @@ from isocast.runtime.market.model import (
     StoreSettings,
 )
 from isocast.terms.instants import SECOND
+from isocast.terms.market import Grade
 from isocast.terms.quantities import duration_text, size_text
 from isocast.terms.timing import PROFILES, Gate
 from isocast.terms.toml_files import Key, Kind, Table

@@ -14,10 +14,10 @@ from ipaddress import IPv4Address
 from math import ceil
 from pathlib import Path
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.ids import NodeId, is_source
+from isocast.terms.market import Grade
 from isocast.terms.timing import Timing
 from isocast.terms.topology import City, delay_ns
 from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
@@ -39,6 +39,8 @@ __all__ = [
     "NodePlan",
     "NodeRole",
     "StoreSettings",
+    "line_listeners",
+    "line_receivers",
 ]
 
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
@@ -574,3 +576,13 @@ class Market:
     @cached_property
     def _delays(self) -> dict[tuple[str, str], int]:
         return {}
+
+
+def line_receivers(market: Market) -> tuple[NodePlan, ...]:
+    """Those who remulticast."""
+    return tuple([plan for plan in market.receivers if plan.line])
+
+
+def line_listeners(market: Market) -> tuple[NodePlan, ...]:
+    """Those who must hear enough of them: customers and retransmit servers."""
+    return tuple([plan for plan in market.nodes if plan.lines])

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.market.keys import MAX_PORT, NODE_TABLE, SETTINGS, STRIPE_KEYS
 from isocast.runtime.market.model import PORT_BLOCK, NodePlan, NodeRole
 from isocast.terms.ids import NodeId, other_id, server_id, source_id
+from isocast.terms.market import Grade
 from isocast.terms.quantities import suggestion
 from isocast.terms.toml_files import Faults, Values, shown
 from isocast.terms.topology import City, city, unknown_city

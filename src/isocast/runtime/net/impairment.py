@@ -252,7 +252,7 @@ def insist_on_routes(market: Market, directory: Path) -> CoreRoutes | None:
 def _routes_if_striped(market: Market) -> CoreRoutes | None:
     if len(market.all_stripes) == 1:
         return None
-    from isocast.runtime.market.plans import core_routes  # noqa: PLC0415 - it needs numpy, and most sources do not
+    from isocast.runtime.market.routes import core_routes  # noqa: PLC0415 - it needs numpy, and most sources do not
 
     return core_routes(market)
 

@@ -11,11 +11,8 @@ from enum import StrEnum
 from importlib.util import find_spec
 from io import StringIO
 from itertools import product
-from math import sqrt
 from pathlib import Path
 from typing import TypeAlias
-
-import numpy as np
 
 from isocast.simulation.run import RunReport, run_scenario
 from isocast.simulation.scenario import load_scenario, scenario_from_mapping
@@ -26,8 +23,6 @@ from isocast.terms.quantities import suggestion
 
 __all__ = [
     "FIGURES",
-    "Interval",
-    "PointSummary",
     "Row",
     "Status",
     "Sweep",
@@ -35,12 +30,10 @@ __all__ = [
     "Value",
     "check_table",
     "columns",
-    "interval",
     "load_sweep",
     "parse_seeds",
     "parse_vary",
     "run_sweep",
-    "summarise",
     "write_table",
 ]
 
@@ -223,71 +216,6 @@ def _run(sweep: Sweep, task: tuple[tuple[Value, ...], int]) -> Row:
 def _figures(report: RunReport) -> dict[str, float]:
     figures = {name: float(getattr(report, name)) for name in FIGURES}
     return figures | {f"first_wins {city}": share for city, share in report.first_wins.items()}
-
-
-# ---- Points of a sweep over their seeds: means with confidence intervals.
-
-
-_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
-         2.042)  # fmt: skip
-"""Student's t for 95 %, by degrees of freedom from 1."""
-_Z_95, _Z_TERM = 1.95996, 2.40
-"""Beyond the table: z+(z³+z)/(4·df), to three digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over seeds, and where it lies with 95 % confidence; a single run has no interval."""
-
-    mean: float
-    low: float
-    high: float
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class PointSummary:
-    """One point over its seeds."""
-
-    point: tuple[Value, ...]
-    runs: int
-    failed: int
-    violated: int
-    reason: str
-    """The first, if any."""
-    figures: dict[str, Interval]
-
-
-def interval(values: list[float]) -> Interval:
-    """By Student's t."""
-    count = len(values)
-    # In one order, and in pairs: the same bits whoever ran what.
-    mean = float(np.mean(np.array(values)))
-    if count < 2:  # noqa: PLR2004
-        return Interval(mean, mean, mean, count)
-    free = count - 1
-    t = _T_95[free - 1] if free <= len(_T_95) else _Z_95 + _Z_TERM / free
-    half = t * float(np.std(np.array(values), ddof=1)) / sqrt(count)
-    return Interval(mean, mean - half, mean + half, count)
-
-
-def summarise(result: SweepResult) -> list[PointSummary]:
-    """Every point, in the order of the sweep; runs that failed are counted, and are in no mean."""
-    by_point: dict[tuple[Value, ...], list[Row]] = {point: [] for point in result.sweep.points}
-    for row in result.rows:
-        by_point[row.point].append(row)
-    return [_summary(point, rows) for point, rows in by_point.items()]
-
-
-def _summary(point: tuple[Value, ...], rows: list[Row]) -> PointSummary:
-    good = [row for row in rows if row.status is not Status.FAILED]
-    names = dict.fromkeys([name for row in good for name in row.figures])
-    figures = {name: interval([row.figures[name] for row in good if name in row.figures]) for name in names}
-    failed = len(rows) - len(good)
-    violated = sum([row.status is Status.VIOLATED for row in rows])
-    reason = next((row.reason for row in rows if row.reason), "")
-    return PointSummary(point, len(rows), failed, violated, reason, figures)
 
 
 # ---- The rows of a sweep as a table on disk: CSV, or Parquet where pyarrow is.

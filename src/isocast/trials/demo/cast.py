@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.errors import TransportError
+from isocast.terms.market import Grade
 
-__all__ = ["JITTER_MS", "Ledger", "Note", "Place", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
+__all__ = ["JITTER_MS", "Note", "Place", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
 
 
 # ---- A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
@@ -206,32 +205,6 @@ def table(name: str, comment: str, values: Mapping[str, object]) -> str:
     lines = [f"# {comment}"] if comment else []
     lines += [f"[{name}]", *[f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]]
     return "\n".join(lines) + "\n"
-
-
-# ---- What the nodes of a market say of themselves, over all their lives: a process that dies takes its counts along.
-
-
-class Ledger:
-    """The newest status of every process."""
-
-    def __init__(self) -> None:
-        """Nobody has said anything."""
-        self._lives: dict[str, dict[int, NodeStatus]] = {}
-
-    def enter(self, status: NodeStatus) -> None:
-        """A node has answered."""
-        self._lives.setdefault(status.name, {})[status.pid] = status
-
-    def newest(self, name: str) -> NodeStatus | None:
-        """What the present process of a node said last, or the last one that there was."""
-        lives = self._lives.get(name)
-        return None if not lives else max(lives.values(), key=lambda status: status.at_ns)
-
-    def total(self, counter: str, names: Iterable[str] | None = None) -> int:
-        """A counter of some nodes, all if none are named, summed over their lives."""
-        chosen = self._lives if names is None else names
-        found = [status for name in chosen for status in self._lives.get(name, {}).values()]
-        return round(sum([status.totals.get(counter, 0) for status in found]))
 
 
 # ---- What happens in a show, in words.

@@ -10,7 +10,8 @@ import numpy as np
 from isocast.checks.skew import OwnReleases, Quantiles, ReleaseSkew, release_skew
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.ids import Epoch, NodeId
-from isocast.wire.journal import BlockHeader, BlockView
+from isocast.wire.journal import BlockHeader
+from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["Absence", "Chunk", "Figures", "Releases", "one_way_ns"]
 

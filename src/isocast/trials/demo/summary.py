@@ -9,19 +9,19 @@ from hashlib import blake2b
 import numpy as np
 
 from isocast.checks.skew import Quantiles
-from isocast.hierarchy.customer_settings import Grade
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.errors import JournalError
 from isocast.terms.instants import SECOND
-from isocast.terms.market import Mic
+from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
-from isocast.trials.demo.cast import Ledger, actors
+from isocast.trials.demo.cast import actors
+from isocast.trials.demo.ledger import Ledger
 from isocast.trials.demo.releases import Figures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
 from isocast.trials.evidence import is_follower, journal_of
 from isocast.wire.events import EventArray
-from isocast.wire.journal import BlockView
+from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["Copy", "CustomerLine", "Evidence", "Summary", "read_evidence", "sum_up"]
 

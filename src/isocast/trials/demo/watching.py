@@ -18,7 +18,8 @@ from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.watch.status import Answer, NodeStatus, Target, poll
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.cast import Ledger, Tone, actors
+from isocast.trials.demo.cast import Tone, actors
+from isocast.trials.demo.ledger import Ledger
 from isocast.trials.demo.releases import Chunk, Releases
 from isocast.trials.evidence import journal_of
 

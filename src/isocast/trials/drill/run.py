@@ -20,8 +20,9 @@ from isocast.terms.instants import SECOND
 from isocast.terms.timing import Timing
 from isocast.trials.demo.cast import Place
 from isocast.trials.demo.staging import prepare
+from isocast.trials.drill.cast import HERE, SITES, THERE, DrillSettings, market_text
 from isocast.trials.drill.safety import Journals, Outcome, Picture, Safety, judge, read_journals
-from isocast.trials.drill.staging import HERE, SITES, THERE, DrillSettings, DrillStage, flip_bit, market_text
+from isocast.trials.drill.staging import DrillStage, flip_bit
 from isocast.trials.drill.trial import (
     BALLOT,
     DrillError,

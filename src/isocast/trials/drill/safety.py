@@ -17,7 +17,7 @@ from isocast.terms.errors import JournalError
 from isocast.terms.instants import SECOND
 from isocast.trials.drill.trial import Accepted
 from isocast.trials.evidence import Record, early_releases, is_follower, journal_of, record_of
-from isocast.wire.journal import BlockView
+from isocast.wire.journal_blocks import BlockView
 
 __all__ = ["Journals", "Outcome", "Picture", "Safety", "judge", "read_journals"]
 

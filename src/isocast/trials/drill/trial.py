@@ -27,7 +27,8 @@ from isocast.terms.errors import IsocastError
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.market import EventKind
 from isocast.terms.timing import Timing
-from isocast.trials.drill.staging import DrillSettings, DrillStage
+from isocast.trials.drill.cast import DrillSettings
+from isocast.trials.drill.staging import DrillStage
 from isocast.trials.evidence import Record, is_follower
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.packets import payload_digest

@@ -20,7 +20,7 @@ from isocast.terms.ids import Epoch
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal import ReleasedBlock
+from isocast.wire.journal_blocks import ReleasedBlock
 
 __all__ = ["NOON", "PERIOD", "PLAN", "PLAN_2", "block", "edge_market", "settings_of", "trades_of", "write_journal"]
 

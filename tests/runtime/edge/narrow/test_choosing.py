@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.runtime.edge.narrow.edge_worlds import edge_market
 
-from isocast.runtime.edge.narrow.listener import choose, describe
-from isocast.runtime.edge.narrow.plans import repair_budget, request_endpoint
+from isocast.runtime.edge.narrow.choosing import choose, describe
+from isocast.runtime.edge.narrow.places import repair_budget, request_endpoint
 from isocast.runtime.market.model import Market
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import EdgeStripe, StripePlan
+from isocast.striping.rates import budget_bytes
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 

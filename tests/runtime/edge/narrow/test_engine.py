@@ -18,8 +18,8 @@ from isocast.feeds.release_stamps import read_milliseconds
 from isocast.runtime.edge.feed import SessionEnd
 from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket, read_engine_state
 from isocast.striping.edge import EdgeSettings
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import plan_entry
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError

@@ -15,8 +15,9 @@ from isocast.feeds.days import day_at
 from isocast.feeds.mold import heartbeat, packet_of
 from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.runtime.edge.feed import session_name
+from isocast.runtime.edge.narrow.choosing import choose
 from isocast.runtime.edge.narrow.ears import Heard
-from isocast.runtime.edge.narrow.listener import StripeListener, choose
+from isocast.runtime.edge.narrow.listener import StripeListener
 from isocast.runtime.market.model import Market
 
 

@@ -21,7 +21,7 @@ from isocast.runtime.edge.feed import session_name
 from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.ears import StripeEars
 from isocast.runtime.edge.narrow.engine import RateMeter
-from isocast.runtime.edge.narrow.plans import repair_budget, request_endpoint
+from isocast.runtime.edge.narrow.places import repair_budget, request_endpoint
 from isocast.runtime.edge.narrow.repairer import Repairer
 from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.market.model import Market

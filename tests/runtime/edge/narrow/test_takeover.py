@@ -16,7 +16,8 @@ from isocast.runtime.edge.narrow.engine import newest_state
 from isocast.runtime.edge.narrow.service import EdgeService
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import Market
-from isocast.runtime.net.door import DoorError, edge_visitor, visit
+from isocast.runtime.net.door import DoorError, visit
+from isocast.runtime.net.door_keys import edge_visitor
 from isocast.striping.plan import plan_text
 from isocast.terms.instants import SECOND
 from isocast.wire.door import Snapshot, SnapshotWanted

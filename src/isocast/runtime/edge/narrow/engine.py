@@ -23,12 +23,13 @@ from isocast.feeds.stripe_writer import StripeWriter
 from isocast.runtime.edge.feed import SessionEnd, session_name
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.net.door import core_door_key, core_visitor, visit
+from isocast.runtime.net.door import visit
+from isocast.runtime.net.door_keys import core_door_key, core_visitor
 from isocast.striping.edge import EdgeSettings, EdgeStriper
 from isocast.striping.edge_queue import EdgePacket
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import StripePlan
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
 from isocast.terms.errors import IsocastError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import NEVER, SECOND

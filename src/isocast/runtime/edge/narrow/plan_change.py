@@ -10,7 +10,8 @@ from ipaddress import IPv4Address
 from time import monotonic
 from typing import Any
 
-from isocast.runtime.edge.narrow.plans import PlanFolder, check_cores, edge_of, load_plan, plan_name
+from isocast.runtime.edge.narrow.places import check_cores, edge_of
+from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.operator_door import OperatorError, ask

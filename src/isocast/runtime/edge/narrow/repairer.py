@@ -24,9 +24,8 @@ from isocast.runtime.edge.feed import session_name
 from isocast.runtime.edge.narrow.archive import ROOM, RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.ears import StripeEars
 from isocast.runtime.edge.narrow.engine import RateGate
-from isocast.runtime.edge.narrow.plans import (
+from isocast.runtime.edge.narrow.places import (
     IP_UDP,
-    PlanFolder,
     edge_of,
     groups_of,
     numbers_max,
@@ -34,6 +33,7 @@ from isocast.runtime.edge.narrow.plans import (
     repair_room,
     request_endpoint,
 )
+from isocast.runtime.edge.narrow.plans import PlanFolder
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.keys import SecretKey
 from isocast.security.repairs import RepairSealer, read_repair_request

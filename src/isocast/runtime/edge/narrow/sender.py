@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from isocast.feeds.mold import HEADER_BYTES, end_of_session, heartbeat
 from isocast.runtime.edge.feed import SessionEnd
 from isocast.runtime.edge.narrow.engine import RateGate, StripePacket
-from isocast.runtime.edge.narrow.plans import IP_UDP
+from isocast.runtime.edge.narrow.places import IP_UDP
 from isocast.terms.instants import NEVER, SECOND
 
 __all__ = ["END_TIMES", "HEARTBEAT_NS", "LATE_NS", "PacedSender", "SenderCounts"]

@@ -26,22 +26,15 @@ from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.edge.feed import SessionEnd, session_name
 from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.engine import StripeEngine, newest_state, read_engine_state
-from isocast.runtime.edge.narrow.plans import (
-    PLAN_NOTES,
-    PlanFolder,
-    PlanNote,
-    PlanNotes,
-    check_cores,
-    edge_of,
-    request_endpoint,
-)
+from isocast.runtime.edge.narrow.places import check_cores, edge_of, request_endpoint
+from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanFolder, PlanNote, PlanNotes
 from isocast.runtime.edge.narrow.sender import PacedSender
 from isocast.runtime.hosts.edge_process import TOKEN_PASSED
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.striping.edge import EdgeSettings
-from isocast.striping.loads import budget_bytes
 from isocast.striping.plan import StripePlan, read_plan_entry
+from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart, part_of_block
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.errors import (
@@ -53,7 +46,7 @@ from isocast.terms.errors import (
 )
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.journal import BlockView
+from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
 from isocast.wire.packets import ControlEntry, ControlKind
 

@@ -1,0 +1,240 @@
+"""`isocast edge listen`: the stripes that a line can take, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from isocast.cli.render import figure, line, note
+from isocast.runtime.operate import shutdown
+from isocast.terms.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from isocast.runtime.edge.narrow.choosing import Chosen
+    from isocast.runtime.edge.narrow.listener import StripeBatch, StripeListener
+    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.striping.plan import StripePlan
+
+__all__ = ["listen"]
+
+_EXAMPLES = """Examples:
+
+A modem that follows one stripe and wants what is newest:
+
+    isocast edge listen --config market.toml --name modem --rate 56k
+
+Some stocks, all of their trades, whatever was lost repaired:
+
+    isocast edge listen --config market.toml --name desk --rate 1.5M --symbols IBM,VOD --keep complete
+
+Two lines, so that a packet must be lost twice; they take twice the rate:
+
+    isocast edge listen --config market.toml --name desk --lines new-york,london --json > trades.jsonl
+
+`--keep complete` needs the key of repairs, keys/repair.key, and a retransmit server in the customer's table. Exit code:
+0 it was stopped, 1 messages were lost, 2 bad input, 3 the machine refused an address or a port.
+"""
+
+_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
+_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
+_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+
+listen = App(name="listen", help_epilogue=_EXAMPLES)
+
+
+@listen.default
+def _listen(  # noqa: PLR0913 - who, what, how much and for how long
+    *,
+    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
+    rate: str | None = None,
+    symbols: str | None = None,
+    keep: Literal["latest", "complete"] = "latest",
+    from_: Annotated[Literal["now", "beginning"], Parameter(name="--from")] = "now",
+    lines: str | None = None,
+    plan: Path | None = None,
+    count: _Count | None = None,
+    seconds: _Seconds | None = None,
+    json: _Flag = False,
+    quiet: _Flag = False,
+) -> int:
+    """Hear the narrow stripes that fit a line, and print their events.
+
+    Parameters
+    ----------
+    config
+        The market's file.
+    name
+        The customer of the file to be: its address is where groups are joined.
+    rate
+        Bit-rate of the line, IP headers included: 56k, 1.5M. Left out, every stripe is heard.
+    symbols
+        Only the stripes of these, separated by commas.
+    keep
+        latest: never ask, go on with what is newest. complete: ask for everything that was lost.
+    from_
+        now: with what comes. beginning: with the first message of the day, which takes the repairs' rate; for complete.
+    lines
+        The receivers to hear, separated by commas; the first of the customer's own if left out.
+    plan
+        The stripe plan in force; the newest of the market's plans if left out.
+    count
+        End after so many events.
+    seconds
+        End after so long.
+    json
+        Print a line of JSON for each event, and the counts as the last.
+    quiet
+        Print no events, only the counts at the end.
+    """
+    from isocast.runtime.edge.narrow.choosing import choose, describe
+    from isocast.runtime.edge.narrow.listener import StripeListener
+    from isocast.runtime.market.file import load_market
+
+    market = load_market(config)
+    seat = _seat(market, name)
+    chosen_rate = _rate(rate)
+
+    def chosen_by(wanted: StripePlan) -> Chosen:
+        return choose(
+            market, seat, wanted, rate=chosen_rate, symbols=_words(symbols), lines=_words(lines),
+            complete=keep == "complete", from_first=from_ == "beginning",
+        )  # fmt: skip
+
+    if from_ == "beginning" and keep != "complete":
+        rule = "beginning goes with --keep complete: who wants what is newest never asks"
+        raise ConfigurationError("command line", "--from", rule)
+    chosen = chosen_by(_plan(market, plan))
+    if chosen.unnamed:
+        note(f"isocast: no stripe names {', '.join(chosen.unnamed)}: heard on a spare one")
+    note(f"isocast: {name} hears {describe(chosen, chosen_rate)}; Ctrl-C ends it")
+
+    async def work() -> StripeListener:
+        listener = StripeListener(market, seat, chosen, told=lambda text: note(f"isocast: {text}"))
+        listener.plan_changed = lambda version: _follow(listener, market, version, chosen_by)
+        await _until_stopped(listener, count, seconds, as_json=json, quiet=quiet)
+        return listener
+
+    listener = shutdown.run(work())
+    _report(listener, market, as_json=json)
+    return 1 if listener.counts.total.lost or listener.counts.unread else 0
+
+
+def _seat(market: Market, name: str) -> NodePlan:
+    from isocast.runtime.market.model import NodeRole
+    from isocast.terms.quantities import suggestion
+
+    plan = market.by_name.get(name)
+    if plan is None or plan.role is not NodeRole.CUSTOMER:
+        names = [customer.name for customer in market.by_role(NodeRole.CUSTOMER)]
+        rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
+        raise ConfigurationError(market.file, f"nodes.{name}", rule)
+    return plan
+
+
+def _rate(text: str | None) -> int | None:
+    from isocast.striping.rates import parse_rate
+
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError:
+        rule = f'must be a bit-rate such as 56k, 1.5M or 56000, not "{text}"'
+        raise ConfigurationError("command line", "--rate", rule) from None
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _plan(market: Market, path: Path | None) -> StripePlan:
+    from isocast.runtime.edge.narrow.places import edge_of
+    from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan
+
+    if path is not None:
+        return load_plan(path)
+    folder = PlanFolder(edge_of(market))
+    folder.first()
+    return folder.all()[-1]
+
+
+def _follow(listener: StripeListener, market: Market, version: int, chosen_by: object) -> None:
+    """A newer plan is in force: hear its stripes, if its file is here."""
+    from isocast.runtime.edge.narrow.choosing import describe
+    from isocast.runtime.edge.narrow.places import edge_of
+    from isocast.runtime.edge.narrow.plans import PlanFolder
+
+    found = [plan for plan in PlanFolder(edge_of(market)).all() if plan.version == version]
+    if not found:
+        note(
+            f"isocast: plan {version} is in force, and {edge_of(market).plans} has no file of it: symbols may move away"
+        )
+        return
+    try:
+        listener.follow(chosen_by(found[-1]))  # type: ignore[operator]
+        note(f"isocast: plan {version} is in force: {describe(listener.chosen, None)}")
+    except ConfigurationError as reason:
+        note(f"isocast: plan {version} is in force, and its stripes are not heard: {reason}")
+
+
+async def _until_stopped(
+    listener: StripeListener, count: int | None, seconds: float | None, *, as_json: bool, quiet: bool
+) -> None:
+    stop = asyncio.Event()
+
+    async def show() -> None:
+        left = count
+        async with listener:
+            async for batch in listener:
+                if not quiet:
+                    _show(batch, as_json=as_json)
+                left = None if left is None else left - len(batch.events)
+                if left is not None and left <= 0:
+                    return
+
+    showing, waiting = asyncio.create_task(show()), asyncio.create_task(stop.wait())
+    with shutdown.stopping(stop.set, seconds=shutdown.LAST_WORDS_S, waits_for="its lines are closed"):
+        await asyncio.wait([showing, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if showing.done():
+            showing.result()
+        showing.cancel()
+        with suppress(asyncio.CancelledError):
+            await showing
+
+
+def _show(batch: StripeBatch, *, as_json: bool) -> None:
+    from isocast.cli.event_rows import fields_of
+
+    for event in batch.events.tolist():
+        fields = fields_of(event)
+        if as_json:
+            line(dumps({"stripe": batch.stripe, "session": batch.session, **fields}))
+        else:
+            words = (fields["kind"], fields["floor"], fields["symbol"], fields["price"], fields["quantity"])
+            line(f"{batch.stripe:>6} " + " ".join(f"{word!s:<9}" for word in words).rstrip())
+
+
+def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
+    counts, total = listener.counts, listener.counts.total
+    span_s = market.timing.token_period_ns / 1e9
+    if as_json:
+        own: dict[str, object] = {"packets": counts.packets, "ip_bytes": counts.ip_bytes, "strange": counts.strange}
+        own |= {"peak_bytes": listener.peak, "token_period_s": span_s, "stripes": len(listener.chosen.stripes)}
+        line(dumps({"counts": own | {"forged": counts.forged, "unread": counts.unread} | asdict(total)}))
+        return
+    line(f"{figure(total.messages)} messages in {figure(counts.packets)} packets, {figure(counts.ip_bytes)} bytes.")
+    peak = f"{figure(listener.peak)} bytes, {listener.peak * 8 / span_s / 1000:,.1f} kb/s"
+    allowed = f"{figure(listener.chosen.period_bytes)} bytes"
+    line(f"The busiest token period ({span_s:g} s) brought {peak}; its stripes may bring {allowed}.")
+    repaired = f"{figure(total.repaired)} repaired of {figure(total.gaps)} gaps"
+    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} heard twice.")
+    wrong = {"strange packets": counts.strange, "forged repairs": counts.forged, "batches not read": counts.unread}
+    if any(wrong.values()):
+        line("; ".join(f"{name}: {figure(count)}" for name, count in wrong.items() if count) + ".")

@@ -1,0 +1,62 @@
+"""What a user writes of stripes: --stripes 0,1, --symbols ISO,CAST, --from 0:17,1:4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
+from isocast.terms.market import Symbol
+
+if TYPE_CHECKING:
+    from isocast.runtime.client.listener import Start
+    from isocast.runtime.client.received import ReceivedBatch
+
+__all__ = ["StripeChoice", "read_choice", "read_start"]
+
+
+@dataclass(frozen=True, slots=True)
+class StripeChoice:
+    """Which stripes to hear, and which symbols to show."""
+
+    stripes: tuple[int, ...] | None = None
+    symbols: tuple[str, ...] | None = None
+
+    def part(self, batch: ReceivedBatch) -> ReceivedBatch:
+        """The events of the symbols that are wanted, and those of no symbol."""
+        if self.symbols is None:
+            return batch
+        import numpy as np
+
+        names = np.array([b"", *[symbol.encode("ascii") for symbol in self.symbols]], batch.events["symbol"].dtype)
+        kept = np.isin(batch.events["symbol"], names)
+        return replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+
+
+def read_choice(stripes: str | None, symbols: str | None) -> StripeChoice:
+    """As a user writes it; ConfigurationError for what is no list of them."""
+    numbers = None
+    if stripes is not None:
+        parts = [part.strip() for part in stripes.split(",") if part.strip()]
+        if not parts or not all(part.isascii() and part.isdigit() for part in parts):
+            raise ConfigurationError("command line", "--stripes", f'"{stripes}" is no list of stripes such as 0,1')
+        numbers = tuple(dict.fromkeys(int(part) for part in parts))
+    names = None
+    if symbols is not None:
+        try:
+            names = tuple(Symbol(name.strip()) for name in symbols.split(",") if name.strip())
+        except LocalProtocolError as reason:
+            raise ConfigurationError("command line", "--symbols", str(reason)) from None
+    return StripeChoice(numbers, names or None)
+
+
+def read_start(text: str | None) -> Start | None:
+    """Where to begin: a word, a sequence, or one for each stripe."""
+    if text is None or not text.isascii():
+        return text
+    if text.isdigit():
+        return int(text)
+    pairs = [part.partition(":") for part in text.split(",")]
+    if all(stripe.isdigit() and first.isdigit() for stripe, _, first in pairs):
+        return {int(stripe): int(first) for stripe, _, first in pairs}
+    return text

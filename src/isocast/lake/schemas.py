@@ -1,0 +1,106 @@
+"""The columns of the lake: what a row of each kind holds, for Arrow and for Spark.
+
+Times are nanoseconds since 1970 and prices integer ticks, both BIGINT. Spark has no unsigned numbers: a field of 64
+bits without a sign keeps its bits, so that an id above 2^63 shows as negative and still joins with itself.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = [
+    "EVENT_COLUMNS",
+    "EVENT_DDL",
+    "EVENT_KEY",
+    "EVENT_SCHEMA",
+    "QUARANTINE_DDL",
+    "QUARANTINE_SCHEMA",
+    "RELEASED_COLUMNS",
+    "RELEASED_DDL",
+    "RELEASED_SCHEMA",
+    "SCHEMA_VERSION",
+    "ddl_of",
+]
+
+SCHEMA_VERSION = 3
+"""Raised whenever a column is added, goes, or means something else; tables keep it beside their rows."""
+
+EVENT_KEY = ("stripe", "sequence", "index")
+"""What names a released event: its message's place in the sequence, and its own in the message."""
+
+_PLACE = [
+    pa.field("stripe", pa.int32(), nullable=False),
+    pa.field("sequence", pa.int64(), nullable=False),
+    pa.field("index", pa.int32(), nullable=False),
+    pa.field("token", pa.int64(), nullable=False),
+    pa.field("epoch_number", pa.int32(), nullable=False),
+    pa.field("epoch_server", pa.int64(), nullable=False),
+    pa.field("receiver", pa.int64(), nullable=False),
+    pa.field("source", pa.int64(), nullable=False),
+    pa.field("number", pa.int64(), nullable=False),
+]
+_EVENT = [
+    pa.field("kind", pa.int8(), nullable=False),
+    pa.field("side", pa.int8(), nullable=False),
+    pa.field("flags", pa.int32(), nullable=False),
+    pa.field("floor", pa.string(), nullable=False),
+    pa.field("symbol", pa.string(), nullable=False),
+    pa.field("price", pa.int64(), nullable=False),
+    pa.field("quantity", pa.int64(), nullable=False),
+    pa.field("reference", pa.int64(), nullable=False),
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("event_ns", pa.int64(), nullable=False),
+]
+_RELEASE = [
+    pa.field("instant_ns", pa.int64(), nullable=False),
+    pa.field("due_ns", pa.int64(), nullable=False),
+    pa.field("released_ns", pa.int64(), nullable=False),
+    pa.field("clock_bound_ns", pa.int64(), nullable=False),
+    pa.field("fetched", pa.bool_(), nullable=False),
+    pa.field("uncertified", pa.bool_(), nullable=False),
+]
+
+RELEASED_SCHEMA = pa.schema([*_PLACE, *_EVENT, *_RELEASE])
+"""`released`: one row for each event that one receiver released, with everything known about its way."""
+
+EVENT_SCHEMA = pa.schema(_EVENT)
+"""An event of a feed file: no network carried it yet."""
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("stripe", pa.int32()),
+        pa.field("receiver", pa.int64()),
+        pa.field("offset", pa.int64()),
+        pa.field("first_sequence", pa.int64()),
+        pa.field("last_sequence", pa.int64()),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+"""What could not be read: where, which sequences if that is known, a word for the reason, the rule that was broken,
+and how much (bytes of a torn or damaged piece, messages of a gap, files of another version)."""
+
+_SPARK_TYPES = {
+    pa.int8(): "TINYINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.string(): "STRING",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def ddl_of(schema: pa.Schema) -> str:
+    """The same columns as Spark spells them."""
+    return ", ".join(
+        f"`{field.name}` {_SPARK_TYPES[field.type]}{'' if field.nullable else ' NOT NULL'}" for field in schema
+    )
+
+
+RELEASED_COLUMNS: tuple[str, ...] = tuple(RELEASED_SCHEMA.names)
+EVENT_COLUMNS: tuple[str, ...] = tuple(EVENT_SCHEMA.names)
+
+RELEASED_DDL = ddl_of(RELEASED_SCHEMA)
+EVENT_DDL = ddl_of(EVENT_SCHEMA)
+QUARANTINE_DDL = ddl_of(QUARANTINE_SCHEMA)
