@@ -27,8 +27,8 @@ from isocast.ring.token import runs_of, shuffle_key
 from isocast.runtime.disk.outbox_store import open_outbox_store
 from isocast.runtime.disk.records import record_frames
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
-from isocast.runtime.market.model import Durability
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.packets import NO_LIMIT, NO_NONCE, Data, Token
 from isocast.wire.token_body import token_body, token_digest

@@ -109,7 +109,7 @@ def test_a_bad_world_names_file_key_and_rule(tmp_path: Path, capsys: pytest.Capt
     file = tmp_path / "bad.toml"
     file.write_text('[sites]\na = "Lundon"\n', encoding="utf-8")
     assert main(["lab", "run", str(file)]) == 2
-    assert capsys.readouterr().err == f'isocast: {file}: sites a: unknown city "Lundon"; did you mean "London"?\n'
+    assert capsys.readouterr().err == f'isocast: {file}: sites.a: unknown city "Lundon"; did you mean "London"?\n'
 
 
 def test_an_unknown_site_is_refused_before_anything_is_built(world: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, following, of, rel, rels, settings
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent, LinesPlanned
 from isocast.hierarchy.lines import Line, Lines, Recent
 from isocast.terms.instants import SECOND
+from isocast.terms.market import Grade
 
 
 def lines(**changes: Any) -> Lines:  # noqa: ANN401 (any field)

@@ -16,12 +16,12 @@ import numpy as np
 from tests.interop.released import JournalWatch
 
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Supervisor, node_command
 from isocast.runtime.watch.status import NodeStatus, Target, poll
 from isocast.terms.ids import Label
-from isocast.terms.market import EventKind
+from isocast.terms.market import EventKind, Grade
 from isocast.wire.events import EVENT_DTYPE
 
 __all__ = ["PATIENCE_S", "Floor", "Stage"]

@@ -12,8 +12,7 @@ from tests.reformation.scopes.line_promises import check_plans
 
 from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.market.file import load_market
-from isocast.runtime.market.model import Market
-from isocast.runtime.market.tables import line_listeners
+from isocast.runtime.market.model import Market, line_listeners
 from isocast.runtime.operate import supervisor
 from isocast.runtime.operate.operator_door import ask
 from isocast.runtime.watch.line_gauges import LineGauges

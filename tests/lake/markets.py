@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isocast.runtime.disk.journal import Journal, JournalSettings, Position
+from isocast.runtime.disk.journal import Journal, Position
 from isocast.runtime.disk.journal_reader import read_blocks
+from isocast.runtime.market.model import JournalSettings
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray

@@ -12,6 +12,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.timing import Gate
+from isocast.terms.toml_files import Faults, Values
 from isocast.terms.topology import PAPER_RING
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -166,8 +167,8 @@ def test_a_clock_may_step_back() -> None:
 @pytest.mark.parametrize(
     "table, key, rule",
     [
-        ({"at": 1, "sites": [1]}, "kind", "required"),
-        ({"kind": "crash", "sites": [1]}, "at", "required"),
+        ({"at": 1, "sites": [1]}, "kind", "must be given"),
+        ({"kind": "crash", "sites": [1]}, "at", "must be given: a time in seconds"),
         ({"kind": "crahs", "at": 1, "sites": [1]}, "kind", 'did you mean "crash"?'),
         ({"kind": "crash", "at": 1, "site": [1]}, "site", 'unknown key; did you mean "sites"?'),
         ({"kind": "crash", "at": 1}, "sites", 'required by kind = "crash"'),
@@ -180,7 +181,7 @@ def test_a_clock_may_step_back() -> None:
         ({"kind": "crash", "at": 1, "sites": ["LDN", 2]}, "sites", "twice"),
         ({"kind": "crash", "at": -1, "sites": [1]}, "at", "must not be negative"),
         ({"kind": "crash", "at": 1, "sites": [1], "loss": 0.5}, "loss", "means nothing"),
-        ({"kind": "crash", "at": 1, "sites": [1], "disk": "gone"}, "disk", '"kept" | "lost"'),
+        ({"kind": "crash", "at": 1, "sites": [1], "disk": "gone"}, "disk", 'one of "kept", "lost"'),
         ({"kind": "crash", "at": 1, "sites": [1], "until": 1}, "until", "later than at"),
         ({"kind": "crash", "at": 1, "sites": [1], "until": 2, "inside": 1}, "inside", "needs duration"),
         ({"kind": "crash", "at": 1, "sites": [1], "duration": 2, "inside": 1, "disk": "lost"}, "inside", "leave out"),
@@ -232,7 +233,7 @@ def test_faults_are_tables_of_an_array() -> None:
         ({"loss": -0.1}, "loss", "0 or more"),
         ({"duplicate": 1}, "duplicate", "less than 1"),
         ({"loss": float("nan")}, "loss", "not nan"),
-        ({"loss_model": "bush"}, "loss_model", '"independent" | "tree"'),
+        ({"loss_model": "bush"}, "loss_model", 'one of "independent", "tree"'),
         ({"protocol": "timd"}, "protocol", 'did you mean "timed"?'),
         ({"gate": "all"}, "gate", '"majority"'),
         ({"detect": -1}, "detect", "must not be negative"),
@@ -361,8 +362,10 @@ def test_every_key_is_explained_and_has_a_default() -> None:
     assert len(set(names)) == len(names)
     for key in (*KEYS, *FAULT_KEYS):
         assert key.explanation.endswith("."), key.name
-        assert key.default, key.name
-        assert not key.default.endswith("."), key.name
+        assert not key.default_text.endswith("."), key.name
+        assert key.default is not None or key.otherwise or key.required, key.name
+        if key.default is not None:
+            Values({key.name: key.default}, (key,), Faults("x", collect=False))
     for text in FAULT_KINDS.values():
         assert text.endswith(".")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.key_page import key_as_json, key_headers, key_rows, key_table, markdown_table
 from isocast.cli.render import line, note, show_json, show_table, showed_whole
-from isocast.runtime.market.keys import NODE_TABLE, SETTINGS, Key, Table
+from isocast.runtime.market.keys import NODE_TABLE, SETTINGS
 from isocast.runtime.market.model import Market, NetworkMode, NodePlan
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms import timing as formulas
@@ -31,7 +31,6 @@ __all__ = [
     "coverage_as_json",
     "coverage_text",
     "faults_as_json",
-    "key_rows",
     "keys_as_json",
     "market_as_json",
     "profile_rows",
@@ -175,14 +174,12 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
     markdown
         Print the reference page.
     """
-    from isocast.cli.config import PROFILE_HEADERS, config_page, key_rows, keys_as_json, profile_rows
-    from isocast.runtime.market.keys import NODE_TABLE, SETTINGS
-
     if showed_whole(keys_as_json if json else None, config_page if markdown else None):
         return 0
     for table in (*SETTINGS, NODE_TABLE):
         title = f"[{table.name}]" if table.name else "At the top of the file"
-        show_table(title, ("key", "value", "default", "meaning"), key_rows(table))
+        rows = key_rows(table.keys)
+        show_table(title, key_headers(rows), rows)
     show_table("Timing profiles", PROFILE_HEADERS, profile_rows())
     return 0
 
@@ -242,8 +239,8 @@ def config_page() -> str:
     parts = [_HEAD]
     for table in (*SETTINGS, NODE_TABLE):
         title = f"`[{table.name}]`" if table.name else "Top of the file"
-        parts += [f"## {title}\n", f"{table.explanation}\n", _keys(table)]
-    parts += [_PROFILES, _markdown(PROFILE_HEADERS, profile_rows())]
+        parts += [f"## {title}\n", f"{table.explanation}\n", key_table(table.keys)]
+    parts += [_PROFILES, markdown_table(PROFILE_HEADERS, profile_rows())]
     parts += [f"- `{profile.name}`: {profile.meaning}" for profile in PROFILES.values()]
     parts += ["", _FILES, _SMALLEST.rstrip("\n"), ""]
     return "\n".join(parts)
@@ -279,40 +276,12 @@ def keys_as_json() -> dict[str, object]:
             {
                 "name": table.name,
                 "explanation": table.explanation,
-                "keys": [_as_json(key) for key in table.keys],
+                "keys": [key_as_json(key) for key in table.keys],
             }
             for table in (*SETTINGS, NODE_TABLE)
         ],
         "profiles": [dict(zip(PROFILE_HEADERS, row, strict=True)) for row in profile_rows()],
     }
-
-
-def _as_json(key: Key) -> dict[str, object]:
-    return {
-        "name": key.name,
-        "type": key.kind.value,
-        "choices": list(key.choices),
-        "default": list(key.default) if isinstance(key.default, tuple) else key.default,
-        "otherwise": key.otherwise,
-        "roles": [role.value for role in key.roles],
-        "explanation": key.explanation,
-    }
-
-
-def key_rows(table: Table) -> list[tuple[str, ...]]:
-    """Key, value, default, meaning."""
-    return [(key.name, key.type_text, _default_text(key), _meaning(key)) for key in table.keys]
-
-
-def _default_text(key: Key) -> str:
-    """What a file that leaves the key out would have said."""
-    return key.otherwise if key.default is None else json.dumps(key.default, ensure_ascii=False)
-
-
-def _meaning(key: Key) -> str:
-    if not key.roles:
-        return key.explanation
-    return f"{key.explanation} Of {', '.join(key.roles)}."
 
 
 def profile_rows() -> list[tuple[str, ...]]:
@@ -333,19 +302,6 @@ def _profile_row(profile: Profile) -> tuple[str, ...]:
         str(profile.retries_max),
         *times,
     )
-
-
-def _keys(table: Table) -> str:
-    rows = []
-    for key in table.keys:
-        default = _default_text(key) if key.default is None else f"`{_default_text(key)}`"
-        rows.append((f"`{key.name}`", key.type_text, default, _meaning(key)))
-    return _markdown(("key", "value", "default", "meaning"), rows)
-
-
-def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in lines)
 
 
 # ---- What `isocast config check` shows of `[coverage]`: the plan of lines as it is with every receiver on the ring.

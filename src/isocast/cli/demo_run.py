@@ -16,10 +16,11 @@ from isocast.cli.live_parts import can_draw
 from isocast.cli.render import line, show_json
 from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk import scratch
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
+from isocast.terms.market import Grade
 from isocast.terms.quantities import counted
 from isocast.trials.demo.cast import Note, Tone, actors, own_place
 from isocast.trials.demo.show import Phase, Show, ShowSettings

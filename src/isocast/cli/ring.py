@@ -301,7 +301,7 @@ def line_watchers(market: Market) -> tuple[NodePlan, ...]:
     """Whose status pages tell of lines; nobody's where the market plans none."""
     if not market.coverage.enabled:
         return ()
-    from isocast.runtime.market.tables import line_listeners, line_receivers
+    from isocast.runtime.market.model import line_listeners, line_receivers
 
     return (*line_receivers(market), *[plan for plan in line_listeners(market) if plan.start])
 

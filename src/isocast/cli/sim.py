@@ -117,7 +117,7 @@ def explore(  # noqa: PLR0913 (one for each bound)
         Print JSON instead of text.
     """
     from isocast.simulation.exploration.properties import RULES, Bounds
-    from isocast.simulation.scenario_values import suggestion
+    from isocast.terms.quantities import suggestion
 
     if mutant is not None and mutant not in RULES:
         rule = f'unknown mutant "{mutant}"{suggestion(mutant, RULES)}: one of {", ".join(RULES)}'
@@ -474,7 +474,7 @@ def _show_swarm(report: SwarmReport) -> None:
 
 def _check_mutant(name: str) -> None:
     from isocast.simulation.mutants import MUTANTS
-    from isocast.simulation.scenario_values import suggestion
+    from isocast.terms.quantities import suggestion
 
     if name not in MUTANTS:
         rule = f'unknown mutant "{name}"{suggestion(name, MUTANTS)} (isocast sim mutants lists them)'
@@ -501,15 +501,15 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
     markdown
         Print the reference page.
     """
+    from isocast.cli.key_page import key_headers, key_rows
     from isocast.cli.sim_keys import keys_as_json, keys_page
     from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
 
     if showed_whole(keys_as_json if json else None, keys_page if markdown else None):
         return 0
-    headers = ("key", "symbol", "value", "default", "meaning")
     for title, table in (("Keys of a scenario file; times in seconds", KEYS), ("Keys of [[faults]]", FAULT_KEYS)):
-        rows = [(key.name, key.symbol, key.type_text, key.default, key.meaning) for key in table]
-        show_table(title, headers, rows)
+        rows = key_rows(table)
+        show_table(title, key_headers(rows), rows)
     show_table("Kinds of faults", ("kind", "what happens"), list(FAULT_KINDS.items()))
     return 0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS, Key
+from isocast.cli.key_page import key_as_json, key_table, markdown_table
+from isocast.simulation.scenario_keys import FAULT_KEYS, FAULT_KINDS, KEYS
 from isocast.terms.topology import CITIES
 
 __all__ = ["keys_as_json", "keys_page", "scenario_text"]
@@ -35,13 +36,13 @@ def keys_page() -> str:
         [
             _HEAD,
             "## Keys\n",
-            _key_table(KEYS),
+            key_table(KEYS),
             "## Faults\n",
             "A fault begins `at` an instant and lasts for `duration`, or `until` another, or to the end of the run.\n",
-            _table(("`kind`", "what happens"), kinds),
-            _key_table(FAULT_KEYS),
+            markdown_table(("`kind`", "what happens"), kinds),
+            key_table(FAULT_KEYS),
             _CITIES,
-            _table(("city", "code"), cities).rstrip("\n"),
+            markdown_table(("city", "code"), cities).rstrip("\n"),
             "",
         ]
     )
@@ -50,33 +51,11 @@ def keys_page() -> str:
 def keys_as_json() -> dict[str, object]:
     """The same for programs."""
     return {
-        "keys": [_as_json(key) for key in KEYS],
-        "fault_keys": [_as_json(key) for key in FAULT_KEYS],
+        "keys": [key_as_json(key) for key in KEYS],
+        "fault_keys": [key_as_json(key) for key in FAULT_KEYS],
         "fault_kinds": FAULT_KINDS,
         "cities": [{"name": place.name, "code": place.code} for place in CITIES],
     }
-
-
-def _as_json(key: Key) -> dict[str, object]:
-    return {
-        "name": key.name,
-        "symbol": key.symbol,
-        "type": key.kind.value,
-        "choices": list(key.choices),
-        "default": key.default,
-        "explanation": key.explanation,
-        "section": key.section,
-    }
-
-
-def _key_table(keys: Sequence[Key]) -> str:
-    rows = [(f"`{key.name}`", key.symbol, key.type_text, key.default, key.meaning) for key in keys]
-    return _table(("key", "symbol", "value", "default", "meaning"), rows)
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in lines)
 
 
 # ---- A scenario as the text of its file, for one that a program made.

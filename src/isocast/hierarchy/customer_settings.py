@@ -9,6 +9,7 @@ from isocast.hierarchy.latest import KEYS_MAX
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.market import Grade
 from isocast.terms.timing import Timing
 
 __all__ = ["CustomerSettings", "CustomerState", "Grade", "JoinPoint", "quiet_ring_ns"]
@@ -22,15 +23,6 @@ SILENT_HEARTBEATS = 5
 def quiet_ring_ns(timing: Timing, silent_ns: int) -> int:
     """When a ring counts as being re-formed: two tokens are overdue, and not because heartbeats were lost."""
     return 2 * timing.token_period_ns + timing.late_ns + silent_ns
-
-
-class Grade(StrEnum):
-    """The two grades of service (§4.1, §7.1)."""
-
-    COMPLETE = "complete"
-    """Guaranteed delivery: every message, in order."""
-    LATEST = "latest"
-    """Best effort: the newest event of each key at once, and nothing that is stale."""
 
 
 class JoinPoint(StrEnum):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from isocast.ring.ledger import UNIVERSE_MIN
 from isocast.simulation.layers import Layers
-from isocast.simulation.scenario_keys import FAULT_KEYS_BY_NAME
-from isocast.simulation.scenario_values import Values, suggestion
-from isocast.terms.errors import ConfigurationError
+from isocast.simulation.scenario_keys import FAULT_TABLE
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id
 from isocast.terms.instants import NEVER, SECOND
+from isocast.terms.quantities import suggestion
+from isocast.terms.toml_files import Faults, Values, read_list
 from isocast.terms.topology import City, city
 
 __all__ = ["Fault", "Roster", "read_faults"]
@@ -66,7 +66,7 @@ class Fault:
     """One fault, its nodes already resolved to ids."""
 
     kind: str
-    """One of `fault_keys.FAULT_KINDS`."""
+    """One of `scenario_keys.FAULT_KINDS`."""
     at_ns: int
     until_ns: int = NEVER
     """NEVER: it lasts to the end of the run."""
@@ -134,72 +134,68 @@ class Roster:
 
 def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
     """All `[[faults]]` tables, in the order of the file."""
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ConfigurationError(roster.file, "faults", "each fault is a table of its own, headed [[faults]]")
-    if tables and roster.sites == 1:
-        raise ConfigurationError(roster.file, "faults", "a central exchange has no sites for faults to hit")
-    later = replace(roster, added=_added(tables, roster))
-    return tuple(_read(table, place, later) for place, table in enumerate(tables, 1))
+    faults = Faults(roster.file, collect=False)
+    read = read_list({"faults": tables}, FAULT_TABLE, faults)
+    if read and roster.sites == 1:
+        raise faults.error("faults", "a central exchange has no sites for faults to hit")
+    later = replace(roster, added=_added(read, roster))
+    return tuple(_fault(values, later) for values in read)
 
 
-def _added(tables: list[dict[str, object]], roster: Roster) -> tuple[int, ...]:
+def _added(tables: list[Values], roster: Roster) -> tuple[int, ...]:
     """The numbers of all sites that come later."""
-    named = [table.get("sites") for table in tables if table.get("kind") == "add"]
-    added = [item for items in named if isinstance(items, list) for item in items if isinstance(item, int)]
+    named = [values.items("sites") for values in tables if values.text("kind") == "add"]
+    added = [item for items in named for item in items if isinstance(item, int)]
     return tuple([number for number in added if roster.sites < number < FIRST_SERVER])
 
 
-def _read(table: dict[str, object], place: int, roster: Roster) -> Fault:
-    values = Values(table, FAULT_KEYS_BY_NAME, roster.file, f"faults[{place}].")
-    for key in ("kind", "at"):
-        if key not in values:
-            raise values.error(key, "is required")
-    kind = values.text("kind", "")
+def _fault(values: Values, roster: Roster) -> Fault:
+    kind = values.text("kind")
     for key in _NEEDS[kind]:
         if key not in values:
             raise values.error(key, f'is required by kind = "{kind}"')
-    for key in table:
-        if key not in ("kind", "at", *_NEEDS[kind], *_MAY[kind]):
-            raise values.error(key, f'means nothing to kind = "{kind}"')
+    for name in [key.name for key in FAULT_TABLE.keys if key.name in values]:
+        if name not in ("kind", "at", *_NEEDS[kind], *_MAY[kind]):
+            raise values.error(name, f'means nothing to kind = "{kind}"')
     return Fault(
         kind=kind,
-        at_ns=values.count("at", 0),
+        at_ns=values.count("at"),
         until_ns=_end(values),
         sites=_sites(values, roster),
         groups=_groups(values, kind, roster),
-        step_ns=values.count("step", 0),
+        step_ns=values.count("step"),
         rate_ppm=_rate(values),
-        disk_kept=values.text("disk", "kept") == "kept",
-        loss=values.number("loss", 0.0),
+        disk_kept=values.text("disk") == "kept",
+        loss=values.number("loss"),
         inside=_inside(values),
-        late=values.number("late", 0.0),
-        by_ns=values.count("by", 0),
+        late=values.number("late"),
+        by_ns=values.count("by"),
     )
 
 
 def _rate(values: Values) -> int:
     """How fast a clock runs away, in parts per million."""
-    rate_ns = values.count("rate", 0)
+    rate_ns = values.count("rate")
     if abs(rate_ns) > _RATE_MAX_NS:
         raise values.error("rate", "a clock gains or loses at most 0.05 seconds in a second")
     return rate_ns // 1_000
 
 
 def _inside(values: Values) -> int:
-    inside = values.count("inside", 0)
+    inside = values.count("inside")
     if inside and "duration" not in values:
         raise values.error("inside", "needs duration: how long the node is down, from whenever that is")
-    if inside and values.text("disk", "kept") == "lost":
+    if inside and values.text("disk") == "lost":
         raise values.error("inside", "is about what a disk has, and this one is lost: leave out one of the two")
     return inside
 
 
 def _end(values: Values) -> int:
-    at = values.count("at", 0)
+    at = values.count("at")
     if "duration" in values and "until" in values:
         raise values.error("until", "say either duration or until, not both")
     if "duration" in values:
-        return at + values.count("duration", 0)
+        return at + values.count("duration")
     until = values.count("until", NEVER)
     if until <= at:
         raise values.error("until", "must be later than at")
@@ -215,7 +211,7 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
     if len(set(nodes)) < len(nodes):
         raise values.error("sites", "names a node twice")
     _check_changes(values, nodes, roster)
-    if values.text("disk", "kept") == "lost" and any(node in roster.tree.secondary_sites for node in nodes):
+    if values.text("disk") == "lost" and any(node in roster.tree.secondary_sites for node in nodes):
         rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
         raise values.error("disk", rule)
     return nodes
@@ -223,7 +219,7 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
 
 def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:
     """Planned changes, and lies, are of primary receivers; whoever is added has a number that nobody had."""
-    kind = values.text("kind", "")
+    kind = values.text("kind")
     if kind not in (*_CHANGES, "lie"):
         return
     if any(not is_site(node) or node in roster.tree.secondary_sites for node in nodes):

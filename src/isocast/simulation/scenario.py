@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
@@ -14,12 +13,11 @@ from pathlib import Path
 
 from isocast.simulation.fault_plan import Fault, Roster, read_faults
 from isocast.simulation.layers import Layers
-from isocast.simulation.scenario_keys import KEYS_BY_NAME, MAX_RUN_SECONDS
-from isocast.simulation.scenario_values import Values
-from isocast.terms.errors import ConfigurationError
+from isocast.simulation.scenario_keys import KEYS, MAX_RUN_SECONDS
 from isocast.terms.ids import FIRST_SERVER
-from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
+from isocast.terms.instants import MILLISECOND, to_seconds
 from isocast.terms.timing import Formula, Gate, Timing, release_delay, retry, seconds, token_period
+from isocast.terms.toml_files import Faults, Values, read_toml
 from isocast.terms.topology import PAPER_RING, City, city
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
 
@@ -37,7 +35,7 @@ def check_span(values: Values, messages: int, rate: float, timing: Timing) -> No
     """An instant has 62 bits: what would run into their end is refused now."""
     arriving, turning = messages / rate, 16 * (timing.ring_size + 2) * to_seconds(timing.token_period_ns)
     if "duration" in values:
-        arriving = min(arriving, to_seconds(values.count("duration", 0)))
+        arriving = min(arriving, to_seconds(values.count("duration")))
     if arriving + turning <= MAX_RUN_SECONDS:
         return
     key = "messages" if arriving > turning else "token_period" if "token_period" in values else "detect"
@@ -47,9 +45,9 @@ def check_span(values: Values, messages: int, rate: float, timing: Timing) -> No
 
 def check_original(values: Values, faults: object) -> None:
     """Rules of the event-driven protocol (§2.1)."""
-    if values.text("protocol", "timed") != "original":
+    if values.text("protocol") != "original":
         return
-    ack, resend = values.count("token_ack", SECOND), values.count("token_resend", 1200 * MILLISECOND)
+    ack, resend = values.count("token_ack"), values.count("token_resend")
     if ack >= resend:
         rule = f"T_a must be less than token_resend (R_t) = {seconds(resend)} s, not {seconds(ack)} s"
         raise values.error("token_ack", rule)
@@ -164,95 +162,47 @@ class Scenario:
 
 def load_scenario(path: str | Path) -> Scenario:
     """The scenario of a file; ConfigurationError for one that cannot be read."""
-    file = str(path)
-    text = ""
-    try:
-        with Path(path).open("rb") as stream:
-            content = stream.read(_FILE_MAX + 1)
-        if len(content) > _FILE_MAX:
-            raise ConfigurationError(file, "file", f"is longer than {_FILE_MAX:,} bytes: no scenario is")
-        text = content.decode()
-        mapping = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigurationError(file, f"line {line}", "TOML is UTF-8 text, and this is not") from error
-    except tomllib.TOMLDecodeError as error:
-        rule, place = _syntax_error(str(error), text)
-        raise ConfigurationError(file, place, f"not valid TOML: {rule}") from error
-    return scenario_from_mapping(mapping, file)
-
-
-def _syntax_error(message: str, text: str) -> tuple[str, str]:
-    """What is wrong, and the line; tomllib says both in one sentence."""
-    rule, _, place = message.rstrip(")").partition(" (at ")
-    if not place.startswith("line"):
-        place = f"line {max(len(text.splitlines()), 1)}"
-    return rule, place
+    return scenario_from_mapping(read_toml(path, _FILE_MAX), str(path))
 
 
 def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>") -> Scenario:
     """The scenario of a parsed file; `file` only appears in errors."""
     table = dict(mapping)
     faults = table.pop("faults", [])
-    values = Values(table, KEYS_BY_NAME, file)
+    values = Values(table, KEYS, Faults(file, collect=False))
     ring, traders, exchange = _places(values)
     receivers = _receivers(values, ring, exchange)
     tree = _layers(values, receivers)
     timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
-    servers, messages = values.count("servers", 2), _messages(values, arrivals.rate)
+    servers, messages = values.count("servers"), _messages(values, arrivals.rate)
     check_original(values, faults)
     check_span(values, messages, arrivals.rate, timing)
-    return Scenario(
+    return values.into(
+        Scenario,
         file=file,
-        title=values.text("title", ""),
-        seed=values.count("seed", 1),
-        protocol=values.text("protocol", "timed"),
         receivers=receivers,
         messages=messages,
-        duration_ns=values.count("duration", 0),
+        duration_ns=values.count("duration"),
         arrival_rate=arrivals.rate,
-        messages_per_token=values.count("messages_per_token", 0),
+        messages_per_token=values.count("messages_per_token"),
         sources=arrivals.sources,
-        burst=values.count("burst", 1),
-        payload_bytes=values.count("payload_bytes", 96),
-        one_way_delay_ns=values.count("one_way_delay", 50 * MILLISECOND),
         jitter_ns=values.count("jitter", 20 * MILLISECOND if exchange else 0),
-        loss=values.number("loss", 0.0),
-        loss_model=values.text("loss_model", "independent"),
         tree_branches=values.count("tree_branches", max(round(sqrt(receivers)), 1)),
-        duplicate=values.number("duplicate", 0.0),
-        bandwidth_bps=round(values.number("bandwidth", 0)),
+        bandwidth_bps=round(values.number("bandwidth")),
         timing=timing,
-        drift_ppm=values.count("drift_ppm", 0),
-        wake_lateness_ns=values.count("wake_lateness", 0),
-        order_in_token=values.text("order_in_token", "arrival"),
         window=values.count("window", arrivals.window),
-        batch_max=values.count("batch_max", MAX_MESSAGES_PER_TOKEN),
-        release_rate=values.count("release_rate", 0),
-        servers=servers,
-        token_ack_ns=values.count("token_ack", SECOND),
-        token_resend_ns=values.count("token_resend", 1200 * MILLISECOND),
-        source_resend_ns=values.count("source_resend", SECOND),
-        nack_resend_ns=values.count("nack_resend", 250 * MILLISECOND),
         ring=ring,
         traders=traders,
         exchange=exchange,
         faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources)),
-        secondaries=tree.secondaries,
         layers=tree.layers,
-        secondary_delay_ns=values.count("secondary_delay", 5 * MILLISECOND),
-        stall_tokens=values.count("stall_tokens", 64),
-        retain_tokens=values.count("retain_tokens", 128),
         policy=_policy(values),
-        start_wait_ns=values.count("start_wait", 0),
     )
 
 
 def _policy(values: Values) -> str:
-    policy = values.text("policy", "majority")
+    policy = values.text("policy")
     if "start_wait" in values and policy == "majority":
         raise values.error("start_wait", 'means nothing to policy = "majority", which waits for ever')
     return policy
@@ -296,7 +246,7 @@ def _receivers(values: Values, ring: tuple[City, ...], exchange: City | None) ->
 
 def _layers(values: Values, receivers: int) -> Layers:
     """The tree of receivers; keys of layers mean nothing without secondary receivers."""
-    secondaries = values.count("secondaries", 0)
+    secondaries = values.count("secondaries")
     if not secondaries:
         for key in ("layers", "secondary_delay", "secondary_detect", "secondary_retry", "stall_tokens"):
             if key in values:
@@ -315,24 +265,24 @@ def _layers(values: Values, receivers: int) -> Layers:
 
 def _timing(values: Values, receivers: int, tree: Layers) -> Timing:
     """The times of the ring: each rule is checked where its key and its numbers can be named."""
-    detect, error = values.count("detect", 375 * MILLISECOND), values.count("clock_error", 0)
+    detect, error = values.count("detect"), values.count("clock_error")
     if detect < 2 * error:
         rule = f"δ_N must be at least 2·clock_error (2ε) = 2·{seconds(error)} = {seconds(2 * error)} s"
         if "detect" in values:
             raise values.error("detect", f"{rule}, not {seconds(detect)} s")
         raise values.error("clock_error", f"detect ({rule}) is {seconds(detect)} s unless given: give it too")
-    sets = values.count("nack_sets", 1)
+    sets = values.count("nack_sets")
     if sets > max(receivers - 1, 1):
         raise values.error("nack_sets", f"k_p must be at most receivers-1 = {receivers - 1}, not {sets}")
     timing = Timing(
         detect_ns=detect,
-        transmit_ns=values.count("transmit", 0),
-        process_ns=values.count("process", 50 * MILLISECOND),
-        retries_max=values.count("retries_max", 3),
+        transmit_ns=values.count("transmit"),
+        process_ns=values.count("process"),
+        retries_max=values.count("retries_max"),
         clock_error_ns=error,
         ring_size=receivers,
-        gate=Gate(values.text("gate", "timed")),
-        next_tokens=values.count("next_tokens", 1),
+        gate=Gate(values.text("gate")),
+        next_tokens=values.count("next_tokens"),
         nack_sets=sets,
     )
     retry_ns = _at_least(values, "retry", timing.minimum_retry_ns, retry(timing))
@@ -366,7 +316,7 @@ def _secondary_timing(values: Values, timing: Timing, tree: Layers) -> Timing:
 
 def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> int:
     """The given time or 0, which means: derive it; an error that shows the formula for one that is too short."""
-    given = values.count(key, 0)
+    given = values.count(key)
     if given and given < minimum_ns:
         raise values.error(key, f"{formula.symbol} must be at least {formula} s, not {to_seconds(given):.15g} s")
     return given
@@ -381,7 +331,7 @@ class _Arrivals:
 
 def _arrivals(values: Values, timing: Timing) -> _Arrivals:
     """How fast, from how many, and how far ahead of their acknowledgements."""
-    original = values.text("protocol", "timed") == "original"
+    original = values.text("protocol") == "original"
     rate = values.number("arrival_rate", 1 if original else 10)
     if rate < _RATE_MIN:
         raise values.error("arrival_rate", f"λ must be at least {_RATE_MIN:g} messages a second, not {rate:g}")
@@ -390,7 +340,7 @@ def _arrivals(values: Values, timing: Timing) -> _Arrivals:
             raise values.error("messages_per_token", "says the same as arrival_rate: leave out one of the two")
         if original:
             raise values.error("messages_per_token", "the original protocol has no token period: use arrival_rate")
-        rate = values.count("messages_per_token", 0) / to_seconds(timing.token_period_ns)
+        rate = values.count("messages_per_token") / to_seconds(timing.token_period_ns)
     in_flight = ceil(4 * rate * to_seconds(timing.token_period_ns))
     # Traders in pairs: enough of them that no two orders of one trader meet in a token, whose order it would keep.
     # Otherwise one for each message of a token, so that no lost one holds others of its source back; or as many as
@@ -399,7 +349,7 @@ def _arrivals(values: Values, timing: Timing) -> _Arrivals:
     sources = values.count("sources", 0 if original else usual)
     if sources == 0 and not original:
         raise values.error("sources", "must be at least 1; a source for each message is for the original protocol")
-    burst = values.count("burst", 1)
+    burst = values.count("burst")
     if values.cities("traders"):
         if sources % 2:
             raise values.error("sources", f"with traders, half of the sources are at each: must be even, not {sources}")
@@ -412,7 +362,7 @@ def _arrivals(values: Values, timing: Timing) -> _Arrivals:
 def _messages(values: Values, rate: float) -> int:
     traders = bool(values.cities("traders"))
     if "duration" in values:
-        pairs = max(round(rate * to_seconds(values.count("duration", 0)) / 2), 1)
+        pairs = max(round(rate * to_seconds(values.count("duration")) / 2), 1)
         default = 2 * pairs
     else:
         default = 200_000 if traders else 10_000

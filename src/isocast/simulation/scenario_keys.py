@@ -1,87 +1,29 @@
 """The keys of a scenario file, in one table: for validation, for `isocast sim keys` and for the reference page.
 
 A file is flat TOML: every key at the top level, times in seconds, and a `[[faults]]` table for each fault
-(`fault_keys`).
+(`FAULT_KEYS`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
+from isocast.terms.toml_files import Key, Kind, Table
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
 __all__ = [
     "FAULT_KEYS",
-    "FAULT_KEYS_BY_NAME",
     "FAULT_KINDS",
+    "FAULT_TABLE",
     "KEYS",
     "KEYS_BY_NAME",
     "LAYERS_MAX",
     "LAYER_KEYS",
     "MAX_RUN_SECONDS",
-    "MAX_SECONDS",
-    "Key",
-    "Kind",
 ]
 
 
-# ---- What a key of a scenario file is: its name, its kind, its bounds, and what it means.
-
-
-MAX_SECONDS = 10_000_000
-"""For any one time: some four months."""
 MAX_RUN_SECONDS = 1_000_000_000
 """For a whole run: some 31 years. Bounds: a quarter of what an instant of 62 bits can hold."""
 _MAX_COUNT = 1_000_000_000
-
-
-class Kind(StrEnum):
-    """What a value is; its name is how a message and the reference page call it."""
-
-    TEXT = "text"
-    COUNT = "whole number"
-    RATE = "number"
-    SECONDS = "seconds"
-    SIGNED_SECONDS = "seconds, either sign"
-    PROBABILITY = "probability"
-    CHOICE = "one of"
-    CITY = "city"
-    CITIES = "list of cities"
-    NODES = "list of nodes"
-    GROUPS = "list of lists of nodes"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key: what it is called, what it may be, and what happens when it is left out."""
-
-    name: str
-    symbol: str
-    """In the paper or, after it, in our extension of its notation; empty where there is none."""
-    kind: Kind
-    default: str
-    """For people: a value, or how it is derived."""
-    explanation: str
-    section: str = ""
-    """Where the paper speaks of it."""
-    choices: tuple[str, ...] = ()
-    minimum: int = 0
-    """Of a count; for other numbers 0, or 1 for "more than 0"."""
-    maximum: int = _MAX_COUNT
-    """Of a number; of seconds it is `MAX_SECONDS`."""
-
-    @property
-    def meaning(self) -> str:
-        """The explanation with the paper's section."""
-        return f"{self.explanation} ({self.section})" if self.section else self.explanation
-
-    @property
-    def type_text(self) -> str:
-        """The kind, with the choices spelled out."""
-        if self.kind is Kind.CHOICE:
-            return " | ".join(f'"{choice}"' for choice in self.choices)
-        return self.kind.value
 
 
 # ---- The keys of a scenario file that speak of secondary receivers (§4.1).
@@ -92,61 +34,57 @@ LAYERS_MAX = 3
 _STALL_MAX = 100_000
 """Bounds: a day of tokens at one a second."""
 
-_N, _S = Kind.COUNT, Kind.SECONDS
-
 LAYER_KEYS: tuple[Key, ...] = (
     Key(
         "secondaries",
-        "R_S",
-        _N,
-        "0",
+        Kind.COUNT,
         "Secondary receivers below each receiver that is not in the lowest layer. They are numbered after the primary"
         " ones: first the children of site 1, then those of site 2, and so on.",
-        "§4.1",
+        0,
+        symbol="R_S",
+        section="§4.1",
         maximum=MAX_RING,
     ),
     Key(
         "layers",
-        "",
-        _N,
-        "2 with `secondaries`",
+        Kind.COUNT,
         "Layers of receivers, the primary ring included: 2 or 3.",
-        "§4.1",
+        otherwise="2 with `secondaries`",
+        section="§4.1",
         minimum=2,
         maximum=LAYERS_MAX,
     ),
     Key(
         "secondary_delay",
-        "",
-        _S,
-        "0.005",
+        Kind.SECONDS,
         "Delay between a secondary receiver and its parent; to everybody else it is the parent's and this.",
-        "§4.1",
+        0.005,
+        section="§4.1",
     ),
     Key(
         "secondary_detect",
-        "δ_S",
-        _S,
-        "δ_N",
+        Kind.SECONDS,
         "How much later than a primary receiver a secondary one takes a token for lost.",
-        "§4.1",
+        otherwise="δ_N",
+        symbol="δ_S",
+        section="§4.1",
     ),
     Key(
         "secondary_retry",
-        "τ_{r,S}",
-        _S,
-        "2δ_S+X+P",
+        Kind.SECONDS,
         "Between two requests of a secondary receiver to its parent. At least the default.",
-        "§4.1",
+        otherwise="2δ_S+X+P",
+        symbol="τ_{r,S}",
+        section="§4.1",
         minimum=1,
     ),
     Key(
         "stall_tokens",
-        "G",
-        _N,
-        "64",
+        Kind.COUNT,
         "Tokens after which a secondary receiver whose secondary token is overdue no longer holds memory up.",
-        "§4.1",
+        64,
+        symbol="G",
+        section="§4.1",
         minimum=1,
         maximum=_STALL_MAX,
     ),
@@ -159,59 +97,51 @@ _MAX_MESSAGES = 10**12
 _MAX_SERVERS = 16
 """Bounds: more reformation servers than anybody needs for a race of ballots."""
 
-_T, _SCENARIO_KEYS_N, _R, _SCENARIO_KEYS_S, _P, _C = (
-    Kind.TEXT,
-    Kind.COUNT,
-    Kind.RATE,
-    Kind.SECONDS,
-    Kind.PROBABILITY,
-    Kind.CHOICE,
-)
-
 _WHAT = (
-    Key("title", "", _T, "none", "A line that says what the run shows; printed above its report."),
+    Key(
+        "title",
+        Kind.TEXT,
+        "A line that says what the run shows; printed above its report.",
+        "",
+    ),
     Key(
         "seed",
-        "",
-        _SCENARIO_KEYS_N,
-        "1",
+        Kind.COUNT,
         "The one number that a run is a function of; `--seed` goes before it.",
+        1,
         maximum=2**63 - 1,
     ),
     Key(
         "protocol",
-        "",
-        _C,
-        '"timed"',
+        Kind.CHOICE,
         "The periodic token of §5, or the original event-driven protocol of §2.1, the paper's baseline.",
-        "§2.1, §5",
+        "timed",
+        section="§2.1, §5",
         choices=("timed", "original"),
     ),
     Key(
         "receivers",
-        "m",
-        _SCENARIO_KEYS_N,
-        "10, or as many as `ring` names",
+        Kind.COUNT,
         "Primary receivers on the ring, at least 2.",
-        "§2.1",
+        otherwise="10, or as many as `ring` names",
+        symbol="m",
+        section="§2.1",
         minimum=1,
         maximum=MAX_RING,
     ),
     Key(
         "messages",
-        "",
-        _SCENARIO_KEYS_N,
-        "10000; arrival_rate·duration with `duration`; 200000 with `traders`",
+        Kind.COUNT,
         "How many messages are submitted in all. With `traders`, two for each pair.",
+        otherwise="10000; arrival_rate·duration with `duration`; 200000 with `traders`",
         minimum=1,
         maximum=_MAX_MESSAGES,
     ),
     Key(
         "duration",
-        "",
-        _SCENARIO_KEYS_S,
-        "until all messages are submitted",
+        Kind.SECONDS,
         "No message is submitted later than this; what was submitted is still delivered.",
+        otherwise="until all messages are submitted",
         minimum=1,
     ),
 )
@@ -219,49 +149,48 @@ _WHAT = (
 _ARRIVALS = (
     Key(
         "arrival_rate",
-        "λ",
-        _R,
-        "10; original: 1",
+        Kind.NUMBER,
         "Messages per second of all sources together, as a Poisson process.",
-        "§5.1",
-        minimum=1,
+        otherwise="10; original: 1",
+        symbol="λ",
+        section="§5.1",
+        positive=True,
+        maximum=_MAX_COUNT,
     ),
     Key(
         "messages_per_token",
-        "k",
-        _SCENARIO_KEYS_N,
-        "unset",
+        Kind.COUNT,
         "Instead of arrival_rate: k messages spread evenly over each token period (λ = k/τ_t, no chance in it).",
-        "§5.1",
+        otherwise="unset",
+        symbol="k",
+        section="§5.1",
         minimum=1,
         maximum=MAX_MESSAGES_PER_TOKEN,
     ),
     Key(
         "sources",
-        "n",
-        _SCENARIO_KEYS_N,
-        "λ·τ_t, from 10 to 64; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
+        Kind.COUNT,
         "How many sources take turns; half of them at each trader's city with `traders`. The fewer, the more messages"
         " a lost one holds back; the more, the longer the token. 0 (original only): each message comes from a source"
         " of its own.",
-        "§2.1",
+        otherwise="λ·τ_t, from 10 to 64; 4·λ·τ_t, from 10 to 1000, with `traders`; original: 0",
+        symbol="n",
+        section="§2.1",
         maximum=MAX_NEXT_NUMBERS,
     ),
     Key(
         "burst",
-        "",
-        _SCENARIO_KEYS_N,
-        "1",
+        Kind.COUNT,
         "Messages that a source submits together; the arrival rate still counts messages.",
+        1,
         minimum=1,
         maximum=MAX_MESSAGES_PER_TOKEN,
     ),
     Key(
         "payload_bytes",
-        "",
-        _SCENARIO_KEYS_N,
-        "96",
+        Kind.COUNT,
         "Size of a message's payload: two market events of 48 bytes by default.",
+        96,
         minimum=1,
         maximum=STANDARD_PAYLOAD,
     ),
@@ -270,49 +199,57 @@ _ARRIVALS = (
 _NETWORK = (
     Key(
         "one_way_delay",
-        "d",
-        _SCENARIO_KEYS_S,
-        "0.05 without cities",
+        Kind.SECONDS,
         "Delay between any two nodes. With cities it is derived: great-circle distance at 200 km per ms.",
-        "§5.1",
+        0.05,
+        symbol="d",
+        section="§5.1",
     ),
     Key(
         "jitter",
-        "",
-        _SCENARIO_KEYS_S,
-        "0; 0.02 with `exchange`",
+        Kind.SECONDS,
         "Mean of an exponential delay on top of the pair's own; it reorders packets.",
-        "§5.1",
+        otherwise="0; 0.02 with `exchange`",
+        section="§5.1",
     ),
-    Key("loss", "p", _P, "0", "Share of packets that a destination loses.", "§5.1"),
+    Key(
+        "loss",
+        Kind.PROBABILITY,
+        "Share of packets that a destination loses.",
+        0,
+        symbol="p",
+        section="§5.1",
+    ),
     Key(
         "loss_model",
-        "",
-        _C,
-        '"independent"',
+        Kind.CHOICE,
         "Losses independent for each packet and destination, or on the branches of a multicast tree, where one loss"
         " hits every receiver behind it.",
-        "§5.2",
+        "independent",
+        section="§5.2",
         choices=("independent", "tree"),
     ),
     Key(
         "tree_branches",
-        "",
-        _SCENARIO_KEYS_N,
-        "√m, rounded",
+        Kind.COUNT,
         'Branches of the tree of `loss_model = "tree"`; neighbours on the ring share one.',
-        "§5.2",
+        otherwise="√m, rounded",
+        section="§5.2",
         minimum=1,
         maximum=MAX_RING,
     ),
-    Key("duplicate", "", _P, "0", "Share of packets that arrive twice."),
+    Key(
+        "duplicate",
+        Kind.PROBABILITY,
+        "Share of packets that arrive twice.",
+        0,
+    ),
     Key(
         "bandwidth",
-        "",
-        _R,
-        "no limit",
+        Kind.NUMBER,
         "Bits per second of each node's uplink; 0 means no limit.",
-        "§5.1",
+        0,
+        section="§5.1",
         maximum=10**15,
     ),
 )
@@ -320,206 +257,229 @@ _NETWORK = (
 _TIMES = (
     Key(
         "detect",
-        "δ_N",
-        _SCENARIO_KEYS_S,
-        "0.375",
+        Kind.SECONDS,
         "A token later than this is taken for lost. At least 2·clock_error.",
-        "§5.1",
+        0.375,
+        symbol="δ_N",
+        section="§5.1",
         minimum=1,
     ),
-    Key("transmit", "X", _SCENARIO_KEYS_S, "0", "Time to transmit a request and its answer.", "§5.1"),
-    Key("process", "P", _SCENARIO_KEYS_S, "0.05", "Time to process a request and its answer.", "§5.1"),
+    Key(
+        "transmit",
+        Kind.SECONDS,
+        "Time to transmit a request and its answer.",
+        0,
+        symbol="X",
+        section="§5.1",
+    ),
+    Key(
+        "process",
+        Kind.SECONDS,
+        "Time to process a request and its answer.",
+        0.05,
+        symbol="P",
+        section="§5.1",
+    ),
     Key(
         "retry",
-        "τ_r",
-        _SCENARIO_KEYS_S,
-        "2δ_N+X+P = 0.8",
+        Kind.SECONDS,
         "Between two requests for what is missing. At least the default.",
-        "§5.1",
+        otherwise="2δ_N+X+P = 0.8",
+        symbol="τ_r",
+        section="§5.1",
         minimum=1,
     ),
     Key(
         "retries_max",
-        "k_r",
-        _SCENARIO_KEYS_N,
-        "3",
+        Kind.COUNT,
         "Requests before a receiver gives up.",
-        "§5.1",
+        3,
+        symbol="k_r",
+        section="§5.1",
         minimum=1,
         maximum=1_000,
     ),
     Key(
         "token_period",
-        "τ_t",
-        _SCENARIO_KEYS_S,
-        "δ_N+2ε+k_r·τ_r = 2.775",
+        Kind.SECONDS,
         "Between two tokens. At least the default, so that only one token is ever in recovery.",
-        "§5.1",
+        otherwise="δ_N+2ε+k_r·τ_r = 2.775",
+        symbol="τ_t",
+        section="§5.1",
         minimum=1,
     ),
     Key(
         "release_delay",
-        "Δ_A",
-        _SCENARIO_KEYS_S,
-        "(k_p-1)·τ_t+δ_N+2ε+k_r·τ_r, and what the gate adds",
+        Kind.SECONDS,
         "Between a token's instant and the release of its messages. At least the default.",
-        "§5.1",
+        otherwise="(k_p-1)·τ_t+δ_N+2ε+k_r·τ_r, and what the gate adds",
+        symbol="Δ_A",
+        section="§5.1",
         minimum=1,
     ),
-    Key("clock_error", "ε", _SCENARIO_KEYS_S, "0", "No clock is further than this from true time.", "§5"),
+    Key(
+        "clock_error",
+        Kind.SECONDS,
+        "No clock is further than this from true time.",
+        0,
+        symbol="ε",
+        section="§5",
+    ),
     Key(
         "drift_ppm",
-        "",
-        _SCENARIO_KEYS_N,
-        "0",
+        Kind.COUNT,
         "Speed at which a clock's error wanders within ±ε, in parts per million; 0 means a constant error.",
+        0,
         maximum=100_000,
     ),
     Key(
         "wake_lateness",
-        "",
-        _SCENARIO_KEYS_S,
-        "0",
+        Kind.SECONDS,
         "Mean of an exponential delay between the instant of a timer and the step of the site that set it.",
+        0,
     ),
 )
 
 _RULES = (
     Key(
         "gate",
-        "",
-        _C,
-        '"timed"',
+        Kind.CHOICE,
         "What a release waits for, besides its instant: nothing (the paper), receipts of a majority, the next L"
         " tokens, or a whole cycle. A real market's default is majority.",
-        "§5.1",
+        "timed",
+        section="§5.1",
         choices=("timed", "majority", "next", "total"),
     ),
     Key(
         "next_tokens",
-        "L",
-        _SCENARIO_KEYS_N,
-        "1",
+        Kind.COUNT,
         'Tokens that must follow under `gate = "next"`.',
-        "§2.1",
+        1,
+        symbol="L",
+        section="§2.1",
         minimum=1,
         maximum=1_000,
     ),
     Key(
         "policy",
-        "",
-        _C,
-        '"majority"',
+        Kind.CHOICE,
         "Whose votes start a ring: a majority of U, or any once a majority has been missing for start_wait; such a ring"
         " is marked uncertified, and may diverge.",
-        "§4.3",
+        "majority",
+        section="§4.3",
         choices=("majority", "availability"),
     ),
     Key(
         "start_wait",
-        "",
-        _SCENARIO_KEYS_S,
-        "two reformations",
+        Kind.SECONDS,
         "How long `availability` waits for a majority.",
-        "§4.3",
+        otherwise="two reformations",
+        section="§4.3",
         minimum=1,
     ),
     Key(
         "order_in_token",
-        "",
-        _C,
-        '"arrival"',
+        Kind.CHOICE,
         "Messages inside a token in the order in which its owner got them, or shuffled by a key that no site chooses.",
-        "§7.2",
+        "arrival",
+        section="§7.2",
         choices=("arrival", "shuffle"),
     ),
     Key(
         "nack_sets",
-        "k_p",
-        _SCENARIO_KEYS_N,
-        "1",
+        Kind.COUNT,
         "Sets of receivers that take turns in asking for what is missing; 1 lets everybody ask at once, as the paper"
         " advises. At most receivers-1.",
-        "§5.2",
+        1,
+        symbol="k_p",
+        section="§5.2",
         minimum=1,
         maximum=MAX_RING,
     ),
     Key(
         "window",
-        "W",
-        _SCENARIO_KEYS_N,
-        "4·λ·τ_t messages shared by the sources, at least 64",
+        Kind.COUNT,
         "Messages that a source may have submitted and not yet acknowledged.",
-        "§2.1",
+        otherwise="4·λ·τ_t messages shared by the sources, at least 64",
+        symbol="W",
+        section="§2.1",
         minimum=1,
         maximum=MAX_MESSAGES_PER_TOKEN,
     ),
     Key(
         "batch_max",
-        "K_max",
-        _SCENARIO_KEYS_N,
-        str(MAX_MESSAGES_PER_TOKEN),
+        Kind.COUNT,
         "Messages that one token acknowledges at most; the backlog is bounded only if λ·τ_t is less.",
-        "§5.1",
+        MAX_MESSAGES_PER_TOKEN,
+        symbol="K_max",
+        section="§5.1",
         minimum=1,
         maximum=MAX_MESSAGES_PER_TOKEN,
     ),
     Key(
         "retain_tokens",
-        "",
-        _SCENARIO_KEYS_N,
-        "128",
+        Kind.COUNT,
         "Tokens that a receiver's disk keeps; whoever was away for longer takes a checkpoint over.",
-        "§4.3",
+        128,
+        section="§4.3",
         minimum=2,
+        maximum=_MAX_COUNT,
     ),
     Key(
         "release_rate",
-        "",
-        _SCENARIO_KEYS_N,
-        "0",
+        Kind.COUNT,
         "Pacing of a large batch, in packets per millisecond; 0 releases a token's messages all at once.",
-        "§5",
+        0,
+        section="§5",
         maximum=1_000_000,
     ),
-    Key("servers", "X_R", _SCENARIO_KEYS_N, "2", "Reformation servers.", "§4.3", minimum=1, maximum=_MAX_SERVERS),
+    Key(
+        "servers",
+        Kind.COUNT,
+        "Reformation servers.",
+        2,
+        symbol="X_R",
+        section="§4.3",
+        minimum=1,
+        maximum=_MAX_SERVERS,
+    ),
 )
 
 _ORIGINAL = (
     Key(
         "token_ack",
-        "T_a",
-        _SCENARIO_KEYS_S,
-        "1",
+        Kind.SECONDS,
         "Original: an idle token site confirms the token after this. Less than token_resend.",
-        "§2.1",
+        1,
+        symbol="T_a",
+        section="§2.1",
         minimum=1,
     ),
     Key(
         "token_resend",
-        "R_t",
-        _SCENARIO_KEYS_S,
-        "1.2",
+        Kind.SECONDS,
         "Original: an unconfirmed token is passed again after this.",
-        "§2.1",
+        1.2,
+        symbol="R_t",
+        section="§2.1",
         minimum=1,
     ),
     Key(
         "source_resend",
-        "R_s",
-        _SCENARIO_KEYS_S,
-        "1",
+        Kind.SECONDS,
         "Original: a source repeats an unacknowledged message after this.",
-        "§2.1",
+        1,
+        symbol="R_s",
+        section="§2.1",
         minimum=1,
     ),
     Key(
         "nack_resend",
-        "R_n",
-        _SCENARIO_KEYS_S,
-        "0.25",
+        Kind.SECONDS,
         "Original: a receiver repeats a request after this.",
-        "§2.1",
+        0.25,
+        symbol="R_n",
+        section="§2.1",
         minimum=1,
     ),
 )
@@ -527,32 +487,29 @@ _ORIGINAL = (
 _PLACES = (
     Key(
         "ring",
-        "",
         Kind.CITIES,
-        "no cities; the ten cities of the figures with `traders`",
         "Cities of the receivers in the order of the ring, by name or code; delays follow from their distances.",
-        "§4",
+        otherwise="no cities; the ten cities of the figures with `traders`",
+        section="§4",
     ),
     Key(
         "traders",
-        "",
         Kind.CITIES,
-        "none",
         "Two cities whose traders submit at the same instant, pair after pair: `first_wins` says who came first.",
-        "§7.2",
+        otherwise="none",
+        section="§7.2",
     ),
     Key(
         "exchange",
-        "",
         Kind.CITY,
-        "none",
         "A central exchange in this city instead of a ring: first come, first served.",
-        "§1, §7.2",
+        otherwise="none",
+        section="§1, §7.2",
     ),
 )
 
 KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + _ORIGINAL + _PLACES
-"""Every key of the top level, in the order of the reference page; those of `[[faults]]` are in `fault_keys`."""
+"""Every key of the top level, in the order of the reference page; those of `[[faults]]` are `FAULT_KEYS`."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 
@@ -582,54 +539,95 @@ FAULT_KINDS: dict[str, str] = {
 """What a fault does, by its kind."""
 
 FAULT_KEYS: tuple[Key, ...] = (
-    Key("kind", "", Kind.CHOICE, "required", "What happens.", choices=tuple(FAULT_KINDS)),
-    Key("at", "", Kind.SECONDS, "required", "When it begins, after the start of the run."),
-    Key("duration", "", Kind.SECONDS, "for ever", "How long it lasts.", minimum=1),
-    Key("until", "", Kind.SECONDS, "for ever", "When it ends: instead of duration.", minimum=1),
+    Key(
+        "kind",
+        Kind.CHOICE,
+        "What happens.",
+        required=True,
+        choices=tuple(FAULT_KINDS),
+    ),
+    Key(
+        "at",
+        Kind.SECONDS,
+        "When it begins, after the start of the run.",
+        required=True,
+    ),
+    Key(
+        "duration",
+        Kind.SECONDS,
+        "How long it lasts.",
+        otherwise="for ever",
+        minimum=1,
+    ),
+    Key(
+        "until",
+        Kind.SECONDS,
+        "When it ends: instead of duration.",
+        otherwise="for ever",
+        minimum=1,
+    ),
     Key(
         "sites",
-        "",
         Kind.NODES,
-        "required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and force",
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
         " server1, source2.",
+        otherwise="required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and"
+        " force",
     ),
     Key(
         "groups",
-        "",
         Kind.GROUPS,
-        "required by partition and one-way",
         "Two or more lists of nodes (one-way: from, to), none in two of them.",
+        otherwise="required by partition and one-way",
     ),
-    Key("step", "", Kind.SIGNED_SECONDS, "required by clock-step", "How far the clocks jump."),
+    Key(
+        "step",
+        Kind.SIGNED_SECONDS,
+        "How far the clocks jump.",
+        otherwise="required by clock-step",
+    ),
     Key(
         "rate",
-        "",
         Kind.SIGNED_SECONDS,
-        "required by clock-drift",
         "Seconds that the clocks gain in every second; at most 0.05, either way.",
+        otherwise="required by clock-drift",
     ),
     Key(
         "disk",
-        "",
         Kind.CHOICE,
-        '"kept"',
         "Whether a crashed node finds its disk again. A source without its outbox comes back as its next incarnation.",
+        "kept",
         choices=("kept", "lost"),
     ),
     Key(
         "inside",
-        "",
         Kind.COUNT,
-        "0: between two steps",
-        "The crash falls inside a step: the first one from `at` on that writes to the disk, after so many of its"
-        " effects. The node comes back `duration` after it went down.",
+        "0: the crash falls between two steps. Otherwise inside one, the first one from `at` on that writes to the"
+        " disk, after so many of its effects. The node comes back `duration` after it went down.",
+        0,
         maximum=100,
     ),
-    Key("loss", "p", Kind.PROBABILITY, "required by loss", "Share of packets that a destination loses meanwhile."),
-    Key("late", "", Kind.PROBABILITY, "required by late", "Share of packets that are late at a destination."),
-    Key("by", "", Kind.SECONDS, "required by late", "How late at most.", minimum=1),
+    Key(
+        "loss",
+        Kind.PROBABILITY,
+        "Share of packets that a destination loses meanwhile.",
+        otherwise="required by loss",
+        symbol="p",
+    ),
+    Key(
+        "late",
+        Kind.PROBABILITY,
+        "Share of packets that are late at a destination.",
+        otherwise="required by late",
+    ),
+    Key(
+        "by",
+        Kind.SECONDS,
+        "How late at most.",
+        otherwise="required by late",
+        minimum=1,
+    ),
 )
 """The keys of one `[[faults]]` table."""
 
-FAULT_KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in FAULT_KEYS}
+FAULT_TABLE = Table("faults", "One fault.", FAULT_KEYS)

@@ -7,7 +7,7 @@ in 64 bits: 32 bits would end at 429,496.7295, and a share has been dearer than 
 from __future__ import annotations
 
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 from typing import Self
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
@@ -20,6 +20,7 @@ __all__ = [
     "TICKS_PER_UNIT",
     "EventFlag",
     "EventKind",
+    "Grade",
     "MarketStatus",
     "Mic",
     "Side",
@@ -186,3 +187,12 @@ def to_ticks(price: Decimal | int | str) -> int:
 def from_ticks(ticks: int) -> Decimal:
     """Ticks to a price, for people: 123,400 is 12.3400."""
     return Decimal(ticks).scaleb(-PRICE_DECIMALS)
+
+
+class Grade(StrEnum):
+    """The two grades of service (§4.1, §7.1)."""
+
+    COMPLETE = "complete"
+    """Guaranteed delivery: every message, in order."""
+    LATEST = "latest"
+    """Best effort: the newest event of each key at once, and nothing that is stale."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import asin, cos, radians, sin, sqrt
 
 from isocast.terms.instants import MILLISECOND
+from isocast.terms.quantities import suggestion
 
-__all__ = ["CITIES", "FIBRE_KM_PER_MS", "PAPER_RING", "City", "city", "delay_ns", "great_circle_km"]
+__all__ = ["CITIES", "FIBRE_KM_PER_MS", "PAPER_RING", "City", "city", "delay_ns", "great_circle_km", "unknown_city"]
 
 EARTH_RADIUS_KM = 6371.0088
 FIBRE_KM_PER_MS = 200.0
@@ -61,6 +62,12 @@ _BY_NAME["sao paulo"] = _BY_NAME["são paulo"]
 def city(name: str) -> City | None:
     """The city of that name or code, in any case; None for a stranger."""
     return _BY_NAME.get(name.strip().casefold())
+
+
+def unknown_city(name: str, otherwise: str = "") -> str:
+    """The rule that such a name breaks, with the nearest known one, or else what to do instead."""
+    known = [place.name for place in CITIES] + [place.code for place in CITIES]
+    return f'unknown city "{name}"{suggestion(name, known) or otherwise}'
 
 
 def great_circle_km(a: City, b: City) -> float:

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from isocast.checks.skew import Nanoseconds, OwnReleases, Quantiles, ReleaseSkew, release_skew
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Grade, Market, NodePlan, NodeRole
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.ids import Label
+from isocast.terms.market import Grade
 from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.packets import DIGEST_BYTES, payload_digest

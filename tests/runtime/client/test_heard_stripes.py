@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.runtime.worlds import run, trades
 
-from isocast.hierarchy.customer_settings import Grade
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import LatestTable
 from isocast.runtime.client import listener as heard_stripes
@@ -17,7 +16,7 @@ from isocast.runtime.client.received import BatchKind, Inbox
 from isocast.terms.errors import IsocastError
 from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import MILLISECOND
-from isocast.terms.market import EventFlag
+from isocast.terms.market import EventFlag, Grade
 from isocast.terms.timing import PROFILES
 from isocast.wire.packets import Released
 

@@ -16,8 +16,8 @@ from isocast.ring.settings import Schedule
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.site_store import SiteStore, open_site_store
 from isocast.runtime.disk.store import HighWater, Location
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
-from isocast.runtime.market.model import Durability
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.packets import Data, NewRing
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.wire.journal_samples import SITE, STRIPE
 
-from isocast.runtime.disk.journal import Journal, JournalSettings
+from isocast.runtime.disk.journal import Journal
+from isocast.runtime.market.model import JournalSettings
 from isocast.wire.journal import SEGMENT_HEADER_BYTES
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 

@@ -28,7 +28,8 @@ from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
 from isocast.runtime.disk.outbox_store import OutboxStore, open_outbox_store
 from isocast.runtime.disk.site_store import SiteStore, open_site_store
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.ids import source_id
 
 SETTINGS = StoreSettings(segment_bytes=300_000, keep_bytes=600_000)

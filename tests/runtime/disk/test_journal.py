@@ -16,9 +16,10 @@ from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 from isocast.ring.effects import Release
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
-from isocast.runtime.disk.journal import Journal, JournalSettings, Position, released_block
+from isocast.runtime.disk.journal import Journal, Position, released_block
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_verify import verify
+from isocast.runtime.market.model import Durability, JournalSettings
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.wire.journal import segment_name
@@ -214,7 +215,7 @@ def test_power_syncs_many_blocks_at_once_when_it_is_asked_to(tmp_path: Path, mon
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
     released = blocks(4)
     ends = starts(released)
-    with journal(tmp_path, JournalSettings(durability="power")) as opened:
+    with journal(tmp_path, JournalSettings(durability=Durability.POWER)) as opened:
         for one in released[:3]:
             opened.append(one)
         assert synced == ends[:1], "the header"
@@ -228,7 +229,7 @@ def test_power_syncs_many_blocks_at_once_when_it_is_asked_to(tmp_path: Path, mon
 def test_power_syncs_a_segment_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
-    write(tmp_path, blocks(2), JournalSettings(segment_bytes=1, durability="power"))
+    write(tmp_path, blocks(2), JournalSettings(segment_bytes=1, durability=Durability.POWER))
     first, second = [path.name for path in segments(tmp_path)]
     assert synced == [f"{first}.new", first, f"{second}.new", second]
 
@@ -287,7 +288,7 @@ def test_after_a_failed_sync_nothing_more_is_taken(tmp_path: Path, monkeypatch: 
     def broken(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with journal(tmp_path, JournalSettings(durability="power")) as opened:
+    with journal(tmp_path, JournalSettings(durability=Durability.POWER)) as opened:
         opened.append(released[0])
         with monkeypatch.context() as patched:
             patched.setattr(os, "fdatasync", broken)

@@ -29,7 +29,7 @@ WRITING = textwrap.dedent(
     from pathlib import Path
     from tests.runtime.disk.journals import journal
     from tests.wire.journal_samples import block
-    from isocast.runtime.disk.journal import JournalSettings
+    from isocast.runtime.market.model import JournalSettings
 
     payload = os.urandom(1_300)
     with journal(Path(sys.argv[1]), JournalSettings(segment_bytes=8 << 20)) as opened:

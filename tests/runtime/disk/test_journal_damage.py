@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.wire.journal_samples import blocks
 
-from isocast.runtime.disk.journal import Journal, JournalSettings
+from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.disk.journal_verify import set_aside_blocks, set_aside_end, set_damage_aside, verify
+from isocast.runtime.market.model import JournalSettings
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import SEGMENT_HEADER_BYTES
 

@@ -14,9 +14,9 @@ from tests.runtime.disk.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 
 from isocast.runtime.disk import journal_segments
-from isocast.runtime.disk.journal import JournalSettings
 from isocast.runtime.disk.journal_reader import JournalCursor, JournalReader, read_blocks
 from isocast.runtime.disk.journal_segments import Segment, segment_files
+from isocast.runtime.market.model import JournalSettings
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, segment_name
 from isocast.wire.journal_blocks import BlockView

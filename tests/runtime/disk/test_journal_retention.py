@@ -7,10 +7,11 @@ import pytest
 from tests.runtime.disk.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import DELAY, PERIOD, SITE, STRIPE, blocks
 
-from isocast.runtime.disk.journal import JournalSettings, prune
+from isocast.runtime.disk.journal import prune
 from isocast.runtime.disk.journal_reader import JournalReader, read_blocks
 from isocast.runtime.disk.journal_record import record_path
 from isocast.runtime.disk.journal_verify import verify
+from isocast.runtime.market.model import JournalSettings
 from isocast.terms.instants import SECOND
 
 RELEASED = blocks(6)

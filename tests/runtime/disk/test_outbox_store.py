@@ -12,8 +12,8 @@ from tests.runtime.disk.disks import quick_directory, segment_paths
 from isocast.ring.effects import BallotChosen, OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
 from isocast.runtime.disk.outbox_store import InDoubt, OutboxStore, open_outbox_store
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
-from isocast.runtime.market.model import Durability
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch, Label, source_id
 

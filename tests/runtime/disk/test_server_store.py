@@ -11,8 +11,8 @@ from tests.runtime.disk.disks import quick_directory, segment_paths
 from isocast.reformation.forming import ServerState
 from isocast.ring.effects import BallotChosen, PromiseMade, RingDecided
 from isocast.runtime.disk.server_store import ServerStore, open_server_store
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
-from isocast.runtime.market.model import Durability
+from isocast.runtime.disk.store_marker import StoreIdentity
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch, server_id
 

@@ -24,7 +24,7 @@ from tests.runtime.disk.disks import (
 from isocast.ring.answers import ANSWERS_MAX
 from isocast.ring.effects import BallotChosen, EntryAppended, PromiseMade, Record, RingInstalled
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import StoreSettings
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Epoch
 

@@ -130,7 +130,7 @@ from copy import copy
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.runtime.disk.disks import Author, open_site
-from isocast.runtime.disk.store_marker import StoreSettings
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import StoreFull
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 author, store = Author(payload_bytes=1_300), open_site(Path(sys.argv[1]), StoreSettings())

@@ -25,8 +25,7 @@ from tests.runtime.disk.disks import (
 )
 
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import StoreSettings
-from isocast.runtime.market.model import Durability
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import StoreError
 
 

@@ -22,7 +22,8 @@ from isocast.ring.effects import BallotChosen, OutboxFreed
 from isocast.runtime.disk.outbox_store import OutboxStore
 from isocast.runtime.disk.server_store import open_server_store
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import Role, StoreIdentity, StoreSettings, read_marker
+from isocast.runtime.disk.store_marker import Role, StoreIdentity, read_marker
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Epoch, server_id
 

@@ -14,13 +14,13 @@ from tests.wire.journal_samples import blocks
 from isocast.ring.effects import CheckpointWanted
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint
-from isocast.runtime.disk.journal import Journal, JournalSettings
+from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import read_blocks, summarise
 from isocast.runtime.disk.journal_verify import FaultKind, set_damage_aside, verify
 from isocast.runtime.disk.records import checkpoint_bytes, read_checkpoint
 from isocast.runtime.hosts.receiver import CheckpointFetcher
 from isocast.runtime.hosts.retransmit import ArchiveDoor
-from isocast.runtime.market.model import Market
+from isocast.runtime.market.model import JournalSettings, Market
 from isocast.runtime.net.door import DoorError, DoorRefusedError, visit
 from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.terms.ids import Epoch

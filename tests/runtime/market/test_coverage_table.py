@@ -6,7 +6,7 @@ from tests.runtime.market.markets import faults_of, market_of
 from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.runtime.market.coverage_world import coverage_world
-from isocast.runtime.market.tables import CoverageTable, line_listeners, line_receivers
+from isocast.runtime.market.model import CoverageTable, line_listeners, line_receivers
 from isocast.terms.instants import MILLISECOND, SECOND
 
 CITIES: dict[str, object] = {
@@ -21,7 +21,6 @@ ON: dict[str, object] = {"coverage.enabled": True, **CITIES}
 
 
 def test_lines_are_not_planned_unless_the_file_says_so() -> None:
-    assert market_of().coverage == CoverageTable()
     assert not market_of().coverage.enabled
 
 
@@ -45,7 +44,8 @@ def test_the_table_is_read() -> None:
 
 
 def test_a_radius_makes_a_ttl() -> None:
-    table = CoverageTable(km_per_hop=250)
+    table = market_of().coverage
+    assert table.km_per_hop == 250
     assert [table.ttl(metres) for metres in (1, 250_000, 250_001, 20_000_000, 4_000_000_000)] == [2, 2, 3, 81, 255]
 
 

@@ -16,6 +16,7 @@ from isocast.runtime.market.model import (
     JournalSettings,
     NetworkMode,
     NetworkSettings,
+    StoreSettings,
 )
 from isocast.terms.errors import ConfigurationError
 
@@ -42,13 +43,15 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert market.keys_directory == tmp_path / "keys", "beside the file"
 
 
-def test_what_is_left_out_has_the_default_of_its_dataclass() -> None:
-    """The table of keys and the dataclasses must not disagree."""
+def test_what_is_left_out_has_its_default() -> None:
     market = market_of()
-    assert market.network == NetworkSettings()
-    assert market.journal == JournalSettings()
+    assert (market.network.mode, market.network.groups, market.network.port) == ("multicast", "239.255.77.0", 7700)
+    assert (market.network.mtu, market.network.receive_buffer) == (1_500, 4 << 20)
+    delay = market.timing.release_delay_ns
+    assert market.journal == JournalSettings(durability=Durability.POWER, release_delay_ns=delay)
+    assert market.log == StoreSettings(Durability.POWER)
     assert market.impairment == Impairment()
-    assert market.clock == ClockSettings(100_000)
+    assert market.clock == ClockSettings(100_000, ClockSource.KERNEL, realtime=True)
     assert (market.seal, market.durability, market.stripes) == (True, Durability.POWER, (0,))
     assert (market.window, market.batch_max, market.release_rate) == (4_096, 16_384, 0)
 
@@ -98,10 +101,14 @@ def test_every_setting_arrives() -> None:
         9,
         source_specific=True,
         mtu=9000,
+        stripe_ports=100,
+        stripe_groups=1_024,
         receive_buffer=1 << 20,
     )
     assert market.clock == ClockSettings(50_000, ClockSource.CONFIGURED, realtime=False)
-    assert market.journal == JournalSettings(1 << 20, 10**10, 7 * 86_400)
+    assert market.journal == JournalSettings(
+        1 << 20, Durability.PROCESS, 10**10, 7 * 86_400, market.timing.release_delay_ns
+    )
     assert market.impairment == Impairment(enabled=True, loss=0.25, jitter_ns=2_000_000, delay=DelayModel.NONE, seed=8)
     assert (market.seal, market.durability) == (False, Durability.PROCESS)
     plan = market.node("a")
@@ -157,7 +164,7 @@ def test_loading_raises_the_first_fault_and_says_how_many_more(tmp_path: Path) -
         (b"name = 'x", "line 1", "not valid TOML"),
         (b"\n\nname = '\xff'", "line 3", "TOML is UTF-8 text"),
         (b"x = " + b"[" * 100_000, "line 1", "not valid TOML"),
-        (b"#" * (5 << 20), "file", "is larger than"),
+        (b"#" * (5 << 20), "file", "is longer than"),
     ],
 )
 def test_a_file_that_is_no_toml_names_the_line(content: bytes, key: str, rule: str, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_stripe_may_have_a_machine_of_its_own() -> None:
     "changes, key, rule",
     [
         ({"ring.stripes": [1, 0]}, "ring.stripes", "must be ascending"),
-        ({**TWO, "nodes.a.stripes": [2]}, "nodes.a.stripes", "2 is none of ring.stripes: 0, 1"),
+        ({**TWO, "nodes.a.stripes": [2]}, "nodes.a.stripes", "the core has no stripe 2: ring.stripes has 0, 1"),
         (
             {**TWO, "nodes.c.stripes": [0], "nodes.b.stripes": [0]},
             "nodes",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.market.markets import market_of
 
 from isocast.runtime.market.model import (
     ClockSettings,
@@ -14,7 +15,6 @@ from isocast.runtime.market.model import (
     Durability,
     Market,
     NetworkMode,
-    NetworkSettings,
     NodePlan,
     NodeRole,
 )
@@ -231,14 +231,14 @@ def test_a_market_without_multicast_or_priority_is_not_asked_for_them() -> None:
 
 def market(mode: NetworkMode, address: str = "127.1.0.1") -> Market:
     plan = NodePlan("london", NodeRole.PRIMARY_RECEIVER, 1, 1, address, 7710, http_port=7780, tcp_port=7790)
-    return Market(
-        "test",
-        "market.toml",
-        (plan,),
-        Timing(detect_ns=50 * MILLISECOND),
-        Path("/data"),
-        Path("/keys"),
-        network=NetworkSettings(mode=mode, receive_buffer=9 << 20),
+    usual = market_of()
+    return replace(
+        usual,
+        nodes=(plan,),
+        timing=Timing(detect_ns=50 * MILLISECOND),
+        data_directory=Path("/data"),
+        keys_directory=Path("/keys"),
+        network=replace(usual.network, mode=mode, receive_buffer=9 << 20),
         clock=ClockSettings(MILLISECOND, ClockSource.CONFIGURED, realtime=False),
     )
 

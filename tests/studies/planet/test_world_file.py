@@ -42,7 +42,7 @@ def test_the_planet_of_the_repository_and_the_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mapping, key, rule",
     [
-        ({"reciever": {}}, "reciever", "unknown key"),
+        ({"reciever": {}}, "reciever", "unknown table"),
         ({"receivers": {"cuont": 5}}, "receivers.cuont", 'did you mean "count"?'),
         ({"receivers": {"count": 10, "primaries": 11}}, "receivers.primaries", "must not be more than count, 10"),
         ({"receivers": {"count": 1}}, "receivers.count", "from 2 to 200,000"),
@@ -56,11 +56,11 @@ def test_the_planet_of_the_repository_and_the_example(tmp_path: Path) -> None:
         ({"times": {"token_period": "1s"}}, "times.token_period", "δ_N+2ε+k_r·τ_r"),
         ({"times": {"release_delay": "1s"}}, "times.release_delay", "at least"),
         ({"times": {"secondary_retry": "1ms"}}, "times.secondary_retry", "2δ_S+X+P"),
-        ({"times": {"gate": "total"}}, "times.gate", "must be one of timed, majority"),
+        ({"times": {"gate": "total"}}, "times.gate", 'must be one of "timed", "majority"'),
         ({"receivers": {"count": 9, "primaries": 9}, "times": {"secondary_detect": "1ms"}},
          "times.secondary_detect", "means nothing"),
         ({"core": {"loss": 1.0}}, "core.loss", "a probability"),
-        ({"core": {"loss_model": "bush"}}, "core.loss_model", "must be one of independent, tree"),
+        ({"core": {"loss_model": "bush"}}, "core.loss_model", 'must be one of "independent", "tree"'),
         ({"core": {"branches": 101}}, "core.branches", "from 1 to 100"),
         ({"core": {"nack_sets": 100}}, "core.nack_sets", "at most primaries-1 = 99"),
         ({"edge": {"lines": 9}}, "edge.lines", "from 1 to 8"),

@@ -8,9 +8,10 @@ from tests.trials.demo.canned import canned_market
 from isocast.runtime.market.file import read_market
 from isocast.runtime.market.founding import is_new
 from isocast.runtime.market.key_files import check_keys
-from isocast.runtime.market.model import DelayModel, Grade, Market, NodeRole
+from isocast.runtime.market.model import DelayModel, Market, NodeRole
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.instants import MILLISECOND, SECOND
+from isocast.terms.market import Grade
 from isocast.trials.demo.cast import Place, actors
 from isocast.trials.demo.floors import FLOORS
 from isocast.trials.demo.staging import set_stage

@@ -537,7 +537,7 @@ class Listener:
 
     def _grade(self, plan: NodePlan) -> Grade:
         if self._latest is None:
-            return Grade(plan.grade.value)
+            return plan.grade
         return Grade.LATEST if self._latest else Grade.COMPLETE
 
     def _suitable(self, candidates: list[tuple[NodePlan, ...]]) -> list[tuple[NodePlan, ...]]:

@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from isocast.ring.effects import Release
 from isocast.runtime.disk.disk_watch import OpenFile, first_trouble
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, read_record, write_record
 from isocast.runtime.disk.journal_segments import Cut, Segment, SegmentFile, mend, segment_files
+from isocast.runtime.market.model import Durability, JournalSettings
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, StoreGone
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import SECOND
@@ -35,7 +36,7 @@ from isocast.wire.journal import (
 )
 from isocast.wire.journal_blocks import ReleasedBlock, encode_block
 
-__all__ = ["Journal", "JournalCounters", "JournalSettings", "Position", "prune", "released_block"]
+__all__ = ["Journal", "JournalCounters", "Position", "prune", "released_block"]
 
 
 # ---- How long a journal is kept: whole segments go, oldest first, by size and by age; the newest never goes.
@@ -84,29 +85,6 @@ def _created(file: SegmentFile) -> int:
 _NEW_SUFFIX = ".new"
 """A segment gets its own name once its header is in it, so that no reader meets half a header."""
 _MODE = 0o640
-
-
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
-    """How a journal is kept."""
-
-    segment_bytes: int = 64 << 20
-    """A new segment begins when a block would make the present one longer."""
-    durability: Literal["process", "power"] = "process"
-    """`process`: written before anything is sent, which survives kill -9; `power`: and fdatasync for each block."""
-    keep_bytes: int = 0
-    """Oldest segments go while all together are longer; 0 keeps everything."""
-    keep_seconds: int = 0
-    """Segments go when their newest block is older; 0 keeps everything."""
-    release_delay_ns: int = 0
-    """Δ_A, which the journal's record keeps for whoever judges it; 0: nothing is said."""
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.segment_bytes < 1 or self.keep_bytes < 0 or self.keep_seconds < 0:
-            raise LocalProtocolError("a journal's segments have at least a byte, and its limits are not negative")
-        if self.durability not in ("process", "power"):
-            raise LocalProtocolError(f"durability {self.durability!r}: process or power")
 
 
 class Position(NamedTuple):
@@ -201,7 +179,7 @@ class Journal:
         self._stripe = stripe
         self._site = site
         self._settings = settings
-        self._is_synced = settings.durability == "power"
+        self._is_synced = settings.durability is Durability.POWER
         self._lock = lock
         self._fd = -1
         self._file: SegmentFile | None = None

@@ -25,7 +25,8 @@ from isocast.ring.source import OutboxState
 from isocast.runtime.disk.records import Kind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.disk.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
 from isocast.runtime.disk.store import Frame, Location, Store
-from isocast.runtime.disk.store_marker import Past, Role, StoreCounters, StoreIdentity, StoreSettings, boot_id
+from isocast.runtime.disk.store_marker import Past, Role, StoreCounters, StoreIdentity, boot_id
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Label, NodeId
 

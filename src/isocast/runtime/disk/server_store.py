@@ -15,8 +15,8 @@ from isocast.runtime.disk.outbox_store import NodeStore, nothing_loose
 from isocast.runtime.disk.records import Kind, read_ballot, read_decided, record_frames
 from isocast.runtime.disk.snapshots import read_server_snapshot, server_snapshot
 from isocast.runtime.disk.store import Frame, Location, Store
-from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, StoreSettings, boot_id
-from isocast.runtime.market.model import Durability
+from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, boot_id
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire.codec import decode, encode

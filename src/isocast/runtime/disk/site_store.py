@@ -34,7 +34,8 @@ from isocast.runtime.disk.records import (
 )
 from isocast.runtime.disk.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
 from isocast.runtime.disk.store import Frame, Location, Store, Stored
-from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, StoreSettings, boot_id, sync_directory
+from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, boot_id, sync_directory
+from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH, Epoch
 from isocast.wire.packets import NewRing, Token

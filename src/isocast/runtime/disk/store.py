@@ -34,13 +34,12 @@ from isocast.runtime.disk.store_marker import (
     Role,
     StoreCounters,
     StoreIdentity,
-    StoreSettings,
     disk_error,
     locked,
     read_marker,
     sync_directory,
 )
-from isocast.runtime.market.model import Durability
+from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError, StoreGone
 
 __all__ = [

@@ -30,7 +30,6 @@ __all__ = [
     "Role",
     "StoreCounters",
     "StoreIdentity",
-    "StoreSettings",
     "boot_id",
     "disk_error",
     "locked",
@@ -239,22 +238,6 @@ def locked(directory: Path) -> int:
 
 
 # ---- How a store writes and what it counts.
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """How a store writes, and how much of the past it keeps."""
-
-    durability: Durability = Durability.PROCESS
-    segment_bytes: int = 64 << 20
-    """A new segment begins once one is as long."""
-    keep_bytes: int = 512 << 20
-    """How much of a site's log is kept, for peers that were away, beyond what it needs itself."""
-
-    @property
-    def keep_segments(self) -> int:
-        """`keep_bytes` in segments, the one that grows included."""
-        return max(1, self.keep_bytes // self.segment_bytes)
 
 
 @dataclass(slots=True)

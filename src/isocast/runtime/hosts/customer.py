@@ -491,13 +491,13 @@ class CustomerHost:
         self._counters = context.counters
         self._clock = context.clock
         plan = context.plan
-        self.grade = Grade(plan.grade.value) if seat is None else seat.grade
+        self.grade = plan.grade if seat is None else seat.grade
         self._settings = self._customer_settings()
         self.journal: Journal | None = None
         state = CustomerState()
         if seat is None and self.grade is Grade.COMPLETE:
             self.journal = Journal.open(
-                context.directory / "journal", context.stripe, plan.node, context.journal_settings()
+                context.directory / "journal", context.stripe, plan.node, context.market.journal
             )
             if self.journal.position.token_number:
                 state.next_sequence = self.journal.position.next_sequence

@@ -13,8 +13,7 @@ from isocast.reformation.scopes.line_keeper import LineState, hearing, sources
 from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.hosts.process import Context
-from isocast.runtime.market.model import NetworkMode, NodePlan
-from isocast.runtime.market.tables import line_receivers
+from isocast.runtime.market.model import NetworkMode, NodePlan, line_receivers
 from isocast.runtime.net.channels import Channels
 from isocast.runtime.net.sockets import SOURCES_MAX
 from isocast.runtime.watch.counters import NodeGauges

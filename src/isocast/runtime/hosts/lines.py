@@ -27,8 +27,7 @@ from isocast.reformation.server import ReformationServerInput
 from isocast.ring.inputs import DriverInput, Machine
 from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.hosts.process import Context
-from isocast.runtime.market.model import Durability, NetworkMode, NodePlan
-from isocast.runtime.market.tables import line_listeners
+from isocast.runtime.market.model import Durability, NetworkMode, NodePlan, line_listeners
 from isocast.runtime.net.channels import Channels, LineOutlet
 from isocast.runtime.net.sockets import Endpoint, Outlet, open_group_outlet
 from isocast.runtime.watch.counters import Channel, NodeGauges, packet_slot

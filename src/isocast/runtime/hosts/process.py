@@ -15,13 +15,13 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from isocast.ring.effects import Record
 from isocast.ring.inputs import DriverInput, Machine
-from isocast.runtime.disk.store_marker import StoreIdentity, StoreSettings
+from isocast.runtime.disk.store_marker import StoreIdentity
 from isocast.runtime.hosts.driver import Driver
 from isocast.runtime.market.key_files import MarketKeys, load_keys
 from isocast.runtime.market.model import ClockSource, DelayModel, Market, NodePlan, NodeRole
@@ -42,9 +42,6 @@ from isocast.runtime.watch.status import Monitor
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
-
-if TYPE_CHECKING:
-    from isocast.runtime.disk.journal import JournalSettings
 
 __all__ = ["RESTART", "Context", "NodeProcess", "RoleHost", "run_node"]
 
@@ -84,25 +81,6 @@ class Context:
     def store_identity(self) -> StoreIdentity:
         """Whose disk it is."""
         return StoreIdentity(self.market.name, self.plan.name, self.plan.node)
-
-    def store_settings(self) -> StoreSettings:
-        """How the protocol's state is kept."""
-        kept = self.market.log
-        return StoreSettings(self.market.durability, kept.segment_bytes, kept.keep_bytes)
-
-    def journal_settings(self) -> JournalSettings:
-        """How the journal is kept."""
-        # Here, because journals need numpy, and roles without one start in three quarters of the time.
-        from isocast.runtime.disk.journal import JournalSettings  # noqa: PLC0415
-
-        kept = self.market.journal
-        return JournalSettings(
-            kept.segment_bytes,
-            self.market.durability.value,
-            kept.keep_bytes,
-            kept.keep_seconds,
-            self.market.timing.release_delay_ns,
-        )
 
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""

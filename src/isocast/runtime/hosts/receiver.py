@@ -622,7 +622,7 @@ class ReceiverHost:
         """Everything, or nothing: the next attempt must not meet the locks of this one."""
         context, plan = self._context, self._context.plan
         past = context.directory / "journal"
-        self.journal = Journal.open(past, self._stripe, plan.node, context.journal_settings())
+        self.journal = Journal.open(past, self._stripe, plan.node, context.market.journal)
         opened.callback(self.journal.close)
         self.store = self._open_store()
         opened.callback(self.store.close)
@@ -661,7 +661,7 @@ class ReceiverHost:
             context.directory / "log",
             context.store_identity(),
             lambda: SiteState(Checkpoint(universe=universe)),
-            context.store_settings(),
+            context.market.log,
             fresh=is_new(context.directory),
             votes=context.plan.role is NodeRole.PRIMARY_RECEIVER,
             next_sequence=self.journal.position.next_sequence,

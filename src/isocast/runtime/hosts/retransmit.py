@@ -253,7 +253,7 @@ class RetransmitHost:
         self._counters = context.counters
         self._where = context.directory / "journal"
         settings = RetransmitSettings(customer_settings(context, Grade.COMPLETE, JoinPoint.SEQUENCE))
-        self.journal = Journal.open(self._where, context.stripe, plan.node, context.journal_settings())
+        self.journal = Journal.open(self._where, context.stripe, plan.node, context.market.journal)
         try:
             self._reader = JournalReader(self._where)
             state = self._state()

@@ -57,7 +57,7 @@ class SecondarySourceHost:
         self._counters = context.counters
         routes = insist_on_routes(market, context.directory)
         self.store = open_outbox_store(
-            context.directory / "outbox", context.store_identity(), settings=context.store_settings()
+            context.directory / "outbox", context.store_identity(), settings=context.market.log
         )
         own = source_id(plan.number, self.store.incarnation)
         self._payload_max = market.events_per_payload * EVENT_BYTES

@@ -78,7 +78,7 @@ class SourceHost:
         context = self._context
         market, plan = context.market, context.plan
         self.store = open_outbox_store(
-            context.directory / "outbox", context.store_identity(), settings=context.store_settings()
+            context.directory / "outbox", context.store_identity(), settings=context.market.log
         )
         opened.callback(self.store.close)
         own = source_id(plan.number, self.store.incarnation)

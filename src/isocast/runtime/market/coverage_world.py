@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isocast.reformation.scopes.world import AddressPool, Paths, Places, ScopeRules, Surface, World
-from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.market.tables import line_listeners, line_receivers
+from isocast.runtime.market.model import Market, NodePlan, NodeRole, line_listeners, line_receivers
 from isocast.terms.ids import NodeId
 
 __all__ = ["coverage_world"]

@@ -7,11 +7,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
-from isocast.runtime.market.keys import SETTINGS, Table
-from isocast.runtime.market.model import Durability, Grade, NodeRole
+from isocast.runtime.market.keys import SETTINGS
+from isocast.runtime.market.model import Durability, NodeRole
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.market import Grade
 from isocast.terms.quantities import duration_text, suggestion
 from isocast.terms.timing import PROFILES, Timing
+from isocast.terms.toml_files import Table
 from isocast.terms.topology import CITIES, City, city, delay_ns
 
 __all__ = ["EXAMPLE_CITIES", "example_text"]

@@ -1,11 +1,10 @@
 """A market from its TOML file. Faults name file, key and rule, all of them at once.
 
-`node_keys` and `market_keys` explain the keys. What is left out takes its default or is derived.
+`market.keys` has and explains the keys. What is left out takes its default or is derived.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,41 +13,181 @@ from isocast.ring.settings import OrderRule, StartPolicy
 from isocast.runtime.market.keys import SETTINGS
 from isocast.runtime.market.model import (
     ClockSettings,
-    ClockSource,
-    DelayModel,
+    CoverageTable,
     Durability,
+    EdgeTable,
     Impairment,
     JournalSettings,
     Market,
     MeasurementSettings,
     NetworkMode,
     NetworkSettings,
+    StoreSettings,
 )
 from isocast.runtime.market.nodes import Nodes, node_plans, read_nodes
 from isocast.runtime.market.rules import advice, check_counts, check_market
-from isocast.runtime.market.tables import read_coverage, read_edge
-from isocast.runtime.market.values import Faults, Values, shown
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.instants import NEVER, SECOND
-from isocast.terms.quantities import suggestion
 from isocast.terms.timing import PROFILES, Formula, Gate, Timing, release_delay, retry, seconds, token_period
+from isocast.terms.toml_files import Faults, Values, read_tables, read_toml
 
-__all__ = ["Reading", "clock_bound_ns", "load_market", "market_from_mapping", "read_market", "read_timing"]
+__all__ = ["Reading", "load_market", "market_from_mapping", "read_market"]
 
-
-# ---- The times of a market: its profile, what the file gives instead, and the formulas of `terms.timing` for the
-# rest.
-
-
-_SECOND_LAYER = ("secondary_detect", "secondary_retry")
+_BYTES_MAX = 4 << 20
+"""Bounds: a table of 20 lines for each of 10,000 nodes."""
 
 
-def clock_bound_ns(timing: Values, clock: Values) -> int:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of a file."""
+
+    market: Market | None
+    """None when there are faults."""
+    faults: tuple[ConfigurationError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Each begins with its key."""
+
+
+def load_market(path: str | Path) -> Market:
+    """The market of a file; ConfigurationError with its first fault, and how many more there are."""
+    reading = read_market(path)
+    if reading.market is not None:
+        return reading.market
+    first, *others = reading.faults
+    if not others:
+        raise first
+    more = f"{first.rule} (and {len(others)} more: isocast config check {first.file})"
+    raise ConfigurationError(first.file, first.key, more)
+
+
+def read_market(path: str | Path) -> Reading:
+    """The market of a file, or everything that is wrong with it."""
+    file = str(path)
+    try:
+        mapping = read_toml(path, _BYTES_MAX)
+    except ConfigurationError as error:
+        return Reading(None, (error,))
+    return market_from_mapping(mapping, file)
+
+
+def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -> Reading:
+    """The market of a parsed file; `file` appears in errors, and directories count from where it is."""
+    faults = Faults(file)
+    tables = read_tables(mapping, SETTINGS, faults, ("nodes",))
+    bound = _clock_bound_ns(tables["timing"], tables["clock"])
+    known_bound = not faults.touch("clock.") and not faults.touch("timing.")
+    stripes = tables["ring"].counts("stripes")
+    _check_policy(tables, faults)
+    _check_edge(tables["edge"], tables["network"].text("mode"))
+    if list(stripes) != sorted(stripes):
+        faults.add("ring.stripes", "must be ascending: the first keeps the plain names of the nodes")
+    nodes = read_nodes(
+        mapping.get("nodes", {}),
+        () if faults.touch("ring.stripes") else stripes,
+        bound if known_bound else NEVER,
+        faults,
+        tables["network"].count("stripe_ports"),
+    )
+    check_counts(nodes, faults)
+    timing = None
+    if known_bound and not faults.touch("nodes"):
+        layers = max(node.layer for node in nodes.values())
+        timing = _timing(tables["timing"], bound, _ring_size(nodes), layers)
+    if timing is None or faults:
+        return Reading(None, tuple(faults))
+    market = _market(tables, nodes, timing, bound, file)
+    check_market(market, faults)
+    if faults:
+        return Reading(None, tuple(faults))
+    return Reading(market, (), _warnings(market, nodes))
+
+
+def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
+    """Rules of starting without a majority."""
+    ring = tables["ring"]
+    if ring.text("policy") == StartPolicy.AVAILABILITY and tables["timing"].text("gate") != Gate.MAJORITY:
+        rule = 'goes with gate = "majority" only: any other releases without knowing whether a majority holds a message'
+        faults.add("ring.policy", f'"availability" {rule}')
+
+
+def _ring_size(nodes: Nodes) -> int:
+    """Of the largest ring: all stripes have the same times, so that their releases are one market's."""
+    stripes = {stripe for node in nodes.values() for stripe in node.stripes}
+    return max(sum(node.layer == 1 and stripe in node.stripes for node in nodes.values()) for stripe in stripes)
+
+
+def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns: int, file: str) -> Market:
+    top, ring, clock, journal = tables[""], tables["ring"], tables["clock"], tables["journal"]
+    here = Path(file).parent
+    stripes = ring.counts("stripes")
+    return Market(
+        name=top.text("name"),
+        file=file,
+        nodes=node_plans(nodes, stripes, bound_ns),
+        timing=timing,
+        data_directory=here / top.text("data"),
+        keys_directory=here / top.text("keys"),
+        profile=tables["timing"].text("profile"),
+        seal=top.flag("seal"),
+        durability=Durability(top.text("durability")),
+        stripes=stripes,
+        order=OrderRule(ring.text("order")),
+        window=ring.count("window"),
+        batch_max=ring.count("batch_max"),
+        release_rate=ring.count("release_rate"),
+        policy=StartPolicy(ring.text("policy")),
+        start_wait_ns=ring.count("start_wait", 2 * timing.reformation_ns),
+        network=tables["network"].into(NetworkSettings),
+        clock=clock.into(ClockSettings, bound_ns=bound_ns),
+        log=tables["log"].into(StoreSettings, durability=top.text("durability")),
+        journal=journal.into(
+            JournalSettings,
+            durability=top.text("durability"),
+            keep_seconds=-(-journal.count("keep_time") // SECOND),
+            release_delay_ns=timing.release_delay_ns,
+        ),
+        measurements=tables["measurements"].into(MeasurementSettings),
+        impairment=tables["impairment"].into(Impairment),
+        edge=_edge(tables["edge"], here),
+        coverage=tables["coverage"].into(CoverageTable),
+        stripe_plan=here / ring.text("stripe_plan") if ring.text("stripe_plan") else None,
+    )
+
+
+def _edge(values: Values, here: Path) -> EdgeTable | None:
+    """The narrow stripes; None where there is no plan."""
+    if not values.text("plan"):
+        return None
+    return values.into(EdgeTable, plan=here / values.text("plan"), plans=here / values.text("plans"))
+
+
+def _check_edge(values: Values, mode: str) -> None:
+    if not values.text("plan"):
+        return
+    from isocast.feeds.days import check_zone  # noqa: PLC0415 - numpy comes with it, which most nodes do without
+
+    try:
+        check_zone(values.text("zone"))
+    except ConfigurationError as reason:
+        values.fault("zone", reason.rule)
+    if mode == NetworkMode.FANOUT:
+        values.fault("plan", 'narrow stripes are multicast: they need network.mode = "multicast"')
+
+
+def _warnings(market: Market, nodes: Nodes) -> tuple[str, ...]:
+    unnumbered = [node.name for node in nodes.values() if "number" not in node.values.given]
+    return advice(market, unnumbered)
+
+
+# ---- times: the profile's, what the file gives instead, and the formulas of `terms.timing` for the rest
+
+
+def _clock_bound_ns(timing: Values, clock: Values) -> int:
     """ε: what the file says, or the profile's."""
     return clock.count("bound", PROFILES[timing.text("profile")].clock_error_ns)
 
 
-def read_timing(values: Values, error_ns: int, ring_size: int, layers: int) -> Timing | None:
+def _timing(values: Values, error_ns: int, ring_size: int, layers: int) -> Timing | None:
     """All times; None when a rule is broken, which is then among the faults."""
     profile = PROFILES[values.text("profile")]
     detect = values.count("detect", profile.detect_ns)
@@ -82,8 +221,8 @@ def read_timing(values: Values, error_ns: int, ring_size: int, layers: int) -> T
 def _with_layers(values: Values, timing: Timing, detect_ns: int, layers: int) -> Timing:
     """What the layers below the primary ring need."""
     if layers == 1:
-        for key in _SECOND_LAYER:
-            if key in values.given:
+        for key in ("secondary_detect", "secondary_retry"):
+            if key in values:
                 values.fault(key, "is of a second layer, and no node is a secondary receiver: leave it out")
         return timing
     detect = values.count("secondary_detect", detect_ns)
@@ -119,193 +258,3 @@ def _at_least(values: Values, key: str, minimum_ns: int, formula: Formula) -> in
         values.fault(key, f"{formula.symbol} must be at least {formula} s, not {seconds(given)} s")
         return 0
     return given
-
-
-_BYTES_MAX = 4 << 20
-"""Bounds: a table of 20 lines for each of 10,000 nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What came of a file."""
-
-    market: Market | None
-    """None when there are faults."""
-    faults: tuple[ConfigurationError, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """Each begins with its key."""
-
-
-def load_market(path: str | Path) -> Market:
-    """The market of a file; ConfigurationError with its first fault, and how many more there are."""
-    reading = read_market(path)
-    if reading.market is not None:
-        return reading.market
-    first, *others = reading.faults
-    if not others:
-        raise first
-    more = f"{first.rule} (and {len(others)} more: isocast config check {first.file})"
-    raise ConfigurationError(first.file, first.key, more)
-
-
-def read_market(path: str | Path) -> Reading:
-    """The market of a file, or everything that is wrong with it."""
-    file = str(path)
-    try:
-        mapping = _parse(Path(path), file)
-    except ConfigurationError as error:
-        return Reading(None, (error,))
-    return market_from_mapping(mapping, file)
-
-
-def _parse(path: Path, file: str) -> Mapping[str, object]:
-    text = ""
-    try:
-        if path.stat().st_size > _BYTES_MAX:
-            raise ConfigurationError(file, "file", f"is larger than {_BYTES_MAX:,} bytes: not a market")
-        text = path.read_bytes().decode()
-        return tomllib.loads(text)
-    except OSError as error:
-        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigurationError(file, f"line {line}", "TOML is UTF-8 text, and this is not") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        rule, _, place = str(error).rstrip(")").partition(" (at ")
-        if not place.startswith("line"):
-            place = f"line {max(len(text.splitlines()), 1)}"
-        raise ConfigurationError(file, place, f"not valid TOML: {rule}") from error
-
-
-def market_from_mapping(mapping: Mapping[str, object], file: str = "<market>") -> Reading:
-    """The market of a parsed file; `file` appears in errors, and directories count from where it is."""
-    faults = Faults(file)
-    tables = _settings(mapping, faults)
-    bound = clock_bound_ns(tables["timing"], tables["clock"])
-    known_bound = not faults.touch("clock.") and not faults.touch("timing.")
-    stripes = tables["ring"].counts("stripes")
-    _check_policy(tables, faults)
-    if read_edge(tables["edge"], Path(file).parent) and tables["network"].text("mode") == NetworkMode.FANOUT:
-        faults.add("edge.plan", 'narrow stripes are multicast: they need network.mode = "multicast"')
-    if list(stripes) != sorted(stripes):
-        faults.add("ring.stripes", "must be ascending: the first keeps the plain names of the nodes")
-    nodes = read_nodes(
-        mapping.get("nodes", {}),
-        () if faults.touch("ring.stripes") else stripes,
-        bound if known_bound else NEVER,
-        faults,
-        tables["network"].count("stripe_ports"),
-    )
-    check_counts(nodes, faults)
-    timing = None
-    if known_bound and not faults.touch("nodes"):
-        layers = max(node.layer for node in nodes.values())
-        timing = read_timing(tables["timing"], bound, _ring_size(nodes), layers)
-    if timing is None or faults:
-        return Reading(None, tuple(faults))
-    market = _market(tables, nodes, timing, bound, file)
-    check_market(market, faults)
-    if faults:
-        return Reading(None, tuple(faults))
-    return Reading(market, (), _warnings(market, nodes))
-
-
-def _check_policy(tables: Mapping[str, Values], faults: Faults) -> None:
-    """Rules of starting without a majority."""
-    ring = tables["ring"]
-    if ring.text("policy") == StartPolicy.AVAILABILITY and tables["timing"].text("gate") != Gate.MAJORITY:
-        rule = 'goes with gate = "majority" only: any other releases without knowing whether a majority holds a message'
-        faults.add("ring.policy", f'"availability" {rule}')
-
-
-def _ring_size(nodes: Nodes) -> int:
-    """Of the largest ring: all stripes have the same times, so that their releases are one market's."""
-    stripes = {stripe for node in nodes.values() for stripe in node.stripes}
-    return max(sum(node.layer == 1 and stripe in node.stripes for node in nodes.values()) for stripe in stripes)
-
-
-def _settings(mapping: Mapping[str, object], faults: Faults) -> dict[str, Values]:
-    """Every table but the nodes', checked key by key; the top of the file is the table without a name."""
-    names = {table.name for table in SETTINGS}
-    top = {name: value for name, value in mapping.items() if name not in names | {"nodes"}}
-    for name in [name for name, value in top.items() if isinstance(value, Mapping)]:
-        del top[name]
-        faults.add(name, f"unknown table{suggestion(name, names | {'nodes'})}")
-    found: dict[str, Values] = {}
-    for table in SETTINGS:
-        entry = mapping.get(table.name, {}) if table.name else top
-        if not isinstance(entry, Mapping):
-            faults.add(table.name, f"must be a table, [{table.name}], not {shown(entry)}")
-            entry = {}
-        found[table.name] = Values(entry, table.keys, faults, f"{table.name}." if table.name else "")
-    return found
-
-
-def _market(tables: Mapping[str, Values], nodes: Nodes, timing: Timing, bound_ns: int, file: str) -> Market:
-    top, ring, clock, journal = tables[""], tables["ring"], tables["clock"], tables["journal"]
-    here = Path(file).parent
-    stripes = ring.counts("stripes")
-    return Market(
-        name=top.text("name"),
-        file=file,
-        nodes=node_plans(nodes, stripes, bound_ns),
-        timing=timing,
-        data_directory=here / top.text("data"),
-        keys_directory=here / top.text("keys"),
-        profile=tables["timing"].text("profile"),
-        seal=top.flag("seal"),
-        durability=Durability(top.text("durability")),
-        stripes=stripes,
-        order=OrderRule(ring.text("order")),
-        window=ring.count("window"),
-        batch_max=ring.count("batch_max"),
-        release_rate=ring.count("release_rate"),
-        policy=StartPolicy(ring.text("policy")),
-        start_wait_ns=ring.count("start_wait", 2 * timing.reformation_ns),
-        network=_network(tables["network"]),
-        clock=ClockSettings(bound_ns, ClockSource(clock.text("source")), clock.flag("realtime")),
-        log=JournalSettings(
-            segment_bytes=tables["log"].count("segment_bytes"), keep_bytes=tables["log"].count("keep_bytes")
-        ),
-        journal=JournalSettings(
-            segment_bytes=journal.count("segment_bytes"),
-            keep_bytes=journal.count("keep_bytes"),
-            keep_seconds=-(-journal.count("keep_time") // SECOND),
-        ),
-        measurements=MeasurementSettings(tables["measurements"].count("keep_bytes")),
-        impairment=_impairment(tables["impairment"]),
-        edge=read_edge(tables["edge"], here),
-        coverage=read_coverage(tables["coverage"]),
-        stripe_plan=here / ring.text("stripe_plan") if ring.text("stripe_plan") else None,
-    )
-
-
-def _network(values: Values) -> NetworkSettings:
-    return NetworkSettings(
-        mode=NetworkMode(values.text("mode")),
-        groups=values.text("groups"),
-        lines=values.text("lines"),
-        repairs=values.text("repairs"),
-        port=values.count("port"),
-        ttl=values.count("ttl"),
-        source_specific=values.flag("source_specific"),
-        mtu=values.count("mtu"),
-        receive_buffer=values.count("receive_buffer"),
-        stripe_ports=values.count("stripe_ports"),
-        stripe_groups=values.count("stripe_groups"),
-    )
-
-
-def _impairment(values: Values) -> Impairment:
-    return Impairment(
-        enabled=values.flag("enabled"),
-        loss=values.number("loss"),
-        jitter_ns=values.count("jitter"),
-        delay=DelayModel(values.text("delay")),
-        seed=values.count("seed"),
-    )
-
-
-def _warnings(market: Market, nodes: Nodes) -> tuple[str, ...]:
-    unnumbered = [node.name for node in nodes.values() if "number" not in node.values.given]
-    return advice(market, unnumbered)

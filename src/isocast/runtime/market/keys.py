@@ -1,25 +1,36 @@
 """The keys of a market file, in one table: for reading, for `isocast config keys` and for the reference page.
 
 A market is one TOML file: a few keys at its top, a table for each concern, and a table `[nodes.NAME]` for each process
-(`node_keys`).
+(`NODE_TABLE`).
 """
 
 from __future__ import annotations
 
 from isocast.ring.settings import OrderRule, StartPolicy
-from isocast.runtime.market.model import PORT_BLOCK, ClockSource, DelayModel, Durability, Grade, NetworkMode, NodeRole
-from isocast.runtime.market.table_keys import MAX_PORT, Key, Kind, Table
+from isocast.runtime.market.model import (
+    PORT_BLOCK,
+    ClockSource,
+    DelayModel,
+    Durability,
+    Impairment,
+    JournalSettings,
+    NetworkMode,
+    NodeRole,
+    StoreSettings,
+)
 from isocast.terms.instants import SECOND
+from isocast.terms.market import Grade
+from isocast.terms.quantities import duration_text, size_text
 from isocast.terms.timing import PROFILES, Gate
+from isocast.terms.toml_files import Key, Kind, Table
 from isocast.wire.limits import JUMBO_MTU, MAX_MESSAGES_PER_TOKEN, MAX_STRIPE, STANDARD_MTU
 
-__all__ = ["COVERAGE_TABLE", "EDGE_TABLE", "MAX_PORT", "NODE_TABLE", "SETTINGS", "STRIPE_KEYS", "Key", "Kind", "Table"]
+__all__ = ["MAX_PORT", "NODE_TABLE", "SETTINGS", "STRIPE_KEYS"]
 
+MAX_PORT = 65_535
+_DAY_NS = 86_400 * SECOND
 
-# ---- The keys of `[coverage]`: whether, and within which bounds, reformation servers plan the receivers' lines.
-
-
-COVERAGE_TABLE = Table(
+_COVERAGE = Table(
     "coverage",
     "Scopes and addresses of the lines (§4.3): with every ring, its reformation server adjusts how far and on which"
     " group each receiver remulticasts, so that every customer hears enough of them. Receivers and customers need a"
@@ -35,7 +46,7 @@ COVERAGE_TABLE = Table(
             "A scope is no wider than light in fibre and its routers take this long for.",
             "150ms",
             minimum=1,
-            maximum=10 * 10**9,
+            maximum=10 * SECOND,
         ),
         Key(
             "groups",
@@ -50,8 +61,8 @@ COVERAGE_TABLE = Table(
             "How long a group rests where it was heard before another receiver uses it there. For the first half,"
             " whoever left it is still heard in it.",
             "30s",
-            minimum=10**9,
-            maximum=86_400 * 10**9,
+            minimum=SECOND,
+            maximum=86_400 * SECOND,
         ),
         Key(
             "drain_everywhere",
@@ -76,13 +87,7 @@ COVERAGE_TABLE = Table(
     ),
 )
 
-
-# ---- The keys of `[edge]`: narrow stripes that receivers multicast in the clear, and their repairs.
-
-
-_DAY_NS = 86_400 * 10**9
-
-EDGE_TABLE = Table(
+_EDGE = Table(
     "edge",
     "Narrow stripes (§4.4): every receiver with a line multicasts them as MoldUDP64, each within its bit-rate. Nothing"
     " of it happens without a plan.",
@@ -103,13 +108,13 @@ EDGE_TABLE = Table(
         ),
         Key(
             "groups",
-            Kind.ADDRESS,
+            Kind.GROUP,
             "Where the groups begin: narrow stripe n of site s is this + s · `span` + n.",
             "239.192.0.0",
         ),
         Key(
             "repairs",
-            Kind.ADDRESS,
+            Kind.GROUP,
             "Where the groups of repairs begin, by the number of the retransmit server in the same way.",
             "239.200.0.0",
         ),
@@ -147,7 +152,7 @@ EDGE_TABLE = Table(
         ),
         Key(
             "repair_share",
-            Kind.SHARE,
+            Kind.PROBABILITY,
             "Bit-rate of a stripe's repairs, as a share of the stripe's own. A complete customer needs a line for"
             " both.",
             0.25,
@@ -157,7 +162,7 @@ EDGE_TABLE = Table(
             Kind.TIME,
             "How long a retransmit server gathers requests for the same before it multicasts the repair once.",
             "20ms",
-            maximum=10 * 10**9,
+            maximum=10 * SECOND,
         ),
         Key(
             "patience",
@@ -172,14 +177,14 @@ EDGE_TABLE = Table(
             "How long behind the release a packet leaves at the earliest. By then every receiver's edge has made it, so"
             " that all send it together.",
             "20ms",
-            maximum=10 * 10**9,
+            maximum=10 * SECOND,
         ),
         Key(
             "introduce",
             Kind.TIME,
             "Stocks are introduced with their first message of a day, and again after so long, for whoever came later.",
             "60s",
-            minimum=10**9,
+            minimum=SECOND,
             maximum=_DAY_NS,
         ),
         Key("zone", Kind.TEXT, "Where it is midnight when a session ends and the clock of ITCH starts.", "UTC"),
@@ -461,6 +466,9 @@ _CLOCK = Table(
     ),
 )
 
+_JOURNAL_USUAL, _LOG_USUAL, _UNIMPAIRED = JournalSettings(), StoreSettings(), Impairment()
+"""Their defaults hold for journals and stores that have no market file, too."""
+
 _JOURNAL = Table(
     "journal",
     "What a trusted receiver released, on its disk. Retention never removes the segment in use.",
@@ -469,7 +477,7 @@ _JOURNAL = Table(
             "segment_bytes",
             Kind.SIZE,
             "A new segment begins when one has this size.",
-            "64MiB",
+            size_text(_JOURNAL_USUAL.segment_bytes),
             minimum=64 << 10,
             maximum=1 << 40,
         ),
@@ -477,14 +485,14 @@ _JOURNAL = Table(
             "keep_bytes",
             Kind.SIZE,
             "The oldest segments go when all together are larger; 0B keeps them.",
-            "0B",
+            size_text(_JOURNAL_USUAL.keep_bytes),
             maximum=1 << 60,
         ),
         Key(
             "keep_time",
             Kind.TIME,
             "Segments older than this go; 0s keeps them.",
-            "0s",
+            duration_text(_JOURNAL_USUAL.keep_seconds * SECOND),
             maximum=36_500 * _DAY_NS,
         ),
     ),
@@ -498,7 +506,7 @@ _LOG = Table(
             "segment_bytes",
             Kind.SIZE,
             "A new segment begins when one has this size.",
-            "64MiB",
+            size_text(_LOG_USUAL.segment_bytes),
             minimum=4 << 10,
             maximum=1 << 40,
         ),
@@ -507,7 +515,7 @@ _LOG = Table(
             Kind.SIZE,
             "The oldest segments go when all together are larger and nothing in them is needed here. A site that was"
             " away for longer takes a checkpoint over and fills its journal from other archives.",
-            "512MiB",
+            size_text(_LOG_USUAL.keep_bytes),
             minimum=4 << 10,
             maximum=1 << 60,
         ),
@@ -533,17 +541,23 @@ _IMPAIRMENT = Table(
     "Loss and delay that the transport injects, so that one machine looks like a world. Refused unless every address is"
     " a loopback address.",
     (
-        Key("enabled", Kind.FLAG, "Whether anything is injected.", default=False),
-        Key("loss", Kind.SHARE, "Share of packets lost, for each destination alone.", 0.0),
-        Key("jitter", Kind.TIME, "Mean of an exponential delay on top.", "0s", maximum=60 * 10**9),
+        Key("enabled", Kind.FLAG, "Whether anything is injected.", default=_UNIMPAIRED.enabled),
+        Key("loss", Kind.PROBABILITY, "Share of packets lost, for each destination alone.", _UNIMPAIRED.loss),
+        Key(
+            "jitter",
+            Kind.TIME,
+            "Mean of an exponential delay on top.",
+            duration_text(_UNIMPAIRED.jitter_ns),
+            maximum=60 * SECOND,
+        ),
         Key(
             "delay",
             Kind.CHOICE,
             "Between two nodes: great-circle distance of their places at 200 km per ms, or none.",
-            "cities",
+            _UNIMPAIRED.delay,
             choices=tuple(DelayModel),
         ),
-        Key("seed", Kind.COUNT, "What the draws are a function of.", 1),
+        Key("seed", Kind.COUNT, "What the draws are a function of.", _UNIMPAIRED.seed),
     ),
 )
 
@@ -555,16 +569,12 @@ SETTINGS: tuple[Table, ...] = (
     _CLOCK,
     _JOURNAL,
     _LOG,
-    EDGE_TABLE,
-    COVERAGE_TABLE,
+    _EDGE,
+    _COVERAGE,
     _MEASUREMENTS,
     _IMPAIRMENT,
 )
-"""Every table but those of the nodes (`node_keys`), in the order of the reference page."""
-
-
-# ---- The keys of a node's table in a market file.
-
+"""Every table but those of the nodes (`NODE_TABLE`), in the order of the reference page."""
 
 _MAX_NUMBER = 65_535
 """Of a node among its kind: the sites' share of the ids, and enough of the others."""
@@ -578,7 +588,7 @@ NODE_TABLE = Table(
     " hyphens, at most 32 characters, a letter first. Where its process in stripe 1 is elsewhere, a table"
     " `[nodes.NAME.s1]` says so: `address`, `port`, `http_port`, `tcp_port`.",
     (
-        Key("role", Kind.CHOICE, "Its part in Figure 2.", otherwise="must be given", choices=tuple(NodeRole)),
+        Key("role", Kind.CHOICE, "Its part in Figure 2.", required=True, choices=tuple(NodeRole)),
         Key(
             "number",
             Kind.COUNT,
@@ -589,8 +599,10 @@ NODE_TABLE = Table(
             maximum=_MAX_NUMBER,
         ),
         Key("city", Kind.TEXT, "Where it is: a known city by name or code, or any name beside coordinates.", ""),
-        Key("latitude", Kind.DEGREES, "Degrees north.", otherwise="the city's", maximum=90),
-        Key("longitude", Kind.DEGREES, "Degrees east.", otherwise="the city's", maximum=180),
+        Key("latitude", Kind.NUMBER, "Degrees north.", otherwise="the city's", minimum=-90, maximum=90, unit="degrees"),
+        Key(
+            "longitude", Kind.NUMBER, "Degrees east.", otherwise="the city's", minimum=-180, maximum=180, unit="degrees"
+        ),
         Key(
             "address",
             Kind.ADDRESS,

@@ -1,32 +1,35 @@
 """One market as values: its nodes, ring, network, times, clocks and journals.
 
-`market_file` reads and checks them; whatever stands here has passed its rules. Every process of a market reads
+`market.file` reads and checks them; whatever stands here has passed its rules. Every process of a market reads
 the same file, so groups, ids and times need no agreement while it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Address
+from math import ceil
 from pathlib import Path
 
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
-from isocast.runtime.market.tables import CoverageTable, EdgeTable
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.ids import NodeId, is_source
+from isocast.terms.market import Grade
 from isocast.terms.timing import Timing
 from isocast.terms.topology import City, delay_ns
-from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_MTU, payload_capacity
+from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, payload_capacity
 
 __all__ = [
     "PORT_BLOCK",
     "ClockSettings",
     "ClockSource",
+    "CoverageTable",
     "DelayModel",
     "Durability",
-    "Grade",
+    "EdgeTable",
     "Impairment",
     "JournalSettings",
     "Market",
@@ -35,19 +38,14 @@ __all__ = [
     "NetworkSettings",
     "NodePlan",
     "NodeRole",
+    "StoreSettings",
+    "line_listeners",
+    "line_receivers",
 ]
 
-
-# ---- The settings of a market file that are no node's: network, clocks, journals, and what a demo injects.
-
-
-class Grade(StrEnum):
-    """The two grades of service (§4.2)."""
-
-    COMPLETE = "complete"
-    """Every message, repaired where a line lost it."""
-    LATEST = "latest"
-    """What is newest; a lost message is not worth waiting for."""
+_LAST_GROUP = int(IPv4Address("239.255.255.255"))
+_TTL_MAX = 255
+_METRES = 1000
 
 
 class NetworkMode(StrEnum):
@@ -101,23 +99,23 @@ class DelayModel(StrEnum):
 class NetworkSettings:
     """How packets travel."""
 
-    mode: NetworkMode = NetworkMode.MULTICAST
-    groups: str = "239.255.77.0"
+    mode: NetworkMode
+    groups: str
     """Data of stripe i is this + 2i, control this + 2i + 1."""
-    lines: str = "239.255.78.0"
+    lines: str
     """The line of site n is this + n, and `stripe_groups` further for each stripe."""
-    repairs: str = "239.255.79.0"
+    repairs: str
     """The line of retransmit server n is this + n."""
-    port: int = 7700
+    port: int
     """UDP port of every group."""
-    ttl: int = 1
-    source_specific: bool = False
-    mtu: int = STANDARD_MTU
-    stripe_ports: int = 100
+    ttl: int
+    source_specific: bool
+    mtu: int
+    stripe_ports: int
     """Ports of a node's process in stripe i are this · i further, where it has no address of its own."""
-    stripe_groups: int = 1_024
+    stripe_groups: int
     """Lines of stripe i are this · i further."""
-    receive_buffer: int = 4 << 20
+    receive_buffer: int
     """Bytes that a socket asks the kernel for."""
 
 
@@ -127,27 +125,55 @@ class ClockSettings:
 
     bound_ns: int
     """ε: no clock of the market is further from true time."""
-    source: ClockSource = ClockSource.KERNEL
-    realtime: bool = True
+    source: ClockSource
+    realtime: bool
     """Ask for a real-time priority (SCHED_FIFO) where the machine allows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """How much of the past a receiver keeps."""
+    """How a journal is kept."""
 
     segment_bytes: int = 64 << 20
+    """A new segment begins when a block would make the present one longer."""
+    durability: Durability = Durability.PROCESS
+    """`process`: written before anything is sent; `power`: and fdatasync for each block."""
     keep_bytes: int = 0
-    """0: no limit by size."""
+    """Oldest segments go while all together are longer; 0 keeps everything."""
     keep_seconds: int = 0
-    """0: no limit by age."""
+    """Segments go when their newest block is older; 0 keeps everything."""
+    release_delay_ns: int = 0
+    """Δ_A, which the journal's record keeps for whoever judges it; 0: nothing is said."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.segment_bytes < 1 or self.keep_bytes < 0 or self.keep_seconds < 0:
+            raise LocalProtocolError("a journal's segments have at least a byte, and its limits are not negative")
+        if self.durability not in tuple(Durability):
+            raise LocalProtocolError(f"durability {self.durability!r}: process or power")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How a store writes, and how much of the past it keeps."""
+
+    durability: Durability = Durability.PROCESS
+    segment_bytes: int = 64 << 20
+    """A new segment begins once one is as long."""
+    keep_bytes: int = 512 << 20
+    """How much of a site's log is kept, for peers that were away, beyond what it needs itself."""
+
+    @property
+    def keep_segments(self) -> int:
+        """`keep_bytes` in segments, the one that grows included."""
+        return max(1, self.keep_bytes // self.segment_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSettings:
     """What a node writes down of its network, second by second."""
 
-    keep_bytes: int = 32 << 20
+    keep_bytes: int
     """0: nothing."""
 
 
@@ -162,6 +188,77 @@ class Impairment:
     """Mean of an exponential delay on top."""
     delay: DelayModel = DelayModel.CITIES
     seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTable:
+    """What all processes of the edge agree on."""
+
+    plan: Path
+    """The stripe plan to begin with."""
+    plans: Path
+    """Directory of later ones."""
+    groups: str
+    repairs: str
+    span: int
+    port: int
+    request_port: int
+    requests: bool
+    """Whether strangers off loopback are answered."""
+    request_rate: int
+    repair_share: float
+    repair_window_ns: int
+    patience: int
+    delay_ns: int
+    introduce_ns: int
+    zone: str
+    keep_days: int
+
+    def group(self, site: int, stripe: int) -> str:
+        """The group of a narrow stripe, as one receiver sends it."""
+        return _edge_group(self.groups, site, stripe, self.span)
+
+    def repair_group(self, server: int, stripe: int) -> str:
+        """The group of its repairs, as one retransmit server sends them."""
+        return _edge_group(self.repairs, server, stripe, self.span)
+
+
+def _edge_group(base: str, node: int, stripe: int, span: int) -> str:
+    if not 0 < stripe < span:
+        rule = f"is {span:,}, and a stripe has the number {stripe:,}: raise it, in every file of the market"
+        raise ConfigurationError("market", "edge.span", rule)
+    number = int(IPv4Address(base)) + node * span + stripe
+    if number > _LAST_GROUP:
+        rule = f"{base} has no room for stripe {stripe} of number {node}: choose a lower address, or a smaller span"
+        raise ConfigurationError("market", "edge.groups", rule)
+    return str(IPv4Address(number))
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageTable:
+    """What servers, receivers and customers agree on."""
+
+    enabled: bool
+    lines: int
+    delay_max_ns: int
+    groups: str
+    addresses: int
+    drain_ns: int
+    drain_everywhere: bool
+    notices: str
+    km_per_hop: int
+
+    def first_group(self, stripe: int) -> IPv4Address:
+        """Where the pool of a stripe begins."""
+        return IPv4Address(self.groups) + stripe * self.addresses
+
+    def notice_group(self, stripe: int) -> str:
+        """Where a stripe's receivers say where the lines are."""
+        return str(IPv4Address(self.notices) + stripe)
+
+    def ttl(self, radius_m: int) -> int:
+        """Of a scope: its routers, and one more."""
+        return min(1 + ceil(radius_m / _METRES / self.km_per_hop), _TTL_MAX)
 
 
 PORT_BLOCK = 4
@@ -279,31 +376,31 @@ class Market:
     timing: Timing
     data_directory: Path
     keys_directory: Path
-    profile: str = ""
+    profile: str
     """The timing profile that `timing` came from."""
-    seal: bool = True
-    durability: Durability = Durability.POWER
-    stripes: tuple[int, ...] = (0,)
-    order: OrderRule = OrderRule.ARRIVAL
-    window: int = 4_096
-    batch_max: int = 16_384
-    release_rate: int = 0
+    seal: bool
+    durability: Durability
+    stripes: tuple[int, ...]
+    order: OrderRule
+    window: int
+    batch_max: int
+    release_rate: int
     """Packets per millisecond; 0: a token at one instant."""
-    policy: StartPolicy = StartPolicy.MAJORITY
+    policy: StartPolicy
     """Whose votes start a ring."""
-    start_wait_ns: int = 0
-    """How long `availability` waits for a majority; 0: twice a reformation."""
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    clock: ClockSettings = field(default_factory=lambda: ClockSettings(0))
-    journal: JournalSettings = field(default_factory=JournalSettings)
-    log: JournalSettings = field(default_factory=lambda: JournalSettings(keep_bytes=512 << 20))
-    measurements: MeasurementSettings = field(default_factory=MeasurementSettings)
-    impairment: Impairment = field(default_factory=Impairment)
+    start_wait_ns: int
+    """How long `availability` waits for a majority."""
+    network: NetworkSettings
+    clock: ClockSettings
+    journal: JournalSettings
+    log: StoreSettings
+    measurements: MeasurementSettings
+    impairment: Impairment
+    coverage: CoverageTable
     stripe_plan: Path | None = None
     """The file of the plan that says which symbol travels in which stripe of the core."""
     edge: EdgeTable | None = None
     """The narrow stripes; None: there are none."""
-    coverage: CoverageTable = field(default_factory=CoverageTable)
     whole: Market | None = None
     """Of one stripe's share: the market that it is a part of."""
 
@@ -479,3 +576,13 @@ class Market:
     @cached_property
     def _delays(self) -> dict[tuple[str, str], int]:
         return {}
+
+
+def line_receivers(market: Market) -> tuple[NodePlan, ...]:
+    """Those who remulticast."""
+    return tuple([plan for plan in market.receivers if plan.line])
+
+
+def line_listeners(market: Market) -> tuple[NodePlan, ...]:
+    """Those who must hear enough of them: customers and retransmit servers."""
+    return tuple([plan for plan in market.nodes if plan.lines])

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from isocast.runtime.market.keys import MAX_PORT, NODE_TABLE, STRIPE_KEYS
-from isocast.runtime.market.model import PORT_BLOCK, Grade, NodePlan, NodeRole
-from isocast.runtime.market.values import Faults, Values, shown
+from isocast.runtime.market.keys import MAX_PORT, NODE_TABLE, SETTINGS, STRIPE_KEYS
+from isocast.runtime.market.model import PORT_BLOCK, NodePlan, NodeRole
 from isocast.terms.ids import NodeId, other_id, server_id, source_id
+from isocast.terms.market import Grade
 from isocast.terms.quantities import suggestion
-from isocast.terms.topology import CITIES, City, city
+from isocast.terms.toml_files import Faults, Values, shown
+from isocast.terms.topology import City, city, unknown_city
 
 __all__ = [
     "LAYERS_MAX",
@@ -305,14 +306,12 @@ def _tables(table: object, faults: Faults) -> Nodes:
             faults.add(key, f'{rule}, not "{name}"')
         else:
             own = {part: value for part, value in entry.items() if not _is_stripe_table(part, value)}
-            values = Values(own, NODE_TABLE.keys, faults, f"{key}.")
+            values = Values(own, NODE_TABLE.keys, faults, f"{key}.", others=SETTINGS)
             if values.text("role"):
                 nodes[name] = _node(name, values)
                 nodes[name].apart = _apart(entry, faults, key)
-                continue
-            nodes.without_role.add(name)
-            if "role" not in values.broken:
-                values.fault("role", f"must be given: {_KEYS['role'].type_text}")
+            else:
+                nodes.without_role.add(name)
     return nodes
 
 
@@ -325,7 +324,7 @@ def _apart(entry: Mapping[str, object], faults: Faults, key: str) -> dict[int, V
     found = {}
     for name, value in entry.items():
         if isinstance(value, Mapping) and _STRIPE.fullmatch(name):
-            found[int(name[1:])] = Values(value, STRIPE_KEYS, faults, f"{key}.{name}.", defaults=False)
+            found[int(name[1:])] = Values(value, STRIPE_KEYS, faults, f"{key}.{name}.", defaults=False, others=SETTINGS)
     return found
 
 
@@ -342,7 +341,7 @@ def _check_alone(node: Node, stripes: tuple[int, ...], bound_ns: int) -> None:
     listed = ", ".join(map(str, stripes))
     strange = [stripe for stripe in node.stripes if stripes and stripe not in stripes]
     if strange:
-        node.fault("stripes", f"{strange[0]} is none of ring.stripes: {listed}")
+        node.fault("stripes", f"the core has no stripe {strange[0]}: ring.stripes has {listed}")
         node.stripes = tuple(stripe for stripe in node.stripes if stripe in stripes) or stripes
     for stripe, values in node.apart.items():
         if stripes and stripe not in node.stripes:
@@ -365,8 +364,7 @@ def _place(node: Node) -> City | None:
         return City(label, label[:3].upper(), values.number("latitude"), values.number("longitude"))
     found = city(name) if name else None
     if name and found is None:
-        hint = suggestion(name, [place.name for place in CITIES] + [place.code for place in CITIES])
-        node.fault("city", f'unknown city "{name}"{hint or "; give latitude and longitude beside it"}')
+        node.fault("city", unknown_city(name, "; give latitude and longitude beside it"))
     return found
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 
-from isocast.runtime.market.model import DelayModel, Durability, Grade, Market, NetworkMode, NodeRole
+from isocast.runtime.market.model import (
+    DelayModel,
+    Durability,
+    Market,
+    NetworkMode,
+    NodeRole,
+    line_listeners,
+    line_receivers,
+)
 from isocast.runtime.market.nodes import Nodes
-from isocast.runtime.market.tables import check_coverage
-from isocast.runtime.market.values import Faults
+from isocast.terms.market import Grade
 from isocast.terms.quantities import duration_text
 from isocast.terms.timing import Gate
-from isocast.wire.limits import MAX_NEXT_NUMBERS, MAX_RING, STANDARD_MTU
+from isocast.terms.toml_files import Faults
+from isocast.wire.limits import MAX_LINE_SCOPES, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_MTU
 
 __all__ = ["advice", "check_counts", "check_market", "groups_in_use", "slowest_pair"]
 
@@ -57,7 +65,7 @@ def check_market(market: Market, faults: Faults) -> None:
         _check_groups(market, faults)
     if market.impairment.enabled:
         _check_impairment(market, faults)
-    check_coverage(market, faults, [(what, number) for _, what, number in groups_in_use(market)])
+    _check_coverage(market, faults, [(what, number) for _, what, number in groups_in_use(market)])
 
 
 def groups_in_use(market: Market) -> Iterable[tuple[str, str, int]]:
@@ -117,6 +125,44 @@ def _check_impairment(market: Market, faults: Faults) -> None:
         where = f"the {duration_text(delay // 1000 * 1000)} that impairment.delay puts between {a} and {b}"
         cure = 'use timing.profile = "world" or impairment.delay = "none"'
         faults.add("timing.detect", f"δ_N = {duration_text(detect)} must be more than {where}: {cure}")
+
+
+def _check_coverage(market: Market, faults: Faults, taken: Iterable[tuple[str, int]]) -> None:
+    """What a plan needs: places, enough receivers, and groups that are nobody else's; `taken` are those of others."""
+    table = market.coverage
+    if not table.enabled:
+        return
+    receivers, listeners = line_receivers(market), line_listeners(market)
+    for plan in (*receivers, *listeners):
+        if plan.place is None:
+            faults.add(f"nodes.{plan.origin}.city", "must be given, since coverage.enabled plans lines by place")
+    for stripe in market.stripes:
+        count = sum(plan.stripe == stripe for plan in receivers)
+        if count < table.lines:
+            faults.add("coverage.lines", f"everybody is to hear {table.lines} receivers, and {count} have a line")
+        if count > MAX_LINE_SCOPES:
+            faults.add("coverage.enabled", f"a plan has at most {MAX_LINE_SCOPES} receivers with a line, not {count:,}")
+    _check_planned_groups(market, faults, taken)
+
+
+def _check_planned_groups(market: Market, faults: Faults, taken: Iterable[tuple[str, int]]) -> None:
+    """The pool and the notices lie apart from each other, and from all groups of the market."""
+    table = market.coverage
+    most = max(market.stripes) + 1
+    pool = range(int(IPv4Address(table.groups)), int(IPv4Address(table.groups)) + most * table.addresses)
+    notices = range(int(IPv4Address(table.notices)), int(IPv4Address(table.notices)) + most)
+    for key, numbers in (("groups", pool), ("notices", notices)):
+        ends = [IPv4Address(min(number, (1 << 32) - 1)) for number in (numbers[0], numbers[-1])]
+        wrong = [end for end in ends if end not in _MULTICAST or end in _LINK_LOCAL]
+        if wrong:
+            rule = f"{ends[0]} to {ends[1]} are not all groups, which are from 224.0.1.0 to 239.255.255.255"
+            faults.add(f"coverage.{key}", rule)
+            continue
+        other = next((what for what, number in taken if number in numbers), None)
+        if other is not None:
+            faults.add(f"coverage.{key}", f"{ends[0]} to {ends[1]} has the group of {other}: move one of the ranges")
+    if pool.start < notices.stop and notices.start < pool.stop:
+        faults.add("coverage.notices", f"{table.notices} is a group of the pool: move one of them")
 
 
 # ---- What a sound market file may still be warned of.

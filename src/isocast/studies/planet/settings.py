@@ -13,10 +13,12 @@ import numpy as np
 from isocast.reformation.scopes.plan import HexagonalBounds
 from isocast.reformation.scopes.world import Floats, Ints, Paths
 from isocast.studies.coverage.land import land_area_km2
-from isocast.studies.coverage.world_file import Table, read_toml
+from isocast.studies.coverage.world_file import LATITUDES, PATH_KEYS, check_land, named_cities
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.instants import MILLISECOND
+from isocast.terms.quantities import duration_text
 from isocast.terms.timing import Gate, Timing
+from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_tables, read_toml
 from isocast.terms.topology import City
 
 __all__ = [
@@ -303,15 +305,160 @@ _LINES_MAX = 8
 _KM_MAX = 20_040.0
 """Half-way round."""
 
-_TOP = ("title", "seed", "receivers", "customers", "paths", "times", "core", "edge")
-_RECEIVERS = ("count", "primaries", "relax", "latitudes")
-_CUSTOMERS = ("count", "pattern", "cities", "spread", "rural", "latitudes")
-_PATHS = ("km_per_ms", "km_per_hop", "hop")
-_TIMES = ("detect", "transmit", "process", "retries_max", "clock_error", "gate", "retry", "token_period",
-          "release_delay", "secondary_detect", "secondary_retry")  # fmt: skip
-_CORE = ("batch", "loss", "loss_model", "branches", "jitter", "wake_lateness", "tokens", "nack_sets")
-_EDGE = ("lines", "reach", "loss", "loss_model", "jitter", "patience", "retry", "retries_max", "deadline", "messages")
+_RECEIVERS, _CUSTOMERS, _CORE, _EDGE = ReceiverPlaces(), CustomerPlaces(), CoreSettings(), EdgeSettings()
 _MODELS = ("independent", "tree")
+
+
+def _time(name: str, meaning: str, usual_ns: float | None = None, otherwise: str = "") -> Key:
+    return Key(name, Kind.TIME, meaning, None if usual_ns is None else duration_text(round(usual_ns)), otherwise)
+
+
+_TABLES = (
+    Table(
+        "",
+        "At the top of the file.",
+        (
+            Key("title", Kind.TEXT, "Shown above the tables.", ""),
+            Key("seed", Kind.COUNT, "Of all that is drawn.", 1),
+        ),
+    ),
+    Table(
+        "receivers",
+        "The trusted receivers, on land.",
+        (
+            Key("count", Kind.COUNT, "How many.", _RECEIVERS.count, minimum=2, maximum=_RECEIVERS_MAX),
+            Key(
+                "primaries",
+                Kind.COUNT,
+                "Of these on the ring; the others stand below the nearest of them.",
+                otherwise=f"{_RECEIVERS.primaries}, or all of fewer",
+                minimum=2,
+                maximum=1_000,
+            ),
+            Key(
+                "relax",
+                Kind.COUNT,
+                "Rounds in which each moves to the middle of its region.",
+                _RECEIVERS.relax,
+                maximum=100,
+            ),
+            LATITUDES,
+        ),
+    ),
+    Table(
+        "customers",
+        "Where customers live.",
+        (
+            Key("count", Kind.COUNT, "How many.", _CUSTOMERS.count, minimum=1, maximum=_CUSTOMERS_MAX),
+            Key("pattern", Kind.CHOICE, "Every square km alike, or cities.", "land", choices=("land", "cities")),
+            Key("cities", Kind.CITIES, "Around which customers live.", otherwise="all that are known"),
+            Key(
+                "spread",
+                Kind.NUMBER,
+                "The standard deviation around a city.",
+                _CUSTOMERS.spread_km,
+                positive=True,
+                unit="km",
+            ),
+            Key(
+                "rural",
+                Kind.NUMBER,
+                "The share that lives anywhere on land.",
+                _CUSTOMERS.rural,
+                minimum=0.001,
+                maximum=1,
+            ),
+            LATITUDES,
+        ),
+    ),
+    Table("paths", "Delay by distance.", PATH_KEYS),
+    Table(
+        "times",
+        "The paper's, unless given.",
+        (
+            _time("detect", "δ_N.", PAPER_TIMES.detect_ns),
+            _time("transmit", "X.", PAPER_TIMES.transmit_ns),
+            _time("process", "P.", PAPER_TIMES.process_ns),
+            Key("retries_max", Kind.COUNT, "k_r.", PAPER_TIMES.retries_max, minimum=1, maximum=100),
+            _time("clock_error", "ε.", PAPER_TIMES.clock_error_ns),
+            Key(
+                "gate",
+                Kind.CHOICE,
+                "What a release waits for; majority lengthens Δ_A.",
+                Gate.TIMED,
+                choices=(Gate.TIMED, Gate.MAJORITY),
+            ),
+            _time("retry", "τ_r.", otherwise="derived"),
+            _time("token_period", "τ_t.", otherwise="derived"),
+            _time("release_delay", "Δ_A.", otherwise="derived"),
+            _time("secondary_detect", "δ_S.", otherwise="δ_N"),
+            _time("secondary_retry", "τ_{r,S}.", otherwise="2δ_S+X+P"),
+        ),
+    ),
+    Table(
+        "core",
+        "The ring and those below it.",
+        (
+            Key("batch", Kind.COUNT, "k: messages in a token.", _CORE.batch, maximum=_BATCH_MAX),
+            Key("loss", Kind.PROBABILITY, "p, of each packet at each receiver.", _CORE.loss),
+            Key("loss_model", Kind.CHOICE, "Where losses happen.", _MODELS[0], choices=_MODELS),
+            Key("branches", Kind.COUNT, "Of the tree, at its root.", otherwise=f"{_CORE.branches}", minimum=1),
+            _time("jitter", "Mean of an exponential delay on top of the distance's.", _CORE.jitter_ns),
+            _time(
+                "wake_lateness",
+                "Mean of an exponential delay between the instant of a release and the release.",
+                _CORE.wake_lateness_ns,
+            ),
+            Key("tokens", Kind.COUNT, "How many are drawn.", _CORE.tokens, minimum=1, maximum=_TOKENS_MAX),
+            Key(
+                "nack_sets",
+                Kind.COUNT,
+                "k_p of the comparison with NACK reduction; 1 for none.",
+                otherwise=f"{_CORE.reduction_sets}",
+                minimum=1,
+                maximum=1_000,
+            ),
+        ),
+    ),
+    Table(
+        "edge",
+        "From the receivers to the customers.",
+        (
+            Key(
+                "lines",
+                Kind.COUNT,
+                "Receivers that a customer listens to.",
+                _EDGE.lines,
+                minimum=1,
+                maximum=_LINES_MAX,
+            ),
+            Key(
+                "reach",
+                Kind.NUMBER,
+                "How far a line is heard.",
+                otherwise="the grid's radius for two lines",
+                minimum=0.1,
+                maximum=_KM_MAX,
+                unit="km",
+            ),
+            Key("loss", Kind.PROBABILITY, "Of each copy at each customer.", _EDGE.loss),
+            Key("loss_model", Kind.CHOICE, "Where losses happen.", _MODELS[0], choices=_MODELS),
+            _time("jitter", "Mean of an exponential delay on top of the distance's.", _EDGE.jitter_ns),
+            _time("patience", "How long a gap may last before a customer asks.", _EDGE.patience_ns),
+            _time("retry", "Between two requests.", _EDGE.retry_ns),
+            Key("retries_max", Kind.COUNT, "How many requests.", _EDGE.retries_max, maximum=100),
+            _time("deadline", "After the common instant of release.", _EDGE.deadline_ns),
+            Key(
+                "messages",
+                Kind.COUNT,
+                "How many are followed to every customer, each of a token of its own.",
+                _EDGE.messages,
+                minimum=1,
+                maximum=_MESSAGES_MAX,
+            ),
+        ),
+    ),
+)
 
 
 def load_planet(path: str | Path) -> PlanetWorld:
@@ -323,18 +470,17 @@ def planet_from_mapping(mapping: Mapping[str, object], file: str = "<world>") ->
     """The world of a parsed file; `file` only appears in errors."""
     if "scopes" in mapping or "receiver" in mapping or "addresses" in mapping:
         raise ConfigurationError(file, "file", "is a world of `isocast plan coverage`; see worlds/planet.toml for one")
-    top = Table(mapping, _TOP, file)
-    receivers = _receivers(Table(top.part("receivers"), _RECEIVERS, file, "receivers."))
+    tables = read_tables(mapping, _TABLES, Faults(file, collect=False))
+    receivers = _receivers(tables["receivers"])
     secondaries = receivers.count > receivers.primaries
-    timing = _times(Table(top.part("times"), _TIMES, file, "times."), receivers.primaries, secondaries=secondaries)
-    return PlanetWorld(
-        title=top.text("title"),
-        seed=top.count("seed", 1, 0, 2**63 - 1),
+    timing = _times(tables["times"], receivers.primaries, secondaries=secondaries)
+    return tables[""].into(
+        PlanetWorld,
         receivers=receivers,
-        customers=_customers(Table(top.part("customers"), _CUSTOMERS, file, "customers.")),
-        core=_core(Table(top.part("core"), _CORE, file, "core."), timing, receivers.primaries),
-        edge=_edge(Table(top.part("edge"), _EDGE, file, "edge."), receivers),
-        paths=_paths(Table(top.part("paths"), _PATHS, file, "paths.")),
+        customers=_customers(tables["customers"]),
+        core=_core(tables["core"], timing, receivers.primaries),
+        edge=_edge(tables["edge"], receivers),
+        paths=tables["paths"].into(Paths),
         file=file,
     )
 
@@ -363,116 +509,65 @@ def with_counts(
     return world if seed is None else replace(world, seed=seed)
 
 
-def _receivers(table: Table) -> ReceiverPlaces:
-    usual = ReceiverPlaces()
-    count = table.count("count", usual.count, 2, _RECEIVERS_MAX)
-    primaries = table.count("primaries", min(usual.primaries, count), 2, 1_000)
+def _receivers(values: Values) -> ReceiverPlaces:
+    count = values.count("count")
+    primaries = values.count("primaries", min(_RECEIVERS.primaries, count))
     if primaries > count:
-        raise table.error("primaries", f"must not be more than count, {count:,}")
-    south, north = _latitudes(table)
-    return ReceiverPlaces(count, primaries, table.count("relax", usual.relax, 0, 100), south, north)
+        raise values.error("primaries", f"must not be more than count, {count:,}")
+    south, north = check_land(values)
+    return values.into(ReceiverPlaces, primaries=primaries, south=south, north=north)
 
 
-def _latitudes(table: Table) -> tuple[float, float]:
-    south, north = table.span("latitudes", (-90.0, 90.0), -90.0, 90.0)
-    if land_area_km2(south, north) == 0:
-        raise table.error("latitudes", f"there is no land between {south:g} and {north:g} degrees")
-    return south, north
-
-
-def _customers(table: Table) -> CustomerPlaces:
-    usual = CustomerPlaces()
-    by_cities = table.choice("pattern", ("land", "cities"), "land") == "cities"
+def _customers(values: Values) -> CustomerPlaces:
+    by_cities = values.text("pattern") == "cities"
     for key in ("cities", "spread", "rural"):
-        if key in table and not by_cities:
-            raise table.error(key, 'means nothing with pattern = "land"')
-    south, north = _latitudes(table)
-    return CustomerPlaces(
-        table.count("count", usual.count, 1, _CUSTOMERS_MAX),
-        table.cities("cities") if by_cities else (),
-        table.length("spread", usual.spread_km),
-        table.number("rural", usual.rural, 0.001, 1.0),
-        south,
-        north,
-    )
+        if key in values and not by_cities:
+            raise values.error(key, 'means nothing with pattern = "land"')
+    south, north = check_land(values)
+    cities = named_cities(values) if by_cities else ()
+    return values.into(CustomerPlaces, cities=cities, south=south, north=north)
 
 
-def _paths(table: Table) -> Paths:
-    usual = Paths()
-    return Paths(
-        km_per_ms=table.length("km_per_ms", usual.km_per_ms),
-        km_per_hop=table.length("km_per_hop", usual.km_per_hop),
-        hop_ns=table.duration("hop", usual.hop_ns),
-    )
-
-
-def _times(table: Table, ring_size: int, *, secondaries: bool) -> Timing:
+def _times(values: Values, ring_size: int, *, secondaries: bool) -> Timing:
     """As the protocol derives them; what is left out is the paper's, or follows."""
-    usual = PAPER_TIMES
-    detect = table.duration("detect", usual.detect_ns)
-    transmit, process = table.duration("transmit", 0), table.duration("process", usual.process_ns)
-    secondary_detect = table.duration("secondary_detect", detect) if secondaries else 0
-    least = 2 * secondary_detect + transmit + process
+    detect = values.count("detect")
+    secondary_detect = values.count("secondary_detect", detect) if secondaries else 0
+    least = 2 * secondary_detect + values.count("transmit") + values.count("process")
     for key in ("secondary_detect", "secondary_retry"):
-        if key in table and not secondaries:
-            raise table.error(key, "means nothing where all receivers are on the ring")
-    secondary_retry = table.duration("secondary_retry", least) if secondaries else 0
+        if key in values and not secondaries:
+            raise values.error(key, "means nothing where all receivers are on the ring")
+    secondary_retry = values.count("secondary_retry", least) if secondaries else 0
     if secondary_retry < least and secondaries:
-        raise table.error("secondary_retry", f"τ_{{r,S}} must be at least 2δ_S+X+P = {least / 1e9:g} s")
+        raise values.error("secondary_retry", f"τ_{{r,S}} must be at least 2δ_S+X+P = {least / 1e9:g} s")
     try:
-        return Timing(
-            detect_ns=detect,
-            transmit_ns=transmit,
-            process_ns=process,
-            retries_max=table.count("retries_max", usual.retries_max, 1, 100),
-            clock_error_ns=table.duration("clock_error", 0),
+        return values.into(
+            Timing,
             ring_size=ring_size,
-            gate=Gate(table.choice("gate", (Gate.TIMED.value, Gate.MAJORITY.value), Gate.TIMED.value)),
             secondary_detect_ns=secondary_detect,
             secondary_retry_ns=secondary_retry,
-            retry_ns=table.duration("retry", 0),
-            token_period_ns=table.duration("token_period", 0),
-            release_delay_ns=table.duration("release_delay", 0),
         )
     except LocalProtocolError as error:
         key, _, rule = str(error).partition(" ")
-        raise table.error(key, rule) from error
+        raise values.error(key, rule) from error
 
 
-def _core(table: Table, timing: Timing, primaries: int) -> CoreSettings:
-    usual = CoreSettings()
-    sets = table.count("nack_sets", min(usual.reduction_sets, max(primaries - 1, 1)), 1, 1_000)
-    if sets > max(primaries - 1, 1):
-        raise table.error("nack_sets", f"k_p must be at most primaries-1 = {primaries - 1}, not {sets}")
-    return CoreSettings(
-        timing,
-        table.count("batch", usual.batch, 0, _BATCH_MAX),
-        table.probability("loss", usual.loss),
-        table.choice("loss_model", _MODELS, _MODELS[0]) == "tree",
-        table.count("branches", min(usual.branches, primaries), 1, primaries),
-        table.duration("jitter", round(usual.jitter_ns)),
-        table.duration("wake_lateness", 0),
-        table.count("tokens", usual.tokens, 1, _TOKENS_MAX),
-        sets,
-    )
+def _core(values: Values, timing: Timing, primaries: int) -> CoreSettings:
+    most = max(primaries - 1, 1)
+    sets = values.count("nack_sets", min(_CORE.reduction_sets, most))
+    if sets > most:
+        raise values.error("nack_sets", f"k_p must be at most primaries-1 = {primaries - 1}, not {sets}")
+    branches = values.count("branches", min(_CORE.branches, primaries))
+    if branches > primaries:
+        raise values.error("branches", f"must be from 1 to {primaries:,}, as many as primaries, not {branches:,}")
+    tree = values.text("loss_model") == "tree"
+    return values.into(CoreSettings, timing=timing, tree=tree, branches=branches, reduction_sets=sets)
 
 
-def _edge(table: Table, receivers: ReceiverPlaces) -> EdgeSettings:
-    usual = EdgeSettings()
-    lines = table.count("lines", usual.lines, 1, _LINES_MAX)
+def _edge(values: Values, receivers: ReceiverPlaces) -> EdgeSettings:
+    lines = values.count("lines")
     if lines > receivers.count:
-        raise table.error("lines", f"must not be more than receivers, {receivers.count:,}")
+        raise values.error("lines", f"must not be more than receivers, {receivers.count:,}")
     # How far the k-th nearest receiver of a hexagonal grid is at most: what an even spread comes close to.
     grid = HexagonalBounds(receivers.count, land_area_km2(receivers.south, receivers.north), lines)
-    return EdgeSettings(
-        lines,
-        table.number("reach", grid.radius_km(max(lines, 2)), 0.1, _KM_MAX),
-        table.probability("loss", usual.loss),
-        table.choice("loss_model", _MODELS, _MODELS[0]) == "tree",
-        table.duration("jitter", round(usual.jitter_ns)),
-        table.duration("patience", round(usual.patience_ns)),
-        table.duration("retry", round(usual.retry_ns)),
-        table.count("retries_max", usual.retries_max, 0, 100),
-        table.duration("deadline", round(usual.deadline_ns)),
-        table.count("messages", usual.messages, 1, _MESSAGES_MAX),
-    )
+    reach = values.number("reach", grid.radius_km(max(lines, 2)))
+    return values.into(EdgeSettings, reach_km=reach, tree=values.text("loss_model") == "tree")

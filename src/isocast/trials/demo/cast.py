@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from isocast.runtime.market.model import Grade, Market, NodePlan, NodeRole
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.errors import TransportError
+from isocast.terms.market import Grade
 
 __all__ = ["JITTER_MS", "Note", "Place", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from isocast.checks.skew import Quantiles
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Grade, Market, NodeRole
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.errors import JournalError
 from isocast.terms.instants import SECOND
-from isocast.terms.market import Mic
+from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
 from isocast.trials.demo.cast import actors
 from isocast.trials.demo.ledger import Ledger

@@ -13,7 +13,7 @@ from typing import Any
 
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import suggestion
-from isocast.terms.topology import CITIES, City, city, delay_ns
+from isocast.terms.topology import City, city, delay_ns, unknown_city
 
 __all__ = [
     "ADDRESSES_PER_SITE",
@@ -190,7 +190,7 @@ class World:
         """The same world with some links different."""
         impairments = dict(self.impairments)
         for number, change in enumerate(changes, 1):
-            change.check(file, f"links {number} ")
+            change.check(file, f"links[{number}].")
             for pair in self.pairs(change.here, change.there, one_way=change.one_way):
                 impairments[pair] = change.apply(impairments[pair])
         return replace(self, impairments=impairments)
@@ -233,10 +233,10 @@ def make_world(
     for place, (name, where) in enumerate(cities.items()):
         if not NAME.fullmatch(name):
             rule = "a name begins with a letter or digit; letters, digits, '.', '_' and '-' follow, 63 in all"
-            raise ConfigurationError(file, f"sites {name!r}", rule)
+            raise ConfigurationError(file, f"sites.{name}", rule)
         own = [site_address(place, number + 1) for number in range(ADDRESSES_PER_SITE)]
         given = own if addresses is None else addresses.get(name, ())
-        sites.append(Site(name, _place(where, f"sites {name}", file), tuple(given)))
+        sites.append(Site(name, _place(where, f"sites.{name}", file), tuple(given)))
     _check_addresses(sites, file)
     impairments = {
         (here, there): Impairment(_distance_ns(a, b, settings.scale), settings.jitter_ns, settings.loss)
@@ -263,8 +263,7 @@ def _place(where: City | str | None, key: str, file: str) -> City | None:
         return where
     found = city(where)
     if found is None:
-        known = [place.name for place in CITIES] + [place.code for place in CITIES]
-        raise ConfigurationError(file, key, f'unknown city "{where}"{suggestion(where, known)}')
+        raise ConfigurationError(file, key, unknown_city(where))
     return found
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from math import isfinite
+from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 
 from isocast.runtime.market.model import Impairment, Market
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.quantities import parse_duration, suggestion
+from isocast.terms.quantities import duration_text, suggestion
+from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, read_tables, read_toml, shown
 from isocast.terms.topology import City
 from isocast.trials.lab.nodes import LabNode
 from isocast.trials.lab.world import NAME, LinkChange, World, WorldSettings, make_world
@@ -19,9 +19,39 @@ from isocast.trials.lab.world import NAME, LinkChange, World, WorldSettings, mak
 __all__ = ["load_world", "market_settings", "market_world", "site_name"]
 
 
-_TOP = ("seed", "loss", "jitter", "scale", "mtu", "sites", "links", "nodes")
-_LINK = ("between", "delay", "jitter", "loss", "one_way")
-_NODE = ("name", "site", "command")
+_USUAL = WorldSettings()
+
+_TOP = Table(
+    "",
+    "What holds between all sites, where nothing else is said.",
+    (
+        Key("seed", Kind.COUNT, "What the draws are a function of.", _USUAL.seed),
+        Key("loss", Kind.NUMBER, "Share of packets lost, 0 to 1.", _USUAL.loss, minimum=-inf),
+        Key("jitter", Kind.TIME, "Mean of an exponential delay on top.", duration_text(_USUAL.jitter_ns)),
+        Key("scale", Kind.NUMBER, "Times the delay of light in fibre.", _USUAL.scale, minimum=-inf),
+        Key("mtu", Kind.COUNT, "Bytes of an IP packet that every link carries.", _USUAL.mtu),
+    ),
+)
+_LINK = Table(
+    "links",
+    "What is different between two sites.",
+    (
+        Key("between", Kind.TEXTS, "The two sites.", required=True),
+        Key("delay", Kind.TIME, "One way.", otherwise="that of light in fibre, times `scale`"),
+        Key("jitter", Kind.TIME, "Mean of an exponential delay on top.", otherwise="that of all links"),
+        Key("loss", Kind.NUMBER, "Share of packets lost, 0 to 1.", otherwise="that of all links", minimum=-inf),
+        Key("one_way", Kind.FLAG, "Only from the first site to the second.", default=False),
+    ),
+)
+_NODE = Table(
+    "nodes",
+    "A process.",
+    (
+        Key("name", Kind.TEXT, "What it is called.", required=True),
+        Key("site", Kind.TEXT, "Where it runs.", required=True),
+        Key("command", Kind.TEXTS, "What is run, with its arguments.", required=True),
+    ),
+)
 _MAX_BYTES = 1 << 20
 """Bounds: a world of 64 sites with every link given has some 300 kB."""
 _MAX_NODES = 512
@@ -31,29 +61,13 @@ _MAX_NODES = 512
 def load_world(path: Path) -> tuple[World, tuple[LabNode, ...]]:
     """The world of a TOML file and its nodes; ConfigurationError names file, key and rule."""
     file = str(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(file, "file", f"cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise ConfigurationError(file, "file", f"is longer than {_MAX_BYTES:,} bytes")
-    try:
-        table = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(file, "file", f"not valid TOML: {error}") from error
-    reader = _Reader(table, _TOP, file, "")
-    settings = WorldSettings(
-        loss=reader.number("loss") or 0.0,
-        jitter_ns=reader.duration("jitter") or 0,
-        scale=1.0 if (scale := reader.number("scale")) is None else scale,
-        seed=reader.count("seed", 1),
-        mtu=reader.count("mtu", 1500),
-    )
-    cities = {name: _text(file, f"sites {name}", where) for name, where in reader.table("sites").items()}
-    world = make_world(cities, settings, file=file)
+    mapping = read_toml(path, _MAX_BYTES)
+    faults = Faults(file, collect=False)
+    top = read_tables(mapping, (_TOP,), faults, ("sites", "links", "nodes"))[""]
+    world = make_world(_sites(mapping.get("sites", {}), faults), top.into(WorldSettings), file=file)
     sites = [site.name for site in world.sites]
-    changes = [_link(_Reader(part, _LINK, file, prefix), sites) for prefix, part in reader.tables("links", "links")]
-    nodes = tuple(_node(_Reader(part, _NODE, file, prefix), sites) for prefix, part in reader.tables("nodes", "nodes"))
+    changes = [_link(values, sites) for values in read_list(mapping, _LINK, faults)]
+    nodes = tuple(_node(values, sites) for values in read_list(mapping, _NODE, faults))
     if len(nodes) > _MAX_NODES:
         raise ConfigurationError(file, "nodes", f"at most {_MAX_NODES}, not {len(nodes)}")
     twice = {node.name for node in nodes if [other.name for other in nodes].count(node.name) > 1}
@@ -62,121 +76,36 @@ def load_world(path: Path) -> tuple[World, tuple[LabNode, ...]]:
     return world.with_changes(changes, file), nodes
 
 
-def _link(reader: _Reader, sites: list[str]) -> LinkChange:
-    ends = reader.texts("between")
+def _sites(table: object, faults: Faults) -> dict[str, str]:
+    """The city of each site: every name is a key."""
+    if not isinstance(table, Mapping):
+        raise faults.error("sites", f"must be a table, [sites], not {shown(table)}")
+    values = Values(table, [Key(name, Kind.TEXT, "Its city.") for name in table], faults, "sites.")
+    return {name: values.text(name) for name in table}
+
+
+def _link(values: Values, sites: list[str]) -> LinkChange:
+    ends = values.names("between")
     if len(ends) != 2 or ends[0] == ends[1]:  # noqa: PLR2004  # a link has two ends
-        raise reader.error("between", "must be two different sites")
+        raise values.error("between", "must be two different sites")
     for name in ends:
-        reader.known("between", name, sites)
-    return LinkChange(
-        ends[0],
-        ends[1],
-        delay_ns=reader.duration("delay"),
-        jitter_ns=reader.duration("jitter"),
-        loss=reader.number("loss"),
-        one_way=reader.flag("one_way"),
-    )
+        _check_site(values, "between", name, sites)
+    return values.into(LinkChange, here=ends[0], there=ends[1])
 
 
-def _node(reader: _Reader, sites: list[str]) -> LabNode:
-    name, site, command = reader.text("name"), reader.text("site"), reader.texts("command")
+def _node(values: Values, sites: list[str]) -> LabNode:
+    name, site, command = values.text("name"), values.text("site"), values.names("command")
     if not NAME.fullmatch(name):
-        raise reader.error("name", "begins with a letter or digit; letters, digits, '.', '_' and '-' follow")
-    reader.known("site", site, sites)
+        raise values.error("name", "begins with a letter or digit; letters, digits, '.', '_' and '-' follow")
+    _check_site(values, "site", site, sites)
     if not command:
-        raise reader.error("command", "must not be empty")
-    return LabNode(name, site, tuple(command))
+        raise values.error("command", "must not be empty")
+    return LabNode(name, site, command)
 
 
-def _shown(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value}"'
-        case dict():
-            return "a table"
-        case list():
-            return "a list"
-        case _:
-            return str(value)
-
-
-def _text(file: str, key: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ConfigurationError(file, key, f"must be a text in quotes, not {_shown(value)}")
-    return value
-
-
-class _Reader:
-    """One table of the file: unknown keys are refused at once, values when they are asked for."""
-
-    def __init__(self, table: Mapping[str, object], keys: Iterable[str], file: str, prefix: str) -> None:
-        self._table = table
-        self._file = file
-        self._prefix = prefix
-        for name in table:
-            if name not in keys:
-                raise self.error(name, f"unknown key{suggestion(name, keys)}")
-
-    def error(self, key: str, rule: str) -> ConfigurationError:
-        return ConfigurationError(self._file, f"{self._prefix}{key}", rule)
-
-    def known(self, key: str, name: str, sites: Iterable[str]) -> None:
-        if name not in sites:
-            raise self.error(key, f'unknown site "{name}"{suggestion(name, sites)}')
-
-    def text(self, key: str) -> str:
-        return _text(self._file, f"{self._prefix}{key}", self._table.get(key, ""))
-
-    def texts(self, key: str) -> list[str]:
-        value = self._table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-            raise self.error(key, f"must be a list of texts, not {_shown(value)}")
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self._table.get(key, False)
-        if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false, not {_shown(value)}")
-        return value
-
-    def count(self, key: str, default: int) -> int:
-        value = self._table.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            raise self.error(key, f"must be a whole number, 0 or more, not {_shown(value)}")
-        return value
-
-    def number(self, key: str) -> float | None:
-        value = self._table.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise self.error(key, f"must be a number, not {_shown(value)}")
-        return float(value)
-
-    def duration(self, key: str) -> int | None:
-        value = self._table.get(key)
-        if value is None:
-            return None
-        try:
-            return parse_duration(value if isinstance(value, str) else "")
-        except ValueError as error:
-            rule = f'must be a time with its unit in quotes, such as "2ms", not {_shown(value)}'
-            raise self.error(key, rule) from error
-
-    def table(self, key: str) -> Mapping[str, object]:
-        value = self._table.get(key, {})
-        if not isinstance(value, dict):
-            raise self.error(key, f"must be a table, not {_shown(value)}")
-        return value
-
-    def tables(self, key: str, title: str) -> list[tuple[str, Mapping[str, object]]]:
-        """A list of tables, each with the prefix of its keys in errors."""
-        value = self._table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
-            raise self.error(key, f"must be written as [[{title}]]")
-        return [(f"{title} {number} ", part) for number, part in enumerate(value, 1)]
+def _check_site(values: Values, key: str, name: str, sites: list[str]) -> None:
+    if name not in sites:
+        raise values.error(key, f'unknown site "{name}"{suggestion(name, sites)}')
 
 
 # ---- A market's file as a lab: a site for each city, and a process for each node.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from isocast.feeds.mold import HEADER_BYTES
-from isocast.runtime.market.model import Market, NodePlan
-from isocast.runtime.market.tables import EdgeTable
+from isocast.runtime.market.model import EdgeTable, Market, NodePlan
 from isocast.runtime.net.sockets import Endpoint
 from isocast.security.repairs import REPAIR_OVERHEAD
 from isocast.striping.plan import EdgeStripe, StripePlan

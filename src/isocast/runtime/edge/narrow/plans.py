@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from isocast.runtime.market.tables import EdgeTable
+from isocast.runtime.market.model import EdgeTable
 from isocast.striping.plan import StripePlan, read_plan
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.wire.packets import ControlEntry, ControlKind, digest_of
