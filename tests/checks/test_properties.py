@@ -28,6 +28,13 @@ def test_the_reference_page_says_what_the_table_says(each: Property) -> None:
         assert (ROOT / f"src/isocast/checks/{module}.py").exists(), module
 
 
+def test_the_page_of_the_audit_says_how_journals_show_a_property() -> None:
+    page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
+    for name in ("S1", "S2", "S3", "S4", "S5", "S11", "S12"):
+        each = PROPERTIES[name]
+        assert f"| {each.title} | {each.name} | {each.in_journals} |" in page
+
+
 def test_a_property_that_nobody_defined_cannot_be_reported() -> None:
     with pytest.raises(KeyError):
         Report()("S99", 0, "whatever")

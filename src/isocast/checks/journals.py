@@ -100,12 +100,13 @@ def place_breach(expected: int, found: int) -> Breach | None:
     return None
 
 
-def early_ns(header: BlockHeader, release_delay_ns: int = 0) -> int:
-    """How long before its instant a block was out, and before T_t+Δ_A if that is later (S12); not if at most 0."""
-    return max(header.due, header.instant + release_delay_ns) - header.released_at
+def early_ns(header: BlockHeader, release_delay_ns: int | None = None) -> int:
+    """How long before its instant a block was out, and before T_t+Δ_A if that is known (S12); not if at most 0."""
+    due = header.due if release_delay_ns is None else max(header.due, header.instant + release_delay_ns)
+    return due - header.released_at
 
 
-def early_breach(header: BlockHeader, release_delay_ns: int = 0) -> Breach | None:
+def early_breach(header: BlockHeader, release_delay_ns: int | None = None) -> Breach | None:
     """Nothing is out before its instant (S12)."""
     early = early_ns(header, release_delay_ns)
     if early <= 0:
@@ -159,8 +160,8 @@ def _block_breach(kind: FaultKind, law: str, text: str, header: BlockHeader, fie
 class JournalWalk:
     """The rules that a journal keeps by itself, block after block."""
 
-    def __init__(self, next_sequence: int | None = None, release_delay_ns: int = 0) -> None:
-        """`next_sequence` is that of the first block, if it is known; nothing is out before T_t+`release_delay_ns`."""
+    def __init__(self, next_sequence: int | None = None, release_delay_ns: int | None = None) -> None:
+        """`next_sequence` is that of the first block and `release_delay_ns` is Δ_A, if they are known."""
         self.next_sequence = next_sequence
         self._release_delay_ns = release_delay_ns
         self._before: BlockHeader | None = None
@@ -265,7 +266,7 @@ class Copy:
         skipped = sum(breach.messages for breach in self.breaches if breach.kind is FaultKind.GAP)
         return skipped + max(end - self.last_sequence, 0)
 
-    def early(self, release_delay_ns: int = 0) -> int:
+    def early(self, release_delay_ns: int | None = None) -> int:
         """Messages that were out before their instant, or before T_t+Δ_A (S12)."""
         return sum(header.messages for header in self.headers if early_ns(header, release_delay_ns) > 0)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.wire.journal_samples import block
 
+from isocast.checks.journals import FaultKind
 from isocast.runtime.disk.journal import JournalSettings
-from isocast.runtime.disk.journal_verify import FaultKind
 from isocast.runtime.market.keys import SETTINGS
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
