@@ -210,7 +210,7 @@ def test_the_summary_says_what_was_wrong(market: Market) -> None:
     summary = summed_up(market, PUBLISHED + 1)
     text = "\n".join(summary_lines(summary))
     assert "WRONG       XNYS: 1 of 61 events are in no journal, the first is number 61" in text
-    assert summary.as_json()["faults"] == ["XNYS: 1 of 61 events are in no journal, the first is number 61"]
+    assert summary.as_json()["faults"] == ["XNYS: 1 of 61 events are in no journal, the first is number 61 (L1)"]
 
 
 def test_a_node_that_counted_an_early_release_is_believed(market: Market) -> None:
