@@ -30,6 +30,7 @@ from isocast.checks.facts import (
     Report,
     TokenSent,
 )
+from isocast.checks.properties import PROPERTIES
 from isocast.checks.suite import Suite
 from isocast.checks.view import View
 from isocast.terms.instants import SECOND
@@ -37,9 +38,9 @@ from isocast.wire.packets import Data
 
 
 def test_violations_are_few_enough_to_read() -> None:
-    report = Report()
+    report, names = Report(), list(PROPERTIES)
     for number in range(1_000):
-        report(f"S{number % 20}", number, "text")
+        report(names[number % len(names)], number, "text")
     assert len(report.violations) == VIOLATIONS_MAX
     report = Report()
     for number in range(1_000):

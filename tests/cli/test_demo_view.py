@@ -17,7 +17,7 @@ from isocast.runtime.watch.status import Answer, NodeStatus, Target
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.show import Phase, Show, ShowSettings
-from isocast.trials.demo.summary import Summary, read_evidence, sum_up
+from isocast.trials.demo.summary import Summary, read_proof, sum_up
 
 ROOT = Path(__file__).parents[2]
 SIZES = ((150, 50), (96, 36), (80, 24), (40, 10), (8, 2))
@@ -181,7 +181,7 @@ def summed_up(market: Market, published: int = PUBLISHED) -> Summary:
     promised = {FLOOR.mic: published}
     return sum_up(
         market,
-        read_evidence(market, promised),
+        read_proof(market, promised),
         show.watch.ledger,
         show.story,
         seconds=30.0,
@@ -210,7 +210,7 @@ def test_the_summary_says_what_was_wrong(market: Market) -> None:
     summary = summed_up(market, PUBLISHED + 1)
     text = "\n".join(summary_lines(summary))
     assert "WRONG       XNYS: 1 of 61 events are in no journal, the first is number 61" in text
-    assert summary.as_json()["faults"] == ["XNYS: 1 of 61 events are in no journal, the first is number 61"]
+    assert summary.as_json()["faults"] == ["XNYS: 1 of 61 events are in no journal, the first is number 61 (L1)"]
 
 
 def test_a_node_that_counted_an_early_release_is_believed(market: Market) -> None:
@@ -218,7 +218,7 @@ def test_a_node_that_counted_an_early_release_is_believed(market: Market) -> Non
     show.watch.ledger.enter(status_of(market, "tokyo", at_ns=NOW + 1, totals={"early_releases_total": 2.0}))
     summary = sum_up(
         market,
-        read_evidence(market),
+        read_proof(market),
         show.watch.ledger,
         show.story,
         seconds=1.0,

@@ -90,7 +90,9 @@ def test_a_journal_without_its_first_segment_is_not_whole(folder: Path, capsys: 
     assert "GAP: sequences 1 to " in out
     out = run(capsys, 1, "verify", folder)
     assert "no record that says why" in out
-    assert run_json(capsys, 1, "verify", folder)["faults"]["gap"] == 1
+    assert "\nS2 (no gap, no duplicate): " in out
+    found = run_json(capsys, 1, "verify", folder)
+    assert (found["faults"]["gap"], found["first_faults"][0]["law"]) == (1, "S2")
     assert run_json(capsys, 0, "verify", second)["faults"]["gap"] == 0, "one segment by itself begins where it begins"
     assert "GAP" not in run(capsys, 0, "inspect", second)
 

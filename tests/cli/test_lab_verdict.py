@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from isocast.checks.journals import Difference
+from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.cli.lab import show_verdict
-from isocast.trials.evidence import Difference, Evidence, Follower, LateRelease, Quantiles, ReleaseSkew
+from isocast.trials.evidence import Evidence, Follower, LateRelease
 from isocast.trials.lab.report import Episode
 from isocast.trials.lab.verdict import LateInLab, Verdict
 
@@ -40,8 +42,10 @@ def row(text: str, begin: str) -> str:
 def test_a_good_run(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(Verdict(GOOD, (), 1_234, 0, ()), capsys)
     assert row(text, "messages released").endswith("1,234 in 20 tokens, at 5 sites")
-    assert row(text, "early releases") == "early releases 0 0"
-    assert row(text, "skew between sites") == "skew between sites: p50 / p99 / max 2 ms / 4 ms / 5 ms p50 ≤ 2ε = 4 ms"
+    assert row(text, "early releases") == "early releases (S12) 0 0"
+    assert (
+        row(text, "skew between sites") == "skew between sites (F1): p50 / p99 / max 2 ms / 4 ms / 5 ms p50 ≤ 2ε = 4 ms"
+    )
     assert "5 fairness faults (3 too late, 2 owed to an earlier ring)" in text
     assert row(text, "gaps of customers").endswith("0 0")
     assert row(text, "bank") == "bank customer 1,234 0 0 0"
@@ -69,7 +73,7 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
         {"early": 1},
         {"missing": 1},
         {"repeated": 1},
-        {"differences": (Difference("tokyo", "london", 7, 2),)},
+        {"differences": (Difference("tokyo", "london", (7,), (7, 8)),)},
         {"followers": (Follower("bank", "customer", 9, 10, 1, 0, 0),)},
     ],
     ids=lambda changes: next(iter(changes)),
@@ -77,7 +81,7 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
 def test_whatever_is_wrong_is_said(changes: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(Verdict(replace(GOOD, **changes), (), 0, 0, ()), capsys)  # type: ignore[arg-type]
     assert "NOT as it should be" in text
-    assert ("tokyo and london differ from sequence 7 on, 2 times." in text) == ("differences" in changes)
+    assert ("tokyo and london differ (S1) from sequence 7 on, 2 times." in text) == ("differences" in changes)
 
 
 def test_what_was_promised_and_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from tests.lake.markets import DELAY, Market, write_market
 from tests.lake.planted import block_with, flip_in_place, flipped, offset_of, released, rewrite, with_message
 
+from isocast.checks.journals import Copy, JournalWalk, differences
 from isocast.lake import audit_walk
 from isocast.lake.audit import audit, run_here
 from isocast.lake.audit_terms import AuditReport, Finding, FindingKind, Verdict
 from isocast.lake.audit_walk import SegmentTask, find_journals, plan_tasks, read_segment
 from isocast.runtime.disk.journal import prune
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_record import JournalRecord, record_path, write_record
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError
@@ -160,7 +163,7 @@ def test_an_early_release_is_named(market: Market) -> None:
     assert (finding.stripe, finding.receiver, finding.sequence) == (1, 1, blocks[9].first_sequence)
     assert finding.last_sequence == blocks[10].first_sequence - 1
     assert (finding.file, finding.offset) == (str(path), offset_of(blocks, 9))
-    assert "50000000 ns before its instant" in finding.text
+    assert "50,000,000 ns before its instant" in finding.text
     assert set(report.counts) <= {FindingKind.EARLY, FindingKind.ORDER}, "the clock goes back beside it"
 
 
@@ -337,6 +340,73 @@ def test_rules_hold_from_one_segment_to_the_next(market: Market) -> None:
     assert (again.receiver, again.sequence, again.file) == (3, three[1].first_sequence, str(three[1].path))
 
 
+DIFFERS = "S1, S4"
+Told: TypeAlias = set[tuple[str, int, int, int | None]]
+"""Property, stripe, receiver and sequence."""
+
+
+def told_by_audit(market: Market) -> Told:
+    """Where a token is another than elsewhere, the audit names each of its messages too: left out here."""
+    differing, schedule = (FindingKind.DIFFERENT, FindingKind.FORGED), ("token", "shuffle_key")
+    return {
+        (DIFFERS if each.kind in differing else each.broken, each.stripe, each.receiver, each.sequence)
+        for each in look(market).findings
+        if each.kind not in differing or (each.field not in schedule and each.sequence is not None)
+    }
+
+
+def told_by_checks(market: Market) -> Told:
+    """What the pure functions make of the same journals, each read from its first block to its last."""
+    told: Told = set()
+    for stripe in market.stripes:
+        folders = {site: market.journal(site, stripe) for site in market.receivers}
+        copies = {
+            site: Copy.of(str(site), read_blocks(folder), JournalWalk(1, DELAY)) for site, folder in folders.items()
+        }
+        for site, copy in copies.items():
+            told |= {(breach.law, stripe, site, breach.sequence) for breach in copy.breaches}
+        for other in differences(list(copies.values())):
+            told |= {(DIFFERS, stripe, int(other.name), sequence) for sequence in other.sequences}
+    return told
+
+
+def plant_contradiction(blocks: list[ReleasedBlock]) -> list[ReleasedBlock]:
+    head, tail = blocks[0].messages[:1], blocks[0].messages[1:]
+    first = blocks[0].first_sequence
+    begun = replace(blocks[0], messages=head)
+    rest = replace(blocks[0], messages=tail, place=1, first_sequence=first + 1, shuffle_key=bytes(16))
+    return [begun, rest, *blocks[1:]]
+
+
+PLANTS: dict[str, tuple[str, Callable[[list[ReleasedBlock]], list[ReleasedBlock]]]] = {
+    "gap": ("S2", lambda blocks: [blocks[0], *blocks[2:]]),
+    "duplicate": ("S2", lambda blocks: [blocks[0], *blocks]),
+    "source": (
+        "S3",
+        lambda blocks: with_message(blocks, blocks[0].first_sequence, lambda it: (it[0], it[1] + 1, *it[2:])),
+    ),
+    "repeated": (
+        "S2",
+        lambda blocks: with_message(blocks, blocks[0].first_sequence, lambda it: (it[0], it[1] - 1, *it[2:])),
+    ),
+    "contradiction": ("S5", plant_contradiction),
+    "token": ("S11", lambda blocks: [replace(blocks[0], token_number=1), *blocks[1:]]),
+    "early": ("S12", lambda blocks: early(blocks, 0, due=True)),
+    "content": (DIFFERS, lambda blocks: with_message(blocks, blocks[1].first_sequence, lambda it: (*it[:3], b"other"))),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_audit_says_what_the_checks_say_of_the_same_journals(market: Market, plant: str) -> None:
+    """In tasks that know nothing of each other, over two segments, and in parts: the same property, the same place."""
+    law, change = PLANTS[plant]
+    second = segment_files(market.journal(2, 0))[1]
+    rewrite(second.path, change)
+    audited = told_by_audit(market)
+    assert law in {each[0] for each in audited}
+    assert audited == told_by_checks(market)
+
+
 def test_a_forged_source_is_named(market: Market) -> None:
     journal = market.journal(1, 0)
     sequence = an_event_message(journal, LATE)
@@ -479,7 +549,7 @@ def test_what_could_not_be_judged_is_listed_with_its_count(market: Market) -> No
     assert told == {
         ("source order, no forged message", "S3, S4", count),
         ("nothing early", "S12", count),
-        ("ends", "S2", 3),
+        ("no gap, no duplicate", "S2", 3),
         ("every byte", "", 1),
     }
 

@@ -22,7 +22,7 @@ from isocast.terms.ids import source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventFlag
 from isocast.terms.timing import Gate, Timing
-from isocast.trials.demo.summary import read_evidence
+from isocast.trials.demo.summary import read_proof
 from isocast.trials.evidence import gather
 from isocast.wire.journal_blocks import ReleasedBlock
 
@@ -299,7 +299,7 @@ def test_spark_and_the_journals_themselves_tell_the_same_skew_and_leave_out_the_
     # The last token at one receiver alone.
     changes = {name: (lambda blocks: blocks[:4]) for name in names[1:]}
     write_journals(market, {**changes, names[-1]: late})
-    own = read_evidence(market).releases.figures().skew
+    own = read_proof(market).releases.figures().skew
     assert own == ReleaseSkew(
         8, 5 * MS, 17 * MS, 17 * MS, 10 * MS, exceeding=4, partly=4, faulted=8, late=4, backlog=4, alone=4
     )

@@ -10,23 +10,20 @@ import pytest
 from tests.runtime.worlds import market_file
 from tests.wire.journal_samples import DELAY, PERIOD, block, blocks, events_payload
 
+from isocast.checks.journals import FaultKind
+from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
-from isocast.terms.ids import Label, source_id
+from isocast.terms.errors import JournalError
 from isocast.terms.instants import MILLISECOND
 from isocast.trials.evidence import (
     Evidence,
-    Quantiles,
-    Record,
-    ReleaseSkew,
-    early_releases,
     gather,
     journal_of,
     late_releases,
     lateness_ns,
-    read_record,
-    releases_by_site,
+    read_journals,
     skew_of,
 )
 from isocast.wire.journal_blocks import ReleasedBlock
@@ -150,7 +147,7 @@ def test_another_content_is_a_difference(market: Market, name: str, other: str) 
         return [*whole[:2], replace(whole[2], messages=changed), *whole[3:]]
 
     (difference,) = bent(market, name, bend).differences
-    assert (difference.name, difference.other, difference.sequence, difference.count) == (name, other, 10, 1)
+    assert (difference.name, difference.other, difference.sequences) == (name, other, (10,))
 
 
 def test_another_order_is_a_difference_between_sites(market: Market) -> None:
@@ -159,7 +156,7 @@ def test_another_order_is_a_difference_between_sites(market: Market) -> None:
         return [replace(whole[0], messages=swapped), *whole[1:]]
 
     (difference,) = bent(market, "c", bend).differences
-    assert (difference.sequence, difference.count) == (1, 2)
+    assert difference.by_label == difference.by_content == (1, 2)
 
 
 def test_late_releases_are_listed_with_their_instants(market: Market) -> None:
@@ -174,8 +171,7 @@ def test_late_releases_are_listed_with_their_instants(market: Market) -> None:
     assert (late.site, late.token_number, late.first_sequence, late.last_sequence) == ("b", 10, 37, 40)
     assert (late.instant, late.due, late.late_ns) == (10 * PERIOD, 10 * PERIOD + DELAY, limit + 1)
     assert found.is_sound, "late is not unsound"
-    records = releases_by_site(market)
-    assert late_releases(records, limit + 1) == []
+    assert late_releases(read_journals(market).sites, limit + 1) == []
 
 
 def test_only_what_was_released_since_then_counts_for_times(market: Market) -> None:
@@ -193,35 +189,42 @@ def test_skew_is_of_each_sequence_however_a_token_was_cut(market: Market) -> Non
     cut = [replace(one, due=due, released_at=due + late) for one, late in zip(halves, (0, 7 * MS), strict=True)]
     write(market, "a", whole)
     write(market, "b", cut)
-    records = {name: read_record(name, journal_of(market, name)) for name in ("a", "b")}
-    found = skew_of(records, 50 * MS)
+    copies = {name: read_journals(market).sites[name] for name in ("a", "b")}
+    found = skew_of(copies, 50 * MS)
     assert (found.count, found.p50_ns, found.p99_ns, found.max_ns) == (4, 0, 7 * MS, 7 * MS)
-    assert sorted(lateness_ns(records).tolist()) == [0, 0, 7 * MS]
-    assert early_releases(records) == 0
+    assert sorted(lateness_ns(copies).tolist()) == [0, 0, 7 * MS]
+    assert [copy.early() for copy in copies.values()] == [0, 0]
 
 
 def test_what_one_alone_has_released_has_no_skew_and_is_counted(market: Market) -> None:
     write(market, "a", blocks(3))
     write(market, "b", blocks(2))
-    records = {name: read_record(name, journal_of(market, name)) for name in SITES}
-    found = skew_of(records, 50 * MS)
+    sites = read_journals(market).sites
+    found = skew_of(sites, 50 * MS)
     assert (found.count, found.partly, found.alone, found.messages) == (4, 4, 2, 6), "c was away"
-    both = skew_of({name: records[name] for name in "ab"}, 50 * MS)
+    both = skew_of({name: sites[name] for name in "ab"}, 50 * MS)
     assert (both.count, both.partly, both.alone) == (4, 0, 2)
     assert skew_of({}, 50 * MS) == ReleaseSkew()
 
 
-def test_a_record_knows_its_sequences_and_labels(market: Market) -> None:
+def test_a_copy_knows_its_sequences(market: Market) -> None:
     write(market, "a", [*blocks(2, size=3), *blocks(2, size=3, first_token=5, first_sequence=13)])
-    record = read_record("a", journal_of(market, "a"))
-    assert record.sequences.tolist() == [1, 2, 3, 4, 5, 6, 13, 14, 15, 16, 17, 18]
-    assert record.holes() == [(7, 12)]
-    assert record.repeated() == 0
-    assert (record.last_sequence, record.messages) == (18, 12)
-    assert {Label(source_id(1), 1), Label(source_id(3), 6)} <= record.labels()
-    assert all(earlier <= later for earlier, later in pairwise(record.released_at.tolist()))
-    twice = Record("a", record.headers[:1] * 2, np.concatenate([record.contents[:3]] * 2))
-    assert twice.repeated() == 1
+    copy = read_journals(market).sites["a"]
+    assert copy.sequences.tolist() == [1, 2, 3, 4, 5, 6, 13, 14, 15, 16, 17, 18]
+    assert [(breach.kind, breach.sequence, breach.last_sequence) for breach in copy.breaches] == [
+        (FaultKind.GAP, 7, 12)
+    ]
+    assert (copy.last_sequence, copy.messages, copy.missing(), copy.missing(20)) == (18, 12, 6, 8)
+    assert all(earlier <= later for earlier, later in pairwise(copy.released_at.tolist()))
+
+
+def test_damage_is_not_passed_over(market: Market) -> None:
+    write_all(market, blocks(2))
+    (segment,) = journal_of(market, "b").glob("*.isoj")
+    segment.write_bytes(segment.read_bytes()[:-9] + b"damaged!!")
+    assert list(read_journals(market).damaged) == ["b"]
+    with pytest.raises(JournalError, match="checksum"):
+        gather(market)
 
 
 def test_quantiles_are_values_that_occurred() -> None:

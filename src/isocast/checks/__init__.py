@@ -1,5 +1,5 @@
-"""The judge: the properties S, F and L of the protocol, over a simulator's trace and over journals alike.
+"""The one judge: the properties S, F and L of the protocol, watched from outside, over traces and journals alike.
 
-It states what must hold and finds where it does not. It never imports the protocol: a checker that called the
-protocol's own functions would share its mistakes. It repairs nothing and drives nothing.
+`properties` says what each of them is; `suite` judges a run as it happens, `journals` and `skew` what was written down.
+Nothing here reads a file or a clock, and nothing is borrowed from the machines that are judged.
 """

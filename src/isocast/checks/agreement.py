@@ -1,11 +1,5 @@
 """S1 to S4: what is released, at every site and over all restarts.
 
-S1  any two sites agree on the message at every released sequence
-S2  each site's sequences are contiguous, and each (source, M) occurs once; a site that took another's checkpoint over
-    goes on at the checkpoint's next sequence, or where it was if that is further
-S3  each source's order is kept
-S4  what is released was submitted, with the same content; no number is submitted with two contents
-
 The first site to release a stretch of the sequence makes the reference, which is checked message by message;
 every other site's stretch is compared with it. In the simulator all sites share the message objects, so that
 comparison is a walk over pointers.

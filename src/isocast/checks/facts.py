@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from isocast.checks.properties import PROPERTIES
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.timing import Timing
 from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion, Token
@@ -537,10 +538,10 @@ class Report:
         self._per_property: dict[str, int] = {}
 
     def __call__(self, name: str, at: int, text: str) -> None:
-        """Note a breach of property `name`."""
+        """Note a breach of property `name`, one of `PROPERTIES`."""
         seen = self._per_property[name] = self._per_property.get(name, 0) + 1
         if seen <= PER_PROPERTY_MAX and len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(name, at, text))
+            self.violations.append(Violation(PROPERTIES[name].name, at, text))
 
 
 def label(source: NodeId, number: int) -> str:

@@ -1,13 +1,4 @@
-"""L1 to L4, L6 and L7: that something good happens, once faults stop, or while some of them stay.
-
-L1  every submission is released at every correct site
-L2  ballot races end: all correct sites are unsealed, in one epoch
-L3  a member that crashes and stays down is suspected, or a new ring is there, within (m+1)·τ_t and a recovery
-L4  backlog is bounded where sources offer less than tokens take
-L6  what an operator asks for happens: sites are added to U and removed from it
-L7  dead nodes and wrong clocks that stay for ever stop nobody else: with a connected majority of sound receivers and
-    one server that is up, whatever its clock shows, L1, L2 and L4 hold for the rest while they stay
-"""
+"""L1 to L4, L6 and L7: that something good happens, once faults stop, or while some of them stay."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""S7 and S9: what a site has promised, and what a majority therefore remembers.
-
-S7  prom and e_acc never go back, restarts included; no TOKEN or RECEIPT of e after prom > e; a vote for b only after
-    prom = b; a site that lost its disk has forgotten its promises and never votes again under its id; a secondary
-    receiver votes for nothing; a server never invites to one ballot in two of its lives
-S9  a majority-gate release of t implies that a majority of U held the log up to t in one epoch, before any of them
-    promised more; what a majority held is in the log of every later ring; a restart never holds less than was
-    receipted; U changes by one site at a time, each change certified before the next one begins
-"""
+"""S7 and S9: what a site has promised, and what a majority therefore remembers."""
 
 from __future__ import annotations
 
@@ -303,11 +295,6 @@ class Promises:
 
 
 # ---- S5, S6, S8 and S11: who may send which token, and what that proves.
-#
-# S5   at most one content per (e, t), from its owner
-# S6   TOKEN(e, t) sent implies that its sender really held everything up to t-1
-# S8   TOKEN(t) sent and t-m+1 ≥ t0 implies that every member really holds everything up to t-m+1
-# S11  T_t is the scheduled instant; a ring starts at least a period after the newest token of its cut
 
 
 class Tokens:

@@ -1,7 +1,5 @@
 """S13: what a source may believe, and what it may let go of.
 
-S13  a source takes for acknowledged only what the log of its epoch names, and lets go only of what a token calls stable
-
 The owner that acknowledged a message may die with the only copy, and what an epoch acknowledged may be cut off: a
 source that believes a token of an older epoch, or forgets a message a token too early, may lose it for good.
 """
@@ -143,10 +141,6 @@ class Sources:
 
 
 # ---- F5: nobody chooses the order inside a shuffled token.
-#
-# F5  an owner reveals the nonce that it committed to in its token before, or in its vote for the ring; no other site's
-# log takes a token that reveals another; and messages stand in the order that the nonces of two owners give, each
-# source's order kept
 
 
 _NONCE_BYTES = 16

@@ -69,10 +69,6 @@ __all__ = ["Coverage", "EndOfRun", "Law", "Shares", "Stability", "Suite", "Viola
 
 
 # ---- F4: what a token takes of what waits at its owner, and in which order.
-#
-# F4  a token takes everything that waits at its owner, each source's contiguous prefix; if that is more than K_max, a
-# max-min fair share of every source; and where the ring's rule is arrival, in the order in which the owner got it,
-# a message that overtook its predecessor right behind it
 
 
 class Shares:
@@ -226,11 +222,6 @@ class Coverage:
 
 
 # ---- S10, S6 and S8 below the ring, and L8: what is said about those who hold a token is true.
-#
-# S6   a secondary token v passed implies that its sender, and everybody below it, really holds everything up to v
-# S8   a token's `stable` and `secstable` are really held by whom they speak of
-# S10  what leaves one site's memory is held by every member of its ring, and by every secondary receiver below them
-# L8   at the end every correct secondary receiver is counted by somebody on the ring, its own head or another
 #
 # A secondary receiver that its head has given up, and named, is not waited for, unless another has adopted it.
 

@@ -1,11 +1,5 @@
 """S12 and F1 to F3: what happens when.
 
-S12  nothing is released before T_t+Δ_A-ε, nor what an earlier ring ordered before T0-ε of the present one
-F1   sites that recorded no fairness fault release one message within 2ε of one another; and no fault is recorded for
-     what goes out at its instant
-F2   (k_p-1)·τ_t+δ_N+2ε+k_r·τ_r after T_t, a site holds t or has suspected
-F3   the owner of t sends it within [T_t, T_t+P] by its clock, or suspects itself and stays silent
-
 Only a site that has run undisturbed, its clock within ε, is held to them. A late token is an exception: a process
 that was paused must notice by its clock that it is late.
 """

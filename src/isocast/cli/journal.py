@@ -180,7 +180,7 @@ def _patiently(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _report_as_json(report: VerifyReport) -> dict[str, object]:
-    from isocast.runtime.disk.journal_verify import FaultKind
+    from isocast.checks.journals import FaultKind
 
     return {
         "sound": report.is_sound,
@@ -203,6 +203,8 @@ def _report_as_json(report: VerifyReport) -> dict[str, object]:
 
 
 def _show_report(directory: Path, report: VerifyReport) -> None:
+    from isocast.checks.properties import explained
+
     last = None if report.next_sequence is None else report.next_sequence - 1
     rows = [
         ("segments", figure(report.segments)),
@@ -233,6 +235,8 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         line(f"  {fault}")
     if report.counts.total() > _FAULTS_SHOWN:
         line(f"  … and {figure(report.counts.total() - _FAULTS_SHOWN)} more (--json lists a thousand)")
+    for text in explained(fault.law for fault in report.faults):
+        line(text)
 
 
 @app.command(

@@ -376,8 +376,8 @@ def show_verdict(verdict: Verdict) -> None:
     _show_late(verdict)
     _show_followers(verdict)
     for difference in verdict.evidence.differences:
-        count = figure(difference.count)
-        line(f"{difference.name} and {difference.other} differ from sequence {difference.sequence} on, {count} times.")
+        first, count = difference.sequences[0], figure(len(difference.sequences))
+        line(f"{difference.name} and {difference.other} differ (S1) from sequence {first} on, {count} times.")
     line(_sentence(verdict))
 
 
@@ -396,16 +396,20 @@ def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
     lost = figure(verdict.lost) if verdict.promised else "–"
     return [
         ("messages released", f"{figure(found.messages)} in {figure(found.tokens)} tokens, at {found.sites} sites", ""),
-        ("early releases", figure(found.early), "0"),
-        ("skew between sites: p50 / p99 / max", _times(found.skew), f"p50 ≤ 2ε = {short_time(found.skew_bound_ns)}"),
+        ("early releases (S12)", figure(found.early), "0"),
+        (
+            "skew between sites (F1): p50 / p99 / max",
+            _times(found.skew),
+            f"p50 ≤ 2ε = {short_time(found.skew_bound_ns)}",
+        ),
         ("… left out", left_out_words(found.skew) or "nothing", ""),
         ("releases late: p50 / p99 / max", _times(found.lateness), ""),
         (f"later than P = {short_time(found.late_after_ns)}", figure(len(verdict.late)), ""),
         ("… that neither process nor lab explains", figure(len(verdict.unexplained)), "0"),
-        ("sequences missing or repeated at a site", figure(found.missing + found.repeated), "0"),
-        ("journals that differ", figure(len(found.differences)), "0"),
-        ("published, and not released everywhere", lost, "0"),
-        ("gaps of customers and retransmit servers", figure(found.gaps), "0"),
+        ("sequences missing or repeated at a site (S2)", figure(found.missing + found.repeated), "0"),
+        ("journals that differ (S1)", figure(len(found.differences)), "0"),
+        ("published, and not released everywhere (L1)", lost, "0"),
+        ("gaps of customers and retransmit servers (L5)", figure(found.gaps), "0"),
         ("… that did not catch up", figure(verdict.stalled), "none"),
     ]
 

@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -336,6 +336,7 @@ def _show_figures(title: str, figures: Mapping[str, object]) -> None:
     violations = figures.get("violations")
     if isinstance(violations, list) and violations:
         _show_some("VIOLATED", [str(violation) for violation in violations])
+        _explain(violations)
     else:
         line("Safe: no property was violated.")
 
@@ -346,6 +347,14 @@ def _show_some(heading: str, lines: list[str]) -> None:
         line(f"  {text}")
     if len(lines) > _LINES_SHOWN:
         line(f"  … and {len(lines) - _LINES_SHOWN} more (--json lists all)")
+
+
+def _explain(violations: Iterable[str]) -> None:
+    """What the violated properties are."""
+    from isocast.checks.properties import explained
+
+    for text in explained(violation.partition(":")[0] for violation in violations):
+        line(text)
 
 
 def _shown(name: str, value: object) -> str:
@@ -458,6 +467,7 @@ def _show_swarm(report: SwarmReport) -> None:
         line(f"Caught by {report.caught_by} at seed {report.failures[0].seed}.")
     lines = [f"seed {result.seed}: {violation}" for result in report.failures for violation in result.violations]
     _show_some("VIOLATED", lines)
+    _explain([violation for result in report.failures for violation in result.violations])
     rule = f" --mutant {report.mutant}" if report.mutant else ""
     line(f"Again: isocast sim swarm --first-seed {report.failures[0].seed} --seeds 1{rule}")
     if report.shrunk is not None:

@@ -14,6 +14,7 @@ from rich.layout import Layout
 from rich.table import Table
 from rich.text import Text
 
+from isocast.checks.properties import explained
 from isocast.cli.live_parts import (
     FAINT,
     MOTTO,
@@ -118,6 +119,8 @@ def _verdict(run: TimedRun, *, interrupted: bool) -> Iterator[str]:
     violations = run.violations()
     if violations:
         yield from _entry("checkers", f"{len(violations)} VIOLATIONS", *violations[:_VIOLATIONS_SHOWN])
+        for text in explained(violation.partition(":")[0] for violation in violations):
+            yield from _entry("", text)
     elif interrupted:
         yield from _entry("checkers", "no violation so far; liveness is judged at the end only")
     else:

@@ -188,7 +188,7 @@ def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> N
                 Finding(FindingKind.BEHIND, cover.stripe, cover.receiver, text, cover.directory, None, first, last)
             )
     if live:
-        report.leave("ends", "S2", len(covers), f"journals of stripe {covers[0].stripe} end where they end: they grow")
+        report.leave("S2", len(covers), f"journals of stripe {covers[0].stripe} end where they end: they grow")
 
 
 # Instants ---------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def judge_delays(journals: Sequence[Journal], report: AuditReport) -> None:
     text = (
         f"blocks of stripe {journals[0].folder.stripe} were held to no Δ_A, which no record beside their journals says"
     )
-    report.leave("nothing early", "S12", unjudged, f"{text}: name the market's file by --config", decides=True)
+    report.leave("S12", unjudged, f"{text}: name the market's file by --config", decides=True)
 
 
 def judge_records(journals: Sequence[Journal], report: AuditReport) -> None:
@@ -252,29 +252,29 @@ def tell_unjudged(journals: Sequence[Journal], report: AuditReport) -> None:
     messages = sum(record.messages for record in records)
     if len(journals) == 1:
         text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nobody to compare them with"
-        report.leave("same sequence", "S1", messages, text, decides=True)
+        report.leave("S1", messages, text, decides=True)
     else:
         text = f"messages of stripe {stripe} are held by one journal alone: nobody to compare them with"
-        report.leave("same sequence", "S1", report.alone[stripe], text)
+        report.leave("S1", report.alone[stripe], text)
     unlabelled = sum(record.unlabelled for record in records)
     text = f"messages of stripe {stripe} came by lines, which do not tell who published them"
-    report.leave("source order, no forged message", "S3, S4", unlabelled, text)
+    report.leave("S3, S4", unlabelled, text)
     is_open = any(record.own_digests for record in records)
     sealed = sum(record.sealed if is_open else record.sealed + len(record.foreign_digests) for record in records)
     text = f"payloads of stripe {stripe} were sealed, as it seems: their digests are those of what travelled"
     if is_open:
         text = f"payloads of stripe {stripe} are not what their digests say, in parts where none is: elsewhere they are"
-    report.leave("no forged message", "S4", sealed, text, decides=is_open)
+    report.leave("S4", sealed, text, decides=is_open)
     fetched = sum(record.fetched for record in records)
     text = f"messages of stripe {stripe} were fetched later: their times are those of the site that released them"
-    report.leave("nothing early", "S12", fetched, text)
+    report.leave("S12", fetched, text)
     followers = sum(
         record.blocks for journal in journals if not is_site(journal.folder.receiver) for record in journal.records
     )
     text = f"blocks of stripe {stripe} were heard by a line: their instant is that of the arrival, by another clock"
-    report.leave("nothing early", "S12", followers, text)
+    report.leave("S12", followers, text)
     aside = sum(len(journal.folder.aside) for journal in journals)
-    report.leave("every byte", "", aside, f"{counted(aside, 'file')} beside journals of stripe {stripe} not read")
+    report.leave("", aside, f"{counted(aside, 'file')} beside journals of stripe {stripe} not read")
 
 
 def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:
@@ -378,7 +378,7 @@ def _tell_absent(journals: Sequence[Journal], report: AuditReport, expected: Col
     here = {(journal.folder.stripe, journal.folder.receiver) for journal in journals}
     absent = sorted({name for stripe, receiver, name in expected if (stripe, receiver) not in here})
     text = f"receivers of the market have no journal here: {', '.join(absent)}; copy theirs into one folder"
-    report.leave("same sequence", "S1", len(absent), text, decides=True)
+    report.leave("S1", len(absent), text, decides=True)
 
 
 def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord]) -> list[Journal]:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from isocast.checks.journals import Breach, FaultKind, order_breaches, place_breach, source_breach
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_walk import HeldJournal, SegmentRecord
 from isocast.runtime.disk.journal_record import JournalRecord, missing_beginning, record_path
 from isocast.runtime.disk.journal_segments import Segment, segment_files
-from isocast.runtime.disk.journal_verify import FaultKind, order_faults, source_fault
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, describe
 from isocast.wire.events import EVENT_DTYPE, are_events
@@ -93,15 +93,19 @@ class _Judge:
         text: str,
         record: SegmentRecord,
         offset: int,
-        first: int | None,
-        last: int | None,
+        span: tuple[int | None, int | None],
         count: int = 1,
         field: str = "",
+        law: str = "",
     ) -> None:
         stripe, receiver = self._folder.stripe, self._folder.receiver
         self._report.add(
-            Finding(kind, stripe, receiver, text, record.path, offset, first, last, field=field, count=count)
+            Finding(kind, stripe, receiver, text, record.path, offset, *span, field=field, count=count, law=law)
         )
+
+    def _breach(self, breach: Breach, record: SegmentRecord, offset: int) -> None:
+        kind, law, text, first, last, field = breach
+        self._add(_finding_kind(kind, law), text, record, offset, (first, last), field=field, law=law)
 
     # Where it begins ----------------------------------------------------------------------------
 
@@ -129,19 +133,19 @@ class _Judge:
         place = next(at for at, file in enumerate(files) if str(file.path) == record.path)
         last = files[place + 1].first_sequence - 1 if place + 1 < len(files) else None
         text = f"nothing of this segment could be read: {record.refused}"
-        self._add(FindingKind.UNREAD, text, record, 0, files[place].first_sequence, last)
+        self._add(FindingKind.UNREAD, text, record, 0, (files[place].first_sequence, last))
 
     def _unfinished(self, record: SegmentRecord, *, is_newest: bool) -> None:
         header = record.last
         first = None if header is None else header.next_sequence
         if not is_newest:
             text = f"torn: {record.unfinished:,} bytes of a block without its end, although a later segment exists"
-            self._add(FindingKind.UNREAD, text, record, record.reached, first, None)
+            self._add(FindingKind.UNREAD, text, record, record.reached, (first, None))
         elif not self._live:
             text = (
                 f"torn: {record.unfinished:,} bytes of a block without its end; the node cuts them off when it starts"
             )
-            self._add(FindingKind.UNREAD, text, record, record.reached, first, None)
+            self._add(FindingKind.UNREAD, text, record, record.reached, (first, None))
 
     # Part after part ----------------------------------------------------------------------------
 
@@ -153,27 +157,21 @@ class _Judge:
             return _Reached(before, reached.sources, damaged)
         known = dict(reached.sources)
         if before is not None:
-            missing, end = before.next_sequence, first.first_sequence - 1
-            if record.offset == SEGMENT_HEADER_BYTES:
+            expected, found = before.next_sequence, first.first_sequence
+            if record.offset == SEGMENT_HEADER_BYTES and found > expected:
                 # What is missing behind the sequence of a segment's name is missing in it, and said there.
-                end = min(end, max(self._named(record), missing) - 1)
-            if missing <= end and not _is_within(missing, end, damaged):
-                text = f"sequences {missing} to {end} are missing"
-                self._add(FindingKind.GAP, text, record, record.offset, missing, end)
-            elif first.first_sequence < missing:
-                text = f"sequence {first.first_sequence} follows {before.next_sequence - 1}"
-                self._add(
-                    FindingKind.DUPLICATE, text, record, record.offset, first.first_sequence, before.next_sequence - 1
-                )
-            if first.first_sequence != before.next_sequence:
+                found = min(found, max(self._named(record), expected))
+            place = place_breach(expected, found)
+            is_there = place is not None and _is_within(place.sequence, place.last_sequence, damaged)
+            if place is not None and not (place.kind is FaultKind.GAP and is_there):
+                self._breach(place, record, record.offset)
+            if first.first_sequence != expected:
                 known = {}
-            for text in order_faults(before, first):
-                self._add(FindingKind.ORDER, text, record, record.offset, first.first_sequence, None)
+            for breach in order_breaches(before, first):
+                self._breach(breach, record, record.offset)
         for source, (number, sequence, offset) in record.first_numbers.items():
             if source in known and number != known[source] + 1:
-                text = source_fault(int(source), number, known[source])
-                kind = FindingKind.DUPLICATE if number <= known[source] else FindingKind.SOURCE
-                self._add(kind, text, record, offset, sequence, sequence)
+                self._breach(source_breach(int(source), number, known[source], sequence), record, offset)
         kept = {} if record.forgot else known
         behind = [span for span in _damaged(record) if span[0] >= last.next_sequence]
         return _Reached(last, {**kept, **record.last_numbers}, behind)
@@ -186,18 +184,17 @@ class _Judge:
         damaged = _damaged(record)
         told: dict[str, int] = {}
         for fault in sorted(record.faults, key=lambda each: (each[1], each[3] or 0)):
-            kind, offset, text, first, last, name = fault
+            kind, offset, text, first, last, name, law = fault
             told[kind] = told.get(kind, 0) + 1
             if kind == FaultKind.GAP and first is not None and last is not None and _is_within(first, last, damaged):
                 continue  # The blocks are there, and damaged: that is said already.
-            repeated = kind == FaultKind.SOURCE and text.endswith("repeated")
-            found = FindingKind.DUPLICATE if repeated else _KINDS[FaultKind(kind)]
-            self._add(found, text, record, offset, first, last, field=name)
+            found = _finding_kind(FaultKind(kind), law)
+            self._add(found, text, record, offset, (first, last), field=name, law=law)
         for kind, count in record.fault_counts.items():
             more = count - told.get(kind, 0)
             if more > 0:
                 text = f"{more:,} more of the same kind: isocast journal verify {self._folder.directory}"
-                self._add(_KINDS[FaultKind(kind)], text, record, 0, None, None, more)
+                self._add(_KINDS[FaultKind(kind)], text, record, 0, (None, None), more)
 
     # What there is ------------------------------------------------------------------------------
 
@@ -240,11 +237,16 @@ class _Judge:
                 self._report.notes.append(Note(code, folder.stripe, folder.receiver, count, text))
 
 
+def _finding_kind(kind: FaultKind, law: str) -> FindingKind:
+    """A source's number that occurs twice is a duplicate, as a sequence is."""
+    return FindingKind.DUPLICATE if kind is FaultKind.SOURCE and law == "S2" else _KINDS[kind]
+
+
 def _damaged(record: SegmentRecord) -> list[_Span]:
     """Sequences of blocks that are there and damaged, as far as their headers can be read."""
     return [
         (first, last)
-        for kind, _, _, first, last, _ in record.faults
+        for kind, _, _, first, last, _, _ in record.faults
         if kind == FaultKind.DAMAGE and first is not None and last is not None
     ]
 
@@ -317,8 +319,8 @@ class ZoomResult:
 
 
 def _finding(row: dict[str, Any]) -> Finding:
-    row.pop("law")
-    return Finding(**{**row, "kind": FindingKind(row["kind"]), "others": tuple(row["others"])})
+    changes = {"kind": FindingKind(row["kind"]), "others": tuple(row["others"]), "law": row["law"] or ""}
+    return Finding(**{**row, **changes})
 
 
 class _Held(NamedTuple):

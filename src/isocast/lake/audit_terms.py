@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["LAWS", "AuditReport", "Cover", "Finding", "FindingKind", "Note", "Unjudged", "Verdict"]
+from isocast.checks.properties import title
+
+__all__ = ["EVERY_BYTE", "LAWS", "AuditReport", "Cover", "Finding", "FindingKind", "Note", "Unjudged", "Verdict"]
 
 
 class FindingKind(StrEnum):
@@ -51,7 +53,9 @@ LAWS: Mapping[FindingKind, str] = {
     FindingKind.DIVERGED: "S1",
     FindingKind.STRANGER: "S1",
 }
-"""The property of the protocol that a finding breaks."""
+"""The property of the protocol that a finding breaks, unless it says another."""
+EVERY_BYTE = "every byte"
+"""The title of the rule that is no property of the protocol."""
 
 _INCOMPLETE = frozenset({FindingKind.UNREAD, FindingKind.BEHIND})
 _SHOWN = 1_000
@@ -86,6 +90,13 @@ class Finding:
     others: tuple[int, ...] = ()
     """Receivers that agree among themselves and not with this one."""
     count: int = 1
+    law: str = ""
+    """The property that it breaks, if that is another than what its kind usually breaks."""
+
+    @property
+    def broken(self) -> str:
+        """The property that it breaks; empty where bytes are damaged or missing."""
+        return self.law or LAWS.get(self.kind, "")
 
     @property
     def place(self) -> str:
@@ -103,8 +114,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        law = LAWS.get(self.kind)
-        return {**asdict(self), "others": list(self.others), "law": law}
+        return {**asdict(self), "others": list(self.others), "law": self.broken or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +189,10 @@ class AuditReport:
     """The same by stripe."""
     counts: Counter[FindingKind] = field(default_factory=Counter)
 
-    def leave(self, rule: str, law: str, count: int, text: str, *, decides: bool = False) -> None:
-        """Say what was not judged, if it is anything."""
+    def leave(self, law: str, count: int, text: str, *, decides: bool = False) -> None:
+        """Say what was not judged, if it is anything; no `law`: that bytes were read."""
         if count:
-            self.unjudged.append(Unjudged(rule, law, count, text, decides))
+            self.unjudged.append(Unjudged(title(law) if law else EVERY_BYTE, law, count, text, decides))
 
     def add(self, finding: Finding) -> None:
         """Count it, and keep it while there is room."""

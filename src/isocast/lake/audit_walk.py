@@ -1,7 +1,8 @@
 """Reading journals for an audit: which there are, tasks for their segments, and digests of canonical blocks.
 
-Every byte is checked by `runtime.disk.journal_verify`, by the journal's own rules. The same pass makes the digests of
-the blocks of messages that begin in the part, and holds each payload against the digest that the ring ordered.
+Every byte is checked by `journal_verify`, every block by the rules of `isocast.checks.journals`. The same pass makes
+the digests of the blocks of messages that begin in the part, and holds each payload against the digest that the ring
+ordered.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from isocast.checks.journals import FaultKind
 from isocast.lake.source.catalog import market_of
 from isocast.runtime.disk.journal_record import JournalRecord, read_record
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
-from isocast.runtime.disk.journal_verify import Fault, FaultKind, VerifyReport, verify
+from isocast.runtime.disk.journal_verify import Fault, VerifyReport, verify
 from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
 from isocast.terms.ids import describe
 from isocast.terms.places import local_path
@@ -386,8 +388,8 @@ class SegmentRecord:
     """Why nothing of it could be read."""
     first_header: str = ""
     last_header: str = ""
-    faults: list[tuple[str, int, str, int | None, int | None, str]] = field(default_factory=list)
-    """Kind, offset, text, first and last sequence, field."""
+    faults: list[tuple[str, int, str, int | None, int | None, str, str]] = field(default_factory=list)
+    """Kind, offset, text, first and last sequence, field, property."""
     fault_counts: dict[str, int] = field(default_factory=dict)
     first_numbers: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """For each source its first number, with sequence and offset; only of sources met before `forgot`."""
@@ -467,21 +469,19 @@ def _keep(record: SegmentRecord, report: VerifyReport, task: SegmentTask) -> Non
             record.refused = fault.text
             record.fault_counts.pop(FaultKind.DAMAGE.value)
         else:
-            record.faults.append((fault.kind.value, fault.offset, fault.text, *_span(fault), fault.field))
+            record.faults.append((fault.kind.value, fault.offset, fault.text, *_span(fault), fault.field, fault.law))
 
 
 def _span(fault: Fault) -> tuple[int | None, int | None]:
     """The sequences that a fault is about, as far as the header at its place can be read."""
-    if fault.kind in (FaultKind.OVERLAP, FaultKind.SOURCE):
-        return fault.sequence, fault.sequence
+    if fault.kind is not FaultKind.DAMAGE:
+        return fault.sequence, fault.last_sequence
     try:
         with Path(fault.file).open("rb") as file:
             file.seek(fault.offset)
             header = read_block_header(file.read(BLOCK_HEADER_BYTES))
     except (OSError, RemoteProtocolError):
         return fault.sequence, None
-    if fault.kind is FaultKind.GAP:
-        return fault.sequence, header.first_sequence - 1
     return header.first_sequence, header.next_sequence - 1
 
 

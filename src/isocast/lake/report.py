@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from isocast.lake.audit_terms import LAWS, AuditReport, Finding, FindingKind, Verdict
+from isocast.checks.properties import PROPERTIES
+from isocast.lake.audit_terms import EVERY_BYTE, AuditReport, Finding, FindingKind, Verdict
 from isocast.lake.timing_advice import Advice
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import describe, is_site
@@ -236,26 +237,11 @@ JOURNAL_HEADERS = (
 UNJUDGED_HEADERS = ("rule", "law", "count", "what and why")
 
 _CHECKED = (
-    (
-        "same sequence",
-        "S1",
-        "a digest of every block of messages is equal at all receivers; the first difference is named",
-    ),
-    (
-        "no gap, no duplicate",
-        "S2",
-        "sequences are contiguous from 1 or a journal's recorded beginning; none, nor a (source, number), occurs twice",
-    ),
-    ("source order", "S3", "each source's numbers follow one another"),
-    (
-        "no forged message",
-        "S4",
-        "source, number and digest are what the others have; unsealed payloads match their digest",
-    ),
-    ("one content a token", "S5", "epoch, instant, size and shuffle key of a token are the same everywhere"),
-    ("instants rise", "S11", "tokens, epochs and scheduled instants never go back"),
-    ("nothing early", "S12", "by its own clock nobody releases before the common instant; none lies before T_t+Δ_A"),
-    ("every byte", "", "checksums of headers and bodies; what could not be read is a finding, never clean"),
+    *[
+        (PROPERTIES[name].title, name, PROPERTIES[name].in_journals)
+        for name in ("S1", "S2", "S3", "S4", "S5", "S11", "S12")
+    ],
+    (EVERY_BYTE, "", "checksums of headers and bodies; what could not be read is a finding, never clean"),
 )
 
 
@@ -306,7 +292,7 @@ def finding_rows(report: AuditReport, limit: int | None = None) -> list[tuple[st
 def _row(finding: Finding, names: _Names) -> tuple[str, ...]:
     return (
         finding.kind.value,
-        LAWS.get(finding.kind, ""),
+        finding.broken,
         _name(names, finding.stripe, finding.receiver),
         finding.place,
         finding.file,

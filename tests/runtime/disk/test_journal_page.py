@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.wire.journal_samples import block
 
-from isocast.runtime.disk.journal_verify import FaultKind
+from isocast.checks.journals import FaultKind
 from isocast.runtime.market.keys import SETTINGS
 from isocast.runtime.market.model import JournalSettings
 from isocast.wire.journal import (

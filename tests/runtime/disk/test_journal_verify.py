@@ -7,10 +7,11 @@ import pytest
 from tests.runtime.disk.journals import TINY, journal, segments, starts, write
 from tests.wire.journal_samples import DELAY, SITE, STRIPE, block, blocks, message, segment
 
+from isocast.checks.journals import FaultKind
 from isocast.runtime.disk.journal import prune
 from isocast.runtime.disk.journal_reader import summarise
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, record_path, write_record
-from isocast.runtime.disk.journal_verify import FaultKind, verify
+from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.ids import Epoch, source_id
 from isocast.wire.journal import segment_name
 from isocast.wire.journal_blocks import ReleasedBlock
@@ -82,7 +83,7 @@ def test_a_segment_that_is_lost_altogether_is_a_gap(tmp_path: Path) -> None:
     segments(tmp_path)[1].unlink()
     report = verify(tmp_path)
     assert report.counts == {FaultKind.GAP: 1}
-    assert str(report.faults[0]) == f"gap: {segments(tmp_path)[1]}: byte 64: sequences 3 to 4 are missing"
+    assert str(report.faults[0]) == f"gap (S2): {segments(tmp_path)[1]}: byte 64: sequences 3 to 4 are missing"
 
 
 # ---- where a journal begins
@@ -223,7 +224,7 @@ FIRST, SECOND = block(4, 10, (None,) * 2), block(5, 12, (None,) * 2)
     "second, kinds, text",
     [
         (block(5, 13), [FaultKind.GAP], "sequences 12 to 12"),
-        (block(5, 11), [FaultKind.OVERLAP], "sequence 11 follows 11"),
+        (block(5, 11), [FaultKind.OVERLAP], "sequences 11 to 11 are repeated"),
         (replace(SECOND, token_number=3, instant=FIRST.instant + 1), [FaultKind.ORDER], "token 3 follows 4"),
         (replace(SECOND, instant=FIRST.instant), [FaultKind.ORDER], "not after the one before"),
         (replace(SECOND, epoch=Epoch(1, 65_537)), [FaultKind.ORDER], "epoch 1.1 follows 2.1"),

@@ -11,12 +11,13 @@ from tests.ring.makers import EPOCH
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.wire.journal_samples import blocks
 
+from isocast.checks.journals import FaultKind
 from isocast.ring.effects import CheckpointWanted
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.journal import Journal
 from isocast.runtime.disk.journal_reader import read_blocks, summarise
-from isocast.runtime.disk.journal_verify import FaultKind, set_damage_aside, verify
+from isocast.runtime.disk.journal_verify import set_damage_aside, verify
 from isocast.runtime.disk.records import checkpoint_bytes, read_checkpoint
 from isocast.runtime.hosts.receiver import CheckpointFetcher
 from isocast.runtime.hosts.retransmit import ArchiveDoor

@@ -9,7 +9,7 @@ from tests.trials.demo.canned import FLOOR, PUBLISHED, canned_market, write_jour
 
 from isocast.runtime.market.model import Market
 from isocast.terms.instants import MILLISECOND
-from isocast.trials.demo.summary import Evidence, read_evidence
+from isocast.trials.demo.summary import Proof, read_proof
 from isocast.trials.evidence import journal_of
 from isocast.wire.journal_blocks import ReleasedBlock
 
@@ -22,9 +22,9 @@ def market(tmp_path: Path) -> Market:
     return canned_market(tmp_path)
 
 
-def judged(market: Market, name: str = "", change: Change | None = None) -> Evidence:
+def judged(market: Market, name: str = "", change: Change | None = None) -> Proof:
     write_journals(market, {} if change is None else {name: change})
-    return read_evidence(market, ALL)
+    return read_proof(market, ALL)
 
 
 def test_journals_that_agree_prove_one_sequence(market: Market) -> None:
@@ -40,14 +40,14 @@ def test_journals_that_agree_prove_one_sequence(market: Market) -> None:
 def test_a_gap_is_found(name: str, market: Market) -> None:
     # A writer refuses a gap, so the journal begins anew behind it.
     write_journals(market, {name: lambda blocks: blocks[2:]})
-    evidence = read_evidence(market, ALL)
-    assert evidence.faults == [f"{name}: sequences 1 to 8 are missing"]
+    evidence = read_proof(market, ALL)
+    assert evidence.faults == [f"{name}: sequences 1 to 8 are missing (S2)"]
     assert evidence.copies[name].gaps == 8
 
 
 def test_a_receiver_that_stops_short_is_found(market: Market) -> None:
     evidence = judged(market, "mumbai", lambda blocks: blocks[:3])
-    assert evidence.faults == ["mumbai: ends before sequence 13; others have up to 20"]
+    assert evidence.faults == ["mumbai: ends before sequence 13; others have up to 20 (L1)"]
     assert evidence.copies["mumbai"].gaps == 8
 
 
@@ -56,7 +56,7 @@ def test_an_early_release_is_found(market: Market) -> None:
         return [*blocks[:-1], replace(blocks[-1], released_at=blocks[-1].due - 3 * MILLISECOND)]
 
     evidence = judged(market, "london", early)
-    assert evidence.faults == ["london: token 5 was out 3.000 ms before its instant"]
+    assert evidence.faults == ["london: token 5 was released 3,000,000 ns before its instant (S12)"]
     assert evidence.copies["london"].early == 4
 
 
@@ -67,7 +67,9 @@ def test_an_instant_that_was_moved_forward_is_early_too(market: Market) -> None:
         earlier = blocks[1].due - MILLISECOND
         return [blocks[0], replace(blocks[1], due=earlier, released_at=earlier), *blocks[2:]]
 
-    assert judged(market, "tokyo", moved).faults == ["tokyo: token 2 was out 1.000 ms before its instant"]
+    assert judged(market, "tokyo", moved).faults == [
+        "tokyo: token 2 was released 1,000,000 ns before its instant (S12)"
+    ]
 
 
 def test_a_customer_that_heard_it_early_is_found(market: Market) -> None:
@@ -75,7 +77,7 @@ def test_a_customer_that_heard_it_early_is_found(market: Market) -> None:
         instant = blocks[0].due - MILLISECOND
         return [replace(blocks[0], due=instant, released_at=instant), *blocks[1:]]
 
-    assert judged(market, "bank", early).faults == ["bank: token 1 was out 1.000 ms before its instant"]
+    assert judged(market, "bank", early).faults == ["bank: token 1 was released 1,000,000 ns before its instant (S12)"]
 
 
 def test_a_wrong_order_is_found(market: Market) -> None:
@@ -84,7 +86,7 @@ def test_a_wrong_order_is_found(market: Market) -> None:
         return [replace(blocks[0], messages=[second, first, *rest]), *blocks[1:]]
 
     evidence = judged(market, "hong-kong", swapped)
-    assert "hong-kong: sequence 1 is another message than elsewhere: the order differs" in evidence.faults
+    assert "hong-kong: sequence 1 is another message than elsewhere: the order differs (S1)" in evidence.faults
     assert evidence.copies["hong-kong"].strange == 4, "two messages, by label and by content"
 
 
@@ -96,14 +98,14 @@ def test_another_content_is_found(market: Market) -> None:
             *blocks[1:],
         ]
 
-    assert judged(market, "fund", forged).faults == ["fund: sequence 1 has another content than elsewhere"]
+    assert judged(market, "fund", forged).faults == ["fund: sequence 1 has another content than elsewhere (S1)"]
 
 
 def test_a_lost_event_is_found(market: Market) -> None:
     write_journals(market)
-    evidence = read_evidence(market, {FLOOR.mic: PUBLISHED + 2})
-    assert evidence.faults == [f"XNYS: 2 of {PUBLISHED + 2} events are in no journal, the first is number 61"]
-    assert read_evidence(market, None).faults == [], "nobody says what was published"
+    evidence = read_proof(market, {FLOOR.mic: PUBLISHED + 2})
+    assert evidence.faults == [f"XNYS: 2 of {PUBLISHED + 2} events are in no journal, the first is number 61 (L1)"]
+    assert read_proof(market, None).faults == [], "nobody says what was published"
 
 
 def test_a_repeated_event_is_found(market: Market) -> None:
@@ -113,7 +115,7 @@ def test_a_repeated_event_is_found(market: Market) -> None:
 
     names = [plan.name for plan in market.receivers] + ["archive", "bank", "fund"]
     write_journals(market, dict.fromkeys(names, repeated))
-    faults = read_evidence(market, ALL).faults
+    faults = read_proof(market, ALL).faults
     assert any("in the sequence more than once" in fault for fault in faults)
     assert any("its own order is not kept" in fault for fault in faults)
     assert any("in no journal" in fault for fault in faults)
@@ -125,11 +127,11 @@ def test_a_damaged_journal_is_named(market: Market) -> None:
     raw = bytearray(segment.read_bytes())
     raw[200] ^= 1
     segment.write_bytes(raw)
-    faults = read_evidence(market, ALL).faults
+    faults = read_proof(market, ALL).faults
     assert any(fault.startswith("seoul: its journal is damaged: ") for fault in faults)
 
 
 def test_a_missing_journal_is_named(market: Market) -> None:
-    faults = read_evidence(market, {}).faults
+    faults = read_proof(market, {}).faults
     assert "tokyo: has no journal" in faults
     assert len(faults) == 10

@@ -11,7 +11,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.trials.demo.releases import Absence, Releases, one_way_ns
-from isocast.trials.demo.summary import read_evidence
+from isocast.trials.demo.summary import read_proof
 from isocast.wire.journal_blocks import BlockView, ReleasedBlock, encode_block, view_block
 
 
@@ -26,7 +26,7 @@ def view(block: ReleasedBlock) -> BlockView:
 
 def test_skew_is_between_the_first_and_the_last_place(market: Market) -> None:
     write_journals(market)  # Each receiver a millisecond later than the one before it.
-    figures = read_evidence(market).releases.figures()
+    figures = read_proof(market).releases.figures()
     widest = 6 * MILLISECOND
     assert figures.skew == ReleaseSkew(20, widest, widest, widest, 10 * MILLISECOND), "a ring's first token, too"
     assert figures.lateness == Quantiles(35, 3 * MILLISECOND, widest, widest)
@@ -35,7 +35,7 @@ def test_skew_is_between_the_first_and_the_last_place(market: Market) -> None:
 
 def test_latency_is_from_the_events_time_to_each_release(market: Market) -> None:
     write_journals(market)
-    figures = read_evidence(market).releases.figures()
+    figures = read_proof(market).releases.figures()
     # 100, 200, 300 and 400 ms before the instant; then Δ_A, and 0 to 6 ms.
     expected = 250 * MILLISECOND + market.timing.release_delay_ns + 3 * MILLISECOND
     assert figures.latency_ns == pytest.approx(expected)

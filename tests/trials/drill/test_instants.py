@@ -8,7 +8,6 @@ from tests.trials.drill.marked import NOW, canned_market, write_journals
 
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.timing import Timing
-from isocast.trials.drill.safety import read_journals
 from isocast.trials.drill.trial import (
     LogBook,
     Reformation,
@@ -20,6 +19,7 @@ from isocast.trials.drill.trial import (
     release_instants,
     releases_by_part,
 )
+from isocast.trials.evidence import read_journals
 
 TIMING = Timing(detect_ns=10 * MILLISECOND, retries_max=2)
 

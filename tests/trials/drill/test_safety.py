@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from tests.trials.drill.marked import NOW, PLAIN, Mark, canned_market, promise, write_journals
 
+from isocast.checks.journals import JournalWalk
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.market.model import Market
 from isocast.terms.instants import SECOND
-from isocast.trials.drill.safety import Safety, judge, read_journals
+from isocast.trials.drill.safety import Safety, judge
 from isocast.trials.drill.staging import flip_bit
-from isocast.trials.evidence import journal_of
+from isocast.trials.evidence import Journals, journal_of, read_journals
 
 SOUND = Safety(lost=0, repeated=0, divergent=0, gaps=0, early=0)
 
@@ -27,8 +28,12 @@ def canned_market_beside(market: Market) -> Market:
     return canned_market(folder)
 
 
+def read(market: Market) -> Journals:
+    return read_journals(market, lambda: JournalWalk(1))
+
+
 def verdict(market: Market, promised: list[Mark] = PLAIN, *absent: str) -> Safety:
-    return judge(read_journals(market), promise(*promised), market.timing.release_delay_ns, absent)
+    return judge(read(market), promise(*promised), market.timing.release_delay_ns, absent)
 
 
 def test_journals_that_agree_are_sound(market: Market) -> None:
@@ -50,7 +55,7 @@ def test_a_promise_that_was_kept_with_another_content_is_lost(market: Market) ->
 def test_what_a_whole_market_took_and_does_not_release_is_told_apart(market: Market) -> None:
     write_journals(market)
     promised = [*promise(Mark(0, 7, "during")), *promise(Mark(0, 8, "after"), at=NOW + 5 * SECOND)]
-    found = judge(read_journals(market), promised, 0, (), NOW + SECOND)
+    found = judge(read(market), promised, 0, (), NOW + SECOND)
     assert (found.lost, found.unserved) == (2, 1)
 
 
@@ -103,14 +108,14 @@ def test_a_journal_that_ends_early_has_gaps_unless_its_node_cannot_come_back(mar
 
 def test_what_is_out_before_its_instant_is_early(market: Market) -> None:
     write_journals(market, early_ns=1)
-    assert verdict(market).early == len(PLAIN) * len([*read_journals(market).sites, *read_journals(market).followers])
+    assert verdict(market).early == len(PLAIN) * len([*read(market).sites, *read(market).followers])
 
 
 def test_a_flipped_bit_is_damage_and_not_divergence(market: Market) -> None:
     write_journals(market)
     (segment,) = segment_files(journal_of(market, "chicago"))
     flip_bit(segment.path, segment.path.stat().st_size // 2)
-    journals = read_journals(market)
+    journals = read(market)
     assert list(journals.damaged) == ["chicago"]
     assert journals.sites["chicago"].messages < len(PLAIN)
     assert verdict(market) == SOUND

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from tests.runtime.worlds import World, eventually, market_file
 
+from isocast.checks.journals import Copy, lost
+from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.terms.ids import Label
-from isocast.trials.evidence import journal_of, read_record
+from isocast.trials.evidence import journal_of
 from isocast.trials.lab.floor import accepted_labels, floor_command, main
 
 
@@ -38,9 +40,9 @@ def test_what_it_tells_is_released(tmp_path: Path) -> None:
                 if floor.returncode is None:
                     floor.kill()
                     await floor.wait()
-            promised = set(accepted_labels(output))
+            promised = [(*label, None) for label in accepted_labels(output)]
             where = journal_of(world.market, "a")
-            await eventually(lambda: read_record("a", where).labels() >= promised)
+            await eventually(lambda: where.is_dir() and not lost([Copy.of("a", read_blocks(where))], promised))
 
     asyncio.run(story())
 

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from isocast.checks.journals import Breach, FaultKind, JournalWalk
 from isocast.runtime.disk.journal_record import JournalRecord, missing_beginning, read_record
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.terms.errors import JournalError, RemoteProtocolError
-from isocast.terms.ids import NodeId, describe, is_site
+from isocast.terms.ids import is_site
 from isocast.wire.journal import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_BYTES,
@@ -33,16 +33,12 @@ from isocast.wire.packets import DIGEST_BYTES
 
 __all__ = [
     "Fault",
-    "FaultKind",
     "SetAside",
     "VerifyReport",
     "Visit",
-    "delay_fault",
-    "order_faults",
     "set_aside_blocks",
     "set_aside_end",
     "set_damage_aside",
-    "source_fault",
     "verify",
 ]
 
@@ -57,23 +53,6 @@ Visit: TypeAlias = Callable[[int, BlockView], None]
 """Told the offset and the view of every sound block, in order."""
 
 
-class FaultKind(StrEnum):
-    """What can be wrong with a journal."""
-
-    DAMAGE = "damage"
-    """A checksum is wrong, a block is no block, or a segment ends within one."""
-    GAP = "gap"
-    """Sequences are missing."""
-    OVERLAP = "overlap"
-    """Sequences occur twice."""
-    ORDER = "order"
-    """Tokens, epochs or instants go back, or a token contradicts itself."""
-    EARLY = "early"
-    """Released before its instant."""
-    SOURCE = "source"
-    """A message of a source is missing, repeated or out of its source's order."""
-
-
 class Fault(NamedTuple):
     """One thing that is wrong, and where."""
 
@@ -85,10 +64,14 @@ class Fault(NamedTuple):
     """The first message that it concerns, where that is known."""
     field: str = ""
     """Of the block, if it is about one."""
+    last_sequence: int | None = None
+    law: str = ""
+    """The property that it breaks; none where bytes are damaged."""
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.kind}: {self.file}: byte {self.offset}: {self.text}"
+        law = f" ({self.law})" if self.law else ""
+        return f"{self.kind}{law}: {self.file}: byte {self.offset}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -146,37 +129,6 @@ def verify(
     return found.run()
 
 
-def delay_fault(header: BlockHeader, delay_ns: int) -> str | None:
-    """Whether a block was due before T_t+Δ_A, and by how much (S12)."""
-    short = delay_ns - (header.due - header.instant)
-    if short <= 0:
-        return None
-    return f"due {delay_ns - short:,} ns after T_t, {short:,} ns before T_t+Δ_A (Δ_A = {delay_ns:,} ns)"
-
-
-def order_faults(before: BlockHeader, header: BlockHeader) -> Iterator[str]:
-    """What is wrong between two blocks that follow each other: T increases (S11), one token has one instant (S5)."""
-    foreign = header.fetched or before.fetched
-    if header.token_number < before.token_number:
-        yield f"token {header.token_number} follows {before.token_number}"
-    elif header.token_number == before.token_number:
-        same = (before.epoch, before.instant, before.token_count, before.shuffle_key)
-        if same != (header.epoch, header.instant, header.token_count, header.shuffle_key) and not foreign:
-            yield f"token {header.token_number} contradicts itself"
-    elif header.instant <= before.instant:
-        yield f"the instant of token {header.token_number} is not after the one before"
-    if header.epoch < before.epoch:
-        yield f"epoch {header.epoch} follows {before.epoch}"
-    if header.released_at < before.released_at and not foreign:
-        yield f"the clock went back by {before.released_at - header.released_at} ns"
-
-
-def source_fault(source: NodeId, number: int, before: int) -> str:
-    """How a source's numbers fail to follow one another (S2, S3)."""
-    what = "it is repeated" if number <= before else "what lies between is missing"
-    return f"message {number} of {describe(source)} follows {before}: {what}"
-
-
 class _Verifier:
     """One walk over all blocks."""
 
@@ -194,12 +146,8 @@ class _Verifier:
         self._stop = stop
         self._progress = progress
         self._visit = visit
-        self._before: BlockHeader | None = None
-        self._next: int | None = None
-        """The sequence of the next block."""
+        self._walk = JournalWalk()
         self._is_site = True
-        self._expected: dict[NodeId, int] = {}
-        """The next number of each source."""
         self._labels = blake2b(digest_size=DIGEST_BYTES)
         self._events = blake2b(digest_size=DIGEST_BYTES)
         self._path = ""
@@ -214,7 +162,7 @@ class _Verifier:
                 self.report.record = read_record(directory, first.stripe, first.site)
             except JournalError as damage:
                 self._path = damage.file
-                self._fault(FaultKind.DAMAGE, damage.rule)
+                self._damage(damage.rule)
 
     def judge_beginning(self) -> None:
         """A journal begins with sequence 1, or where its record says: else its first segments are gone (S2)."""
@@ -222,8 +170,8 @@ class _Verifier:
         fault = missing_beginning(record, self._files[0].first_sequence) if self._files else None
         if fault is not None and not is_damaged:
             self._path = str(self._files[0].path)
-            sequence = (record or JournalRecord()).first_sequence
-            self._fault(FaultKind.GAP, fault, SEGMENT_HEADER_BYTES, sequence)
+            begins, found = (record or JournalRecord()).first_sequence, self._files[0].first_sequence
+            self._breach(Breach(FaultKind.GAP, "S2", fault, begins, found - 1), SEGMENT_HEADER_BYTES)
 
     def run(self) -> VerifyReport:
         report = self.report
@@ -235,13 +183,13 @@ class _Verifier:
             self._path = str(file.path)
             try:
                 with Segment(file) as segment:
-                    if self._start == SEGMENT_HEADER_BYTES and self._next is None:
+                    if self._start == SEGMENT_HEADER_BYTES and self._walk.next_sequence is None:
                         # The first block is the one that the file's name and header say, or it is gone.
-                        self._next = file.first_sequence
+                        self._walk.next_sequence = file.first_sequence
                     self._is_site = is_site(file.site)
                     self._read(segment, done, total)
             except JournalError as damage:
-                self._fault(FaultKind.DAMAGE, damage.rule, damage.offset or 0)
+                self._damage(damage.rule, damage.offset or 0)
             done += size
         if self._progress is not None:
             self._progress(total, total)
@@ -268,7 +216,7 @@ class _Verifier:
                 place = damage.offset or 0
                 if self._stop is not None and place >= self._stop:
                     return
-                self._fault(FaultKind.DAMAGE, damage.rule, place)
+                self._damage(damage.rule, place)
                 start = segment.next_header(place)
                 if start is None:
                     return
@@ -276,9 +224,7 @@ class _Verifier:
         if unfinished and segment.file == self._files[-1]:
             self.report.unfinished_bytes = unfinished
         elif unfinished:
-            self._fault(
-                FaultKind.DAMAGE, "the segment ends within a block, although a later one exists", segment.reached
-            )
+            self._damage("the segment ends within a block, although a later one exists", segment.reached)
 
     def _block(self, block: BlockView) -> None:
         header = block.header
@@ -286,17 +232,19 @@ class _Verifier:
         try:
             block.check()
         except RemoteProtocolError as reason:
-            self._fault(FaultKind.DAMAGE, str(reason), sequence=header.first_sequence)
+            self._damage(str(reason), self._offset, header.first_sequence)
             return
-        self._place(header)
-        self._instants(header)
-        self._sources(block)
-        self._before = header
         report = self.report
+        if report.first_sequence is None or header.first_sequence != self._walk.next_sequence:
+            self._labels.update(header.first_sequence.to_bytes(8, "little"))
+        if report.first_sequence is None:
+            report.first_sequence = header.first_sequence
+        for breach in self._walk.take(block, self._delay_ns(header)):
+            self._breach(breach)
         report.messages += header.messages
         report.fetched_messages += header.messages * header.fetched
         report.events += header.events
-        report.next_sequence = self._next = header.next_sequence
+        report.next_sequence = header.next_sequence
         table = np.frombuffer(block.raw, np.uint8, header.messages * DIRECTORY_BYTES, BLOCK_HEADER_BYTES)
         self._labels.update(table.reshape(-1, DIRECTORY_BYTES)[:, :_LABEL_BYTES].tobytes())
         events_at = BLOCK_HEADER_BYTES + header.messages * DIRECTORY_BYTES
@@ -304,75 +252,27 @@ class _Verifier:
         if self._visit is not None:
             self._visit(self._offset, block)
 
-    def _place(self, header: BlockHeader) -> None:
-        """Sequences are contiguous (S2)."""
-        expected = self._next
-        found = header.first_sequence
-        is_first = self.report.first_sequence is None
-        if is_first:
-            self.report.first_sequence = found
-        if expected is None:
-            pass
-        elif found > expected:
-            self._fault(FaultKind.GAP, f"sequences {expected} to {found - 1} are missing", sequence=expected)
-        elif found < expected:
-            self._fault(FaultKind.OVERLAP, f"sequence {found} follows {expected - 1}", sequence=found)
-        if found != expected or is_first:
-            self._expected.clear()
-            self._labels.update(found.to_bytes(8, "little"))
-
-    def _instants(self, header: BlockHeader) -> None:
-        """Nothing is early (S12), and blocks follow one another in order."""
-        if header.lateness_ns < 0:
-            text = f"released {-header.lateness_ns} ns before its instant"
-            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence)
-        if self._is_site and not header.fetched:
-            self._delay(header)
-        if self._before is not None:
-            for text in order_faults(self._before, header):
-                self._fault(FaultKind.ORDER, text, sequence=header.first_sequence)
-
-    def _delay(self, header: BlockHeader) -> None:
-        """Nor is anything due before T_t+Δ_A: a journal may lie about its instant too."""
+    def _delay_ns(self, header: BlockHeader) -> int | None:
+        """Δ_A of a block that the site released itself, if anybody knows it."""
+        if not self._is_site or header.fetched:
+            return None
         record = self.report.record
         delay_ns = None if record is None else record.delay_at(header.first_sequence)
-        if delay_ns is None:
-            self.report.unjudged_delays += 1
-        elif (text := delay_fault(header, delay_ns)) is not None:
-            self._fault(FaultKind.EARLY, text, sequence=header.first_sequence, field="due")
+        self.report.unjudged_delays += delay_ns is None
+        return delay_ns
 
-    def _sources(self, block: BlockView) -> None:
-        """Each source's numbers follow one another (S2, S3); a retransmit server's blocks do not name the sources."""
-        rows = block.directory
-        if block.header.fetched and not rows["source"].all():
-            self._expected.clear()
-            return
-        order = np.argsort(rows["source"], kind="stable")
-        sources, numbers = rows["source"][order], rows["number"][order]
-        begins = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
-        follows = np.concatenate(([True], numbers[1:] == numbers[:-1] + np.uint64(1)))
-        follows[begins] = True
-        for at in np.flatnonzero(~follows).tolist():
-            sequence = block.header.first_sequence + int(order[at])
-            self._number_fault(int(sources[at]), int(numbers[at]), int(numbers[at - 1]), sequence)
-        ends = [*begins[1:].tolist(), len(order)]
-        for begin, end in zip(begins.tolist(), ends, strict=True):
-            source, number = int(sources[begin]), int(numbers[begin])
-            expected = self._expected.get(source)
-            if expected is not None and number != expected:
-                self._number_fault(source, number, expected - 1, block.header.first_sequence + int(order[begin]))
-            self._expected[source] = int(numbers[end - 1]) + 1
+    def _breach(self, breach: Breach, offset: int | None = None) -> None:
+        kind, law, text, sequence, last, field = breach
+        place = self._offset if offset is None else offset
+        self._keep(Fault(kind, self._path, place, text, sequence, field, last, law))
 
-    def _number_fault(self, source: NodeId, number: int, before: int, sequence: int) -> None:
-        self._fault(FaultKind.SOURCE, source_fault(source, number, before), sequence=sequence)
+    def _damage(self, text: str, offset: int = 0, sequence: int | None = None) -> None:
+        self._keep(Fault(FaultKind.DAMAGE, self._path, offset, text, sequence))
 
-    def _fault(
-        self, kind: FaultKind, text: str, offset: int | None = None, sequence: int | None = None, field: str = ""
-    ) -> None:
-        self.report.counts[kind] += 1
+    def _keep(self, fault: Fault) -> None:
+        self.report.counts[fault.kind] += 1
         if len(self.report.faults) < _FAULTS_KEPT:
-            place = self._offset if offset is None else offset
-            self.report.faults.append(Fault(kind, self._path, place, text, sequence, field))
+            self.report.faults.append(fault)
 
 
 # ---- A journal in which something is damaged: the damage is set aside, and the node fills its journal again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
+from isocast.checks.properties import title
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.effects import (
@@ -301,7 +302,7 @@ class Driver:
             case RingDecided(ring):
                 cut = (ring.ballot, ring.cut_epoch, ring.cut_token, ring.cut_digest)
                 if any(known[0] == ring.ballot and known != cut for known in memory.rings):
-                    memory.flaw = ("one ring per ballot", f"{describe(local.node)} decided {ring.ballot} twice")
+                    memory.flaw = (title("S5"), f"{describe(local.node)} decided {ring.ballot} twice")
                 memory.rings = (*memory.rings, cut)
             case RingInstalled():
                 self._hold(local)
@@ -328,7 +329,7 @@ class Driver:
         memory, content = local.memory, (token.epoch, token.token_number, token_digest(token))
         if any(known[:2] == content[:2] and known != content for known in memory.issued):
             what = f"{describe(local.node)} sent two contents of token {token.token_number} of epoch {token.epoch}"
-            memory.flaw = ("one content per token", what)
+            memory.flaw = (title("S5"), what)
         elif content not in memory.issued:
             memory.issued = (*memory.issued, content)
 
@@ -340,7 +341,7 @@ class Driver:
         labels = tuple([f"{describe(message.sender)}/{message.number}" for message in effect.messages])
         if effect.first_sequence != len(journal) + 1:
             what = f"{describe(local.node)} released sequence {effect.first_sequence} after {len(journal)}"
-            local.memory.flaw = ("contiguous release", what)
+            local.memory.flaw = (title("S2"), what)
         local.memory.journals = (*old, (*journal, *labels))
 
     def _judge(self, before: Local, after: Local) -> None:
@@ -350,7 +351,7 @@ class Driver:
         old, new, memory = before.machine.receiver, after.machine.receiver, after.memory
         who = describe(after.node)
         if not memory.forgot and (new.promised < old.promised or new.accepted < old.accepted):
-            memory.flaw = ("promises only rise", f"{who} went back from {old.promised} to {new.promised}")
+            memory.flaw = (title("S7"), f"{who} went back from {old.promised} to {new.promised}")
         journal = memory.journals[-1]
         log = [
             f"{describe(message.sender)}/{message.number}"
@@ -358,4 +359,4 @@ class Driver:
             for message in new.ledger.entries[number].messages
         ]
         if not memory.forgot and not new.ledger.collected and tuple(log[: len(journal)]) != journal:
-            memory.flaw = ("released stays in the log", f"{who} cut back what it had released")
+            memory.flaw = (title("S1"), f"{who} cut back what it had released")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from isocast.checks.properties import title
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.forming import Planned
 from isocast.reformation.server import ReformationServer, VotedClocks
@@ -86,10 +87,7 @@ class HastyTiming(Timing):
         return 0
 
 
-AGREEMENT = "agreement"
-"""S1: no two sites release different messages under one sequence number."""
-CERTIFIED = "certified is kept"
-"""S9: what a majority held in one epoch is part of every ring that is decided above it."""
+AGREEMENT, CERTIFIED = title("S1"), title("S9")
 
 
 class Properties:

@@ -18,7 +18,7 @@ from isocast.trials.demo.floors import FLOORS, Feed
 from isocast.trials.demo.releases import one_way_ns
 from isocast.trials.demo.staging import Stage
 from isocast.trials.demo.story import Story
-from isocast.trials.demo.summary import Summary, read_evidence, sum_up
+from isocast.trials.demo.summary import Summary, read_proof, sum_up
 from isocast.trials.demo.watching import Watch
 from isocast.trials.evidence import is_follower
 
@@ -199,7 +199,7 @@ class Show:
         published = {feed.plan.mic: feed.events for feed in self.feeds}
         # Who was in a hurry twice did not wait for the last answers.
         known = None if self._abandoned.is_set() else published
-        evidence = read_evidence(self.market, known)
+        evidence = read_proof(self.market, known)
         return sum_up(
             self.market,
             evidence,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from isocast.checks.journals import Copy, Difference, FaultKind, FloorEvents, JournalWalk, differences
 from isocast.checks.skew import Quantiles
-from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Market, NodeRole
-from isocast.terms.errors import JournalError
+from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
@@ -19,11 +17,10 @@ from isocast.trials.demo.cast import actors
 from isocast.trials.demo.ledger import Ledger
 from isocast.trials.demo.releases import Figures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
-from isocast.trials.evidence import is_follower, journal_of
-from isocast.wire.events import EventArray
+from isocast.trials.evidence import Journals, journal_of, read_journals
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Copy", "CustomerLine", "Evidence", "Summary", "read_evidence", "sum_up"]
+__all__ = ["CustomerLine", "JudgedCopy", "Proof", "Summary", "read_proof", "sum_up"]
 
 
 # ---- What the journals of a market prove: one sequence, the same everywhere, without gaps, and nothing of it early.
@@ -35,38 +32,29 @@ __all__ = ["Copy", "CustomerLine", "Evidence", "Summary", "read_evidence", "sum_
 
 _TOLD_MAX = 3
 """Faults of one journal that are told; the others are like them."""
-_DIGEST_BYTES = 16
 
 
-@dataclass(slots=True)
-class Copy:
+@dataclass(frozen=True, slots=True)
+class JudgedCopy:
     """One journal: what it holds, and how it differs from what it should."""
 
-    name: str
-    role: NodeRole
-    messages: int = 0
-    events: int = 0
-    next_sequence: int = 1
-    gaps: int = 0
+    messages: int
+    events: int
+    gaps: int
     """Sequences that it lacks, up to the end of the longest journal."""
-    early: int = 0
+    early: int
     """Messages that were out before their instant."""
-    strange: int = 0
-    """Messages that another journal has differently."""
-    faults: list[str] = field(default_factory=list)
-    """What is wrong, in words, the first of each kind."""
-
-    def fault(self, text: str) -> None:
-        """Tell the first few."""
-        if len(self.faults) < _TOLD_MAX:
-            self.faults.append(f"{self.name}: {text}")
+    strange: int
+    """Messages that it repeats, or that another journal has differently."""
+    faults: list[str]
+    """What is wrong, in words, the first few."""
 
 
-@dataclass(slots=True)
-class Evidence:
+@dataclass(frozen=True, slots=True)
+class Proof:
     """All journals of a market, judged."""
 
-    copies: dict[str, Copy]
+    copies: dict[str, JudgedCopy]
     releases: Releases
     messages: int
     """In the one sequence."""
@@ -77,139 +65,64 @@ class Evidence:
     """Everything that is wrong; empty: nothing."""
 
 
-def read_evidence(market: Market, published: Mapping[Mic, int] | None = None) -> Evidence:
+def read_proof(market: Market, published: Mapping[Mic, int] | None = None) -> Proof:
     """Read every journal; `published` is how many events each floor was promised, None if that is not known."""
-    releases = Releases(market)
-    keepers = [plan for plan in market.nodes if plan.role.is_receiver or is_follower(plan)]
-    receivers = [plan for plan in keepers if plan.role.is_receiver]
-    digests: dict[int, bytes] = {}
-    labels: dict[int, bytes] = {}
-    copies: dict[str, Copy] = {}
-    floors = _Floors()
-    for plan in [*receivers, *[plan for plan in keepers if plan not in receivers]]:
-        copy = copies[plan.name] = Copy(plan.name, plan.role)
-        for block in _blocks(market, copy):
-            _check_place(copy, block)
-            _check_instant(copy, block, market.timing.release_delay_ns)
-            if plan.role.is_receiver:
-                releases.add(plan.name, block)
-                _check_labels(copy, block, labels)
-            _check_payloads(copy, block, digests, floors)
-    faults = _ends(copies)
+    releases, floors = Releases(market), FloorEvents()
+    delay_ns = market.timing.release_delay_ns
+
+    def watch(plan: NodePlan, block: BlockView) -> None:
+        if plan.role.is_receiver:
+            releases.add(plan.name, block)
+        floors.take(block)
+
+    journals = read_journals(market, lambda: JournalWalk(1, delay_ns), watch)
+    found = journals.copies
+    end = max((copy.last_sequence for copy in found.values()), default=0)
+    others = {one.name: one for one in differences(list(journals.sites.values()), list(journals.followers.values()))}
+    judged = {
+        name: _judged(
+            copy, others.get(name), delay_ns, end, _unread(market, journals, name), is_site=name in journals.sites
+        )
+        for name, copy in found.items()
+    }
+    faults = [fault for copy in judged.values() for fault in copy.faults]
     if published is not None:
         faults += floors.faults(published)
-    return Evidence(copies, releases, len(digests), floors.total, floors.counts(), faults)
+    messages = len(np.unique(np.concatenate([copy.sequences for copy in found.values()]))) if found else 0
+    return Proof(judged, releases, messages, floors.total, floors.counts(), faults)
 
 
-def _blocks(market: Market, copy: Copy) -> Iterator[BlockView]:
-    """All whole blocks; damage is a fault, and ends the reading."""
-    where = journal_of(market, copy.name)
-    if not where.is_dir():
-        copy.fault("has no journal")
-        return
-    try:
-        yield from read_blocks(where)
-    except JournalError as reason:
-        copy.fault(f"its journal is damaged: {reason}")
+def _judged(
+    copy: Copy, other: Difference | None, delay_ns: int, end: int, told: list[str], *, is_site: bool
+) -> JudgedCopy:
+    """One journal beside the others, the longest of which comes to `end`; `told` is what could not be read."""
+    told += [f"{breach.text} ({breach.law})" for breach in copy.breaches]
+    told += _differs(other) if other else []
+    if copy.last_sequence < end:
+        law = "L1" if is_site else "L5"
+        told.append(f"ends before sequence {copy.last_sequence + 1}; others have up to {end} ({law})")
+    overlaps = [breach.messages for breach in copy.breaches if breach.kind is FaultKind.OVERLAP]
+    return JudgedCopy(
+        copy.messages,
+        sum(header.events for header in copy.headers),
+        copy.missing(end),
+        copy.early(delay_ns),
+        sum(overlaps) + (len(other.by_label) + len(other.by_content) if other else 0),
+        [f"{copy.name}: {text}" for text in told[:_TOLD_MAX]],
+    )
 
 
-# One journal --------------------------------------------------------------------------------------
+def _unread(market: Market, journals: Journals, name: str) -> list[str]:
+    """What could not be read."""
+    if name in journals.damaged:
+        return [f"its journal is damaged: {journals.damaged[name]}"]
+    return [] if journal_of(market, name).is_dir() else ["has no journal"]
 
 
-def _check_place(copy: Copy, block: BlockView) -> None:
-    """Sequences follow each other."""
-    header = block.header
-    first, wanted = header.first_sequence, copy.next_sequence
-    if first > wanted:
-        copy.gaps += first - wanted
-        copy.fault(f"sequences {wanted} to {first - 1} are missing")
-    elif first < wanted:
-        copy.strange += wanted - first
-        copy.fault(f"sequences {first} to {wanted - 1} come again")
-    copy.next_sequence = header.next_sequence
-    copy.messages += header.messages
-    copy.events += header.events
-
-
-def _check_instant(copy: Copy, block: BlockView, release_delay_ns: int) -> None:
-    """Nothing is out before its token's instant plus Δ_A, and nothing before what was agreed for it."""
-    header = block.header
-    due = max(header.due, header.instant + release_delay_ns)
-    if header.released_at < due:
-        copy.early += header.messages
-        early_ms = (due - header.released_at) / 1e6
-        copy.fault(f"token {header.token_number} was out {early_ms:.3f} ms before its instant")
-
-
-# Journals against each other ----------------------------------------------------------------------
-
-
-def _check_labels(copy: Copy, block: BlockView, labels: dict[int, bytes]) -> None:
-    """The same source, number and digest at the same sequence, for all receivers."""
-    rows = block.directory[["source", "number", "digest"]].tolist()
-    for sequence, (source, number, digest) in zip(block.sequences, rows, strict=True):
-        label = source.to_bytes(8) + number.to_bytes(8) + digest
-        if labels.setdefault(sequence, label) != label:
-            copy.strange += 1
-            copy.fault(f"sequence {sequence} is another message than elsewhere: the order differs")
-
-
-def _check_payloads(copy: Copy, block: BlockView, digests: dict[int, bytes], floors: _Floors) -> None:
-    """The same content at the same sequence, for all who have it."""
-    for sequence, (_, _, _, payload) in zip(block.sequences, block.messages(), strict=True):
-        digest = blake2b(payload, digest_size=_DIGEST_BYTES).digest()
-        known = digests.setdefault(sequence, digest)
-        if known is not digest and known != digest:
-            copy.strange += 1
-            copy.fault(f"sequence {sequence} has another content than elsewhere")
-    if block.header.next_sequence > floors.next_sequence:
-        floors.take(block.events, block.header.next_sequence)
-
-
-def _ends(copies: Mapping[str, Copy]) -> list[str]:
-    """Everybody has come as far as the one who came farthest."""
-    end = max((copy.next_sequence for copy in copies.values()), default=1)
-    for copy in copies.values():
-        if copy.next_sequence < end:
-            copy.gaps += end - copy.next_sequence
-            copy.fault(f"ends before sequence {copy.next_sequence}; others have up to {end - 1}")
-    return [fault for copy in copies.values() for fault in copy.faults]
-
-
-class _Floors:
-    """The numbers of every floor's events, in the order of the sequence."""
-
-    def __init__(self) -> None:
-        self.next_sequence = 1
-        self.total = 0
-        self._numbers: dict[bytes, list[np.ndarray]] = {}
-
-    def take(self, events: EventArray, next_sequence: int) -> None:
-        """Of a block that no journal had before."""
-        self.next_sequence = next_sequence
-        self.total += len(events)
-        for floor in np.unique(events["floor"]).tolist():
-            self._numbers.setdefault(floor, []).append(events["id"][events["floor"] == floor])
-
-    def counts(self) -> dict[Mic, int]:
-        """How many of each floor."""
-        return {Mic(floor.decode()): sum(map(len, parts)) for floor, parts in self._numbers.items()}
-
-    def faults(self, published: Mapping[Mic, int]) -> list[str]:
-        """Each floor's events from 1 on, each once; all that were promised."""
-        found = []
-        for mic, count in published.items():
-            parts = self._numbers.get(mic.fixed, [])
-            numbers = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-            if (numbers[1:] < numbers[:-1]).any():
-                found.append(f"{mic}: its own order is not kept")
-            lost = np.setdiff1d(np.arange(1, count + 1, dtype=np.uint64), numbers)
-            repeated = len(numbers) - len(np.unique(numbers))
-            if len(lost):
-                found.append(f"{mic}: {len(lost)} of {count} events are in no journal, the first is number {lost[0]}")
-            if repeated:
-                found.append(f"{mic}: {repeated} events are in the sequence more than once")
-        return found
+def _differs(other: Difference) -> list[str]:
+    told = [(at, f"sequence {at} is another message than elsewhere: the order differs (S1)") for at in other.by_label]
+    told += [(at, f"sequence {at} has another content than elsewhere (S1)") for at in other.by_content]
+    return [text for _, text in sorted(told, key=lambda one: one[0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +259,7 @@ def _after(story: Story, instant: int) -> float | None:
 
 def sum_up(
     market: Market,
-    evidence: Evidence,
+    proof: Proof,
     ledger: Ledger,
     story: Story,
     *,
@@ -357,9 +270,9 @@ def sum_up(
 ) -> Summary:
     """Put everything together."""
     receivers = [plan.name for plan in market.receivers]
-    copies = evidence.copies
-    d_ns = one_way_ns(market, evidence.releases.sources)
-    faults = [*evidence.faults, *_said(ledger)]
+    copies = proof.copies
+    d_ns = one_way_ns(market, proof.releases.sources)
+    faults = [*proof.faults, *_said(ledger)]
     plan = market.by_name.get(story.victim)
     return Summary(
         seconds=seconds,
@@ -367,12 +280,12 @@ def sum_up(
         seed=market.impairment.seed,
         loss=market.impairment.loss,
         nodes=len(actors(market)),
-        messages=evidence.messages,
-        events=evidence.events,
+        messages=proof.messages,
+        events=proof.events,
         published=sum(published.values()),
-        by_floor=evidence.by_floor,
+        by_floor=proof.by_floor,
         places=len(receivers),
-        figures=evidence.releases.figures(story.absences()),
+        figures=proof.releases.figures(story.absences()),
         formula=latency(market.timing, d_ns, market.impairment.loss),
         late_after_ns=market.timing.process_ns,
         lost=ledger.total("injected_losses_total"),
@@ -385,7 +298,7 @@ def sum_up(
         fairness_faults=ledger.total("fairness_faults_total", receivers),
         gaps=sum([copies[name].gaps for name in receivers]),
         early=sum([copy.early for copy in copies.values()]),
-        customers=_customers(market, evidence, ledger),
+        customers=_customers(market, proof, ledger),
         story=story,
         victim=plan.place.name if plan is not None and plan.place else story.victim,
         faults=tuple(faults),
@@ -403,10 +316,10 @@ def _said(ledger: Ledger) -> Sequence[str]:
     return [f"{count} {text}" for name, text in wrong.items() if (count := ledger.total(name))]
 
 
-def _customers(market: Market, evidence: Evidence, ledger: Ledger) -> tuple[CustomerLine, ...]:
+def _customers(market: Market, proof: Proof, ledger: Ledger) -> tuple[CustomerLine, ...]:
     lines = []
     for plan in actors(market, NodeRole.CUSTOMER):
-        copy = evidence.copies.get(plan.name)
+        copy = proof.copies.get(plan.name)
         own = [plan.name]
         lines.append(
             CustomerLine(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
 
+from isocast.checks.journals import JournalWalk
 from isocast.ring.settings import StartPolicy
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.market.model import NodeRole
@@ -21,7 +22,7 @@ from isocast.terms.timing import Timing
 from isocast.trials.demo.cast import Place
 from isocast.trials.demo.staging import prepare
 from isocast.trials.drill.cast import HERE, SITES, THERE, DrillSettings, market_text
-from isocast.trials.drill.safety import Journals, Outcome, Picture, Safety, judge, read_journals
+from isocast.trials.drill.safety import Outcome, Picture, Safety, judge
 from isocast.trials.drill.staging import DrillStage, flip_bit
 from isocast.trials.drill.trial import (
     BALLOT,
@@ -36,7 +37,7 @@ from isocast.trials.drill.trial import (
     release_instants,
     releases_by_part,
 )
-from isocast.trials.evidence import journal_of
+from isocast.trials.evidence import Journals, journal_of, read_journals
 
 __all__ = ["DRILLS", "Drill", "run_drill"]
 
@@ -280,7 +281,7 @@ async def run_drill(
                     why = str(reason)
     note("reads the journals")
     trial.book.read()
-    journals = read_journals(market)
+    journals = read_journals(market, lambda: JournalWalk(1))
     promised = read_ledger(directory / _LEDGER)
     delay_ns, whole_at = market.timing.release_delay_ns, trial.whole_at or None
     safety = judge(journals, promised, delay_ns, trial.absent, whole_at)
@@ -353,11 +354,11 @@ def _told(safety: Safety, journals: Journals) -> str:
     wrong = [
         f"{count} {what}"
         for count, what in (
-            (safety.lost, "lost"),
-            (safety.repeated, "repeated"),
-            (safety.divergent, "divergent"),
-            (safety.gaps, "missing in a journal"),
-            (safety.early, "out before their instant"),
+            (safety.lost, "lost (L1)"),
+            (safety.repeated, "repeated (S2)"),
+            (safety.divergent, "divergent (S1)"),
+            (safety.gaps, "missing in a journal (S2)"),
+            (safety.early, "out before their instant (S12)"),
         )
         if count
     ]

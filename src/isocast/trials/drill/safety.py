@@ -6,31 +6,15 @@ if the longest journal of a site has it; two journals differ where they have ano
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.market.model import Market
-from isocast.terms.errors import JournalError
+from isocast.checks.journals import differences, lost, repeated
 from isocast.terms.instants import SECOND
 from isocast.trials.drill.trial import Accepted
-from isocast.trials.evidence import Record, early_releases, is_follower, journal_of, record_of
-from isocast.wire.journal_blocks import BlockView
+from isocast.trials.evidence import Journals
 
-__all__ = ["Journals", "Outcome", "Picture", "Safety", "judge", "read_journals"]
-
-
-@dataclass(frozen=True, slots=True)
-class Journals:
-    """Everything that the nodes of a market wrote down."""
-
-    sites: Mapping[str, Record]
-    followers: Mapping[str, Record]
-    """Retransmit servers and complete customers: they know no labels."""
-    damaged: Mapping[str, str]
-    """By node: where its journal cannot be read, and why; its record ends before that."""
+__all__ = ["Outcome", "Picture", "Safety", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +22,15 @@ class Safety:
     """Counts of messages, each of which must be zero under the policy of the majority."""
 
     lost: int
-    """Promised, and not in the final sequence."""
+    """Promised, and not in the final sequence (L1)."""
     repeated: int
-    """More than once in a journal, by label, by sequence or by content."""
+    """More than once in a journal, by label, by sequence or by content (S2)."""
     divergent: int
-    """Sequences under which two journals have different contents."""
+    """Sequences under which two journals have different contents (S1)."""
     gaps: int
-    """Sequences that a journal skips, or lacks at its end though its node was there to get them."""
+    """Sequences that a journal skips, or lacks at its end though its node was there to get them (S2, L1, L5)."""
     early: int
-    """Out before their instant."""
+    """Out before their instant (S12)."""
     unserved: int = 0
     """Of those lost, those that were promised once the market was whole again: then it does not work."""
 
@@ -54,28 +38,6 @@ class Safety:
     def is_sound(self) -> bool:
         """Whether all are zero."""
         return not (self.lost or self.repeated or self.divergent or self.gaps or self.early)
-
-
-def read_journals(market: Market) -> Journals:
-    """From the disk, checksums included."""
-    damaged: dict[str, str] = {}
-
-    def read(name: str) -> Record:
-        return record_of(name, _readable(name, journal_of(market, name), damaged))
-
-    sites = {plan.name: read(plan.name) for plan in market.receivers}
-    followers = {plan.name: read(plan.name) for plan in market.nodes if is_follower(plan)}
-    return Journals(sites, followers, damaged)
-
-
-def _readable(name: str, where: Path, damaged: dict[str, str]) -> Iterator[BlockView]:
-    """What of a journal can be believed."""
-    if not where.is_dir():
-        return
-    try:
-        yield from read_blocks(where)
-    except JournalError as reason:
-        damaged[name] = str(reason)
 
 
 def judge(
@@ -89,67 +51,19 @@ def judge(
 
     `whole_at` is when the market was whole again, if it was.
     """
-    records = [*journals.sites.values(), *journals.followers.values()]
-    final = max(journals.sites.values(), key=lambda record: record.last_sequence, default=None)
-    there = set() if final is None else set(_messages(final))
-    lost = [one for one in promised if (one.source, one.number, one.digest) not in there]
-    unserved = [one for one in lost if whole_at is not None and one.at >= whole_at]
-    excused = {*absent, *journals.damaged}
-    end = 0 if final is None else final.last_sequence
-    gaps = sum([_gaps(record, 0 if record.name in excused else end) for record in records])
-    early = early_releases({record.name: record for record in records}, release_delay_ns)
-    return Safety(len(lost), _repeated(journals), len(_divergent(journals)), gaps, early, len(unserved))
-
-
-def _messages(record: Record) -> Iterator[tuple[int, int, bytes]]:
-    """Source, number and digest of each."""
-    contents = record.contents
-    columns = contents["source"].tolist(), contents["number"].tolist(), contents["digest"].tolist()
-    return zip(*columns, strict=True)
-
-
-def _repeated(journals: Journals) -> int:
-    """Different messages that some journal has twice."""
-    again: set[bytes] = set()
-    for record in (*journals.sites.values(), *journals.followers.values()):
-        messages = list(_messages(record))
-        again |= _twice([digest for _, _, digest in messages], messages)
-        again |= _twice(record.sequences.tolist(), messages)
-    for record in journals.sites.values():
-        messages = list(_messages(record))
-        known = [message for message in messages if message[0]]
-        again |= _twice([message[:2] for message in known], known)
-    return len(again)
-
-
-def _twice(keys: Sequence[object], messages: Sequence[tuple[int, int, bytes]]) -> set[bytes]:
-    """The contents of messages whose key occurs more than once."""
-    counts = Counter(keys)
-    if len(counts) == len(keys):
-        return set()
-    return {message[2] for key, message in zip(keys, messages, strict=True) if counts[key] > 1}
-
-
-def _divergent(journals: Journals) -> set[int]:
-    """Sequences that two journals have with different contents; sites must agree on labels too."""
-    contents: dict[int, bytes] = {}
-    labels: dict[int, tuple[int, int]] = {}
-    differing: set[int] = set()
-    for record in (*journals.sites.values(), *journals.followers.values()):
-        is_site = record.name in journals.sites
-        for sequence, (source, number, digest) in zip(record.sequences.tolist(), _messages(record), strict=True):
-            same = contents.setdefault(sequence, digest) == digest
-            if is_site and source:  # A journal that was filled again from a retransmit server knows no labels.
-                same &= labels.setdefault(sequence, (source, number)) == (source, number)
-            if not same:
-                differing.add(sequence)
-    return differing
-
-
-def _gaps(record: Record, end: int) -> int:
-    """Sequences from 1 on that are not there, up to `end` or to the last that is."""
-    have: set[int] = set(record.sequences.tolist())
-    return max([end, *have]) - len(have)
+    final = max(journals.sites.values(), key=lambda copy: copy.last_sequence)
+    gone = set(lost([final], [(one.source, one.number, one.digest) for one in promised]))
+    missed = [one for one in promised if (one.source, one.number, one.digest) in gone]
+    excused, copies = {*absent, *journals.damaged}, journals.copies.values()
+    differing = differences(list(journals.sites.values()), list(journals.followers.values()))
+    return Safety(
+        lost=len(missed),
+        repeated=len(set().union(*[repeated(copy, by_content=True) for copy in copies])),
+        divergent=len(set().union(*[one.sequences for one in differing])),
+        gaps=sum([copy.missing(0 if copy.name in excused else final.last_sequence) for copy in copies]),
+        early=sum([copy.early(release_delay_ns) for copy in copies]),
+        unserved=len([one for one in missed if whole_at is not None and one.at >= whole_at]),
+    )
 
 
 # ---- What a drill showed: figures for programs, and the releases of every site as a picture.

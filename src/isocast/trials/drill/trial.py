@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from isocast.checks.journals import Copy
 from isocast.ring.settings import StartPolicy
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.model import Market, NodeRole
@@ -29,7 +30,7 @@ from isocast.terms.market import EventKind
 from isocast.terms.timing import Timing
 from isocast.trials.drill.cast import DrillSettings
 from isocast.trials.drill.staging import DrillStage
-from isocast.trials.evidence import Record, is_follower
+from isocast.trials.evidence import is_follower
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.packets import payload_digest
 
@@ -212,17 +213,17 @@ def outage_ns(sites: Iterable[Sequence[int]], since: int, until: int, timing: Ti
     return max(max(spans) - timing.token_period_ns, 0) if spans else None
 
 
-def release_instants(records: Iterable[Record]) -> list[int]:
+def release_instants(copies: Iterable[Copy]) -> list[int]:
     """When any of these sites released something, in order."""
-    return sorted({header.released_at for record in records for header in record.headers})
+    return sorted({header.released_at for copy in copies for header in copy.headers})
 
 
-def releases_by_part(records: Mapping[str, Record], start: int, part_ns: int, parts: int) -> dict[str, list[int]]:
+def releases_by_part(copies: Mapping[str, Copy], start: int, part_ns: int, parts: int) -> dict[str, list[int]]:
     """For a picture: how many messages each site released in each of so many parts of a time."""
     found = {}
-    for name, record in records.items():
+    for name, copy in copies.items():
         counts = [0] * parts
-        for header in record.headers:
+        for header in copy.headers:
             part = (header.released_at - start) // part_ns
             if 0 <= part < parts:
                 counts[part] += header.messages

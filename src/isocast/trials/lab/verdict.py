@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocast.checks.journals import lost
 from isocast.runtime.market.model import Market
 from isocast.terms.ids import Label
-from isocast.trials.evidence import Evidence, LateRelease, Record, followers_by_name, releases_by_site, weigh
+from isocast.trials.evidence import Evidence, LateRelease, read_journals, weigh
 from isocast.trials.lab.report import Episode, LabReport
 
 __all__ = ["LateInLab", "Verdict", "judge"]
@@ -93,8 +94,8 @@ def judge(
 
     `waited_for` ran to the end and had time for everything that was `promised`.
     """
-    sites = releases_by_site(market)
-    evidence = weigh(market, sites, followers_by_name(market), since_ns)
+    journals = read_journals(market)
+    evidence = weigh(market, journals, since_ns)
     behind = {plan.name: _behind(logs / f"{plan.name}.log") for plan in market.receivers} if evidence.late else {}
     late = tuple(
         LateInLab(
@@ -105,14 +106,10 @@ def judge(
         )
         for release in evidence.late
     )
-    there = [site for name, site in sites.items() if name in waited_for]
+    there = [copy for name, copy in journals.sites.items() if name in waited_for]
+    unreleased = lost(there, [(*label, None) for label in dict.fromkeys(promised)])
     stalled = [one.name for one in evidence.followers if one.behind and one.name in waited_for]
-    return Verdict(evidence, late, len(promised), _lost(there, promised), tuple(stalled))
-
-
-def _lost(sites: Sequence[Record], promised: Sequence[Label]) -> int:
-    wanted = set(promised)
-    return len(set[Label]().union(*[wanted - site.labels() for site in sites])) if wanted else 0
+    return Verdict(evidence, late, len(promised), len(unreleased), tuple(stalled))
 
 
 def _behind(log: Path) -> Mapping[int, int]:

@@ -1,0 +1,249 @@
+"""The properties that every run and every journal is held to: one name, one title and one definition of each.
+
+Whoever reports a breach uses these: the simulator's checkers, the model checker, the demo, drills, `journal verify` and
+the audit. `docs/reference/properties.md` shows the same table; a test compares the two.
+
+T_t is the scheduled instant of token t, h the newest token up to which a site holds everything, U the configured sites,
+m the size of the ring, t0 the first token of an epoch e, prom and e_acc the epochs that a site has promised and
+entered. *Really* means: with every message, by the site's own completions, not by what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["PROPERTIES", "Property", "explained", "title"]
+
+
+class Property(NamedTuple):
+    """One promise of the protocol."""
+
+    name: str
+    """S1 to S13: safety, at every moment; F1 to F5: fairness and time; L1 to L8: liveness, once faults stop."""
+    title: str
+    """In a few words, for tables and headings."""
+    sentence: str
+    """What must hold."""
+    broken: str
+    """What it means for a market when it does not."""
+    in_journals: str = ""
+    """How journals show it; empty where they cannot."""
+
+
+_ALL = (
+    Property(
+        "S1",
+        "agreement",
+        "Any two sites agree on the message at every released sequence. Asserted for the gates majority, total and"
+        " next-L with L+1 > |U|/2; for the others only without faults. Where a ring without a majority of U is allowed"
+        " (policy `availability`, or a forced change), the sequences with two contents are counted instead"
+        " (`divergent`).",
+        "Customers of two receivers hold two different histories of the market.",
+        "a digest of every block of messages is equal at all receivers; the first difference is named",
+    ),
+    Property(
+        "S2",
+        "no gap, no duplicate",
+        "The released sequences of a site are contiguous, restarts included, and none is released twice, not even by a"
+        " site whose log lost to another's; each (source, incarnation, M) occurs once. A site that took another's"
+        " checkpoint over goes on at the checkpoint's next sequence, or where it was if that is further.",
+        "A receiver skipped messages, or gave some to its customers twice.",
+        "sequences are contiguous from 1 or a journal's recorded beginning; none, nor a (source, number), occurs twice",
+    ),
+    Property(
+        "S3",
+        "source order",
+        "Each source's messages are released in the order of their numbers, without a gap.",
+        "A later message of a source was released before an earlier one.",
+        "each source's numbers follow one another",
+    ),
+    Property(
+        "S4",
+        "no forged message",
+        "What is released was submitted, with the same digest. No number of an incarnation is submitted with two"
+        " contents.",
+        "A message that no source submitted is in the sequence, or one was changed on its way.",
+        "source, number and digest are what the others have; unsealed payloads match their digest",
+    ),
+    Property(
+        "S5",
+        "one content per token",
+        "There is at most one content per (e, t), from its owner, sent or only written; and one ring per epoch, at the"
+        " servers and where it is installed.",
+        "Sites may order different messages under one token, although each of them follows the rules.",
+        "epoch, instant, size and shuffle key of a token are the same everywhere",
+    ),
+    Property(
+        "S6",
+        "senders hold what precedes",
+        "Whoever sends token t of e really holds e's log up to t-1. Whoever passes secondary token v of e really holds"
+        " e's log up to v, and so does everybody below it.",
+        "A token no longer proves what its sender holds; what rests on that may be lost.",
+    ),
+    Property(
+        "S7",
+        "promises only rise",
+        "prom and e_acc never go back, restarts included. No TOKEN or RECEIPT of e after prom > e; a vote for b only"
+        " after prom = b is written. A server invites to no ballot in two of its lives. A site that lost its disk never"
+        " votes again under its id. A secondary receiver sends no token and no receipt, and promises nothing.",
+        "Two rings may be alive at once, and release different messages.",
+    ),
+    Property(
+        "S8",
+        "stability claims are true",
+        "When token t is sent and t-m+1 ≥ t0, every member really holds everything up to t-m+1. What a token calls"
+        " `stable` is really held by every member and below them; what it calls `secstable`, by everybody below its"
+        " sender; and it sets no limit only if nobody is below.",
+        "Sources and receivers free messages that somebody still lacks.",
+    ),
+    Property(
+        "S9",
+        "certified is kept",
+        "A release by the majority gate means that a majority of U held the log up to that token in one epoch, before"
+        " promising more. The releasing site knows it: from receipts of that one epoch, of sites of U, that it has"
+        " heard; and it counts nothing else as certified. What a majority held is in the log of every later ring. A"
+        " restart holds no less than was receipted. U is that of the log: it changes by one site at a time, each change"
+        " certified, by the U before it or after it, before the next begins; a forced change needs no certificate, and"
+        " settles everything before it. In a ring without a majority of U a majority of the ring counts, and every"
+        " release says so.",
+        "A message that was released may be missing from the next ring's log.",
+    ),
+    Property(
+        "S10",
+        "dropped only when held by all",
+        "What a site drops from memory is really held by every member of its ring and by every secondary receiver that"
+        " one of them counts, or should.",
+        "A receiver that lacks a message may find nobody who can send it again.",
+    ),
+    Property(
+        "S11",
+        "instants rise",
+        "A token carries its scheduled instant; a ring starts at least a period after the newest token of its cut"
+        " (T0 ≥ T_h+τ_t).",
+        "The order of releases and the order of their instants differ.",
+        "tokens, epochs, scheduled instants and each clock never go back",
+    ),
+    Property(
+        "S12",
+        "nothing early",
+        "Nothing is released before T_t+Δ_A-ε (paced: before its place's instant less ε) by a clock within its bound;"
+        " and what an earlier ring ordered, not before T0-ε of the present one.",
+        "Somebody had a message before the others could have it.",
+        "by its own clock nobody releases before the common instant; none lies before T_t+Δ_A",
+    ),
+    Property(
+        "S13",
+        "sources keep what is not stable",
+        "A source takes for acknowledged only what the log of its epoch names, and lets go only of what a token called"
+        " stable. Not judged where rings may diverge.",
+        "A message that a source accepted may be lost for good.",
+    ),
+    Property(
+        "F1",
+        "simultaneous release",
+        "Sites that recorded no fairness fault in time release one message within 2ε of one another; and no fault is"
+        " recorded for what goes out at its instant, which would excuse anything.",
+        "Customers of one place had a message earlier than those of another, and nobody recorded it.",
+        "the spread of the release times of each message, against twice the widest bound of a releasing clock",
+    ),
+    Property(
+        "F2",
+        "held in time, or suspected",
+        "(k_p-1)·τ_t+δ_N+2ε+k_r·τ_r after T_t a site really holds t, or has suspected since T_t. A site that was away"
+        " and makes progress is given time.",
+        "A site lags behind without telling anybody; its releases will be late.",
+    ),
+    Property(
+        "F3",
+        "punctual owners",
+        "The owner of t sends it between T_t and T_t+P by its clock, or suspects itself and stays silent.",
+        "A token is early, or late enough to delay a release without anybody knowing why.",
+    ),
+    Property(
+        "F4",
+        "fair share of a token",
+        "A token takes everything that waits at its owner, each source's contiguous prefix; if that is more than K_max,"
+        " max-min fair shares. With `order_in_token` of arrival, in the order in which the owner got it, a message that"
+        " overtook its predecessor right behind it.",
+        "One source gets more of the ring than another that wants as much.",
+    ),
+    Property(
+        "F5",
+        "honest shuffle",
+        "With `order_in_token` of shuffle: an owner reveals the nonce that it committed to; a token that reveals"
+        " another enters no other log in its epoch, nor by a reformation as long as nothing else goes wrong; and"
+        " messages stand where the nonces of two owners put them. A site that restarted or took a log over in that"
+        " epoch may not know the commitment.",
+        "An owner may choose the order of the messages in its token.",
+    ),
+    Property(
+        "L1",
+        "every submission is released",
+        "Every submission is released at every correct site, secondary receivers included: those that are up, have"
+        " their disk, and whose clock is right.",
+        "A message that a source accepted never reaches some receivers.",
+        "every message that a source accepted is in the sequence; every receiver comes to its end",
+    ),
+    Property(
+        "L2",
+        "ballots end",
+        "Ballot races end: all correct sites are unsealed and in one epoch.",
+        "The market stands still although nothing is wrong any more.",
+    ),
+    Property(
+        "L3",
+        "crashes are noticed",
+        "A member that crashes and stays down is suspected, or a ballot begins, within (m+1)·τ_t and one recovery, as"
+        " long as a majority of its ring works and nothing is cut.",
+        "A dead member holds the ring up for longer than the outage that a market plans for.",
+    ),
+    Property(
+        "L4",
+        "bounded backlog",
+        "No message waits for a token at the end, where sources offer less than the tokens take (λ·τ_t < K_max).",
+        "Queues grow although there is room for everything that is offered.",
+    ),
+    Property(
+        "L5",
+        "complete delivery",
+        "A retransmit server or a customer of the grade `complete` gets every released message, in order, each once.",
+        "A customer that pays for every message lacks some, or has some twice.",
+        "the journals of retransmit servers and complete customers have no gap and no duplicate, and come to the end",
+    ),
+    Property(
+        "L6",
+        "operators' changes happen",
+        "What an operator asks for happens: U is changed, and where a ring was started without a majority of U, there"
+        " is one with it as soon as a majority is back.",
+        "A site cannot be added or removed, or the market stays uncertified.",
+    ),
+    Property(
+        "L7",
+        "lasting faults stop nobody else",
+        "Dead nodes and wrong clocks that stay for ever stop nobody else. With a connected majority of U whose clocks"
+        " are right, and one server that is up, whatever its clock shows, L1, L2 and L4 hold for the rest while they"
+        " stay; and so they do for a message of each source that is submitted when all has come right.",
+        "One dead node or one wrong clock stops the market.",
+    ),
+    Property(
+        "L8",
+        "secondary receivers are counted",
+        "Every correct secondary receiver is counted by somebody on the ring: by the head of its group there, or by an"
+        " adopter.",
+        "Memory is freed without asking a receiver that works; it may lack messages for good.",
+    ),
+)
+
+PROPERTIES: Mapping[str, Property] = {each.name: each for each in _ALL}
+
+
+def title(names: str) -> str:
+    """The title of a property, or of several: ``S3, S4``."""
+    return ", ".join(PROPERTIES[name].title for name in names.split(", "))
+
+
+def explained(names: Iterable[str]) -> list[str]:
+    """A line for each different property among some names: what was promised, and what its breach means."""
+    known = [PROPERTIES[name] for name in dict.fromkeys(names) if name in PROPERTIES]
+    return [f"{each.name} ({each.title}): {each.sentence} Broken: {each.broken}" for each in known]
