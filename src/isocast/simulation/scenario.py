@@ -13,7 +13,7 @@ from math import ceil, sqrt
 from pathlib import Path
 
 from isocast.simulation.fault_plan import Fault, Roster, read_faults
-from isocast.simulation.layers import Layers
+from isocast.simulation.layers import NO_EDGE, Edge, Layers
 from isocast.simulation.scenario_keys import KEYS_BY_NAME, MAX_RUN_SECONDS
 from isocast.simulation.scenario_values import Values
 from isocast.terms.errors import ConfigurationError
@@ -21,7 +21,7 @@ from isocast.terms.ids import FIRST_SERVER
 from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
 from isocast.terms.timing import Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.topology import PAPER_RING, City, city
-from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
+from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 
 __all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario", "scenario_from_mapping"]
 
@@ -29,7 +29,18 @@ __all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario",
 # ---- Rules of a scenario that concern the whole run: how long it may last, and what the baseline has no use for.
 
 
-_TIMED_ONLY = ("traders", "burst", "bandwidth", "clock_error", "wake_lateness", "secondaries")
+_TIMED_ONLY = (
+    "traders",
+    "burst",
+    "bandwidth",
+    "clock_error",
+    "wake_lateness",
+    "secondaries",
+    "archives",
+    "customers",
+    "latest_customers",
+    "secondary_sources",
+)
 """Keys of worlds that the baseline is not simulated in."""
 
 
@@ -137,6 +148,8 @@ class Scenario:
     """majority or availability."""
     start_wait_ns: int = 0
     """Under availability; 0: two reformations."""
+    edge: Edge = NO_EDGE
+    """Archives, customers and secondary sources."""
 
     @property
     def is_witnessed(self) -> bool:
@@ -203,6 +216,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
     servers, messages = values.count("servers", 2), _messages(values, arrivals.rate)
+    edge = _edge(values)
     check_original(values, faults)
     check_span(values, messages, arrivals.rate, timing)
     return Scenario(
@@ -240,7 +254,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         ring=ring,
         traders=traders,
         exchange=exchange,
-        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources)),
+        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources, edge)),
         secondaries=tree.secondaries,
         layers=tree.layers,
         secondary_delay_ns=values.count("secondary_delay", 5 * MILLISECOND),
@@ -248,7 +262,27 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         retain_tokens=values.count("retain_tokens", 128),
         policy=_policy(values),
         start_wait_ns=values.count("start_wait", 0),
+        edge=edge,
     )
+
+
+def _edge(values: Values) -> Edge:
+    """Archives, customers and secondary sources; their messages are market events."""
+    names = ("archives", "customers", "latest_customers", "secondary_sources")
+    edge = Edge(*[values.count(name, 0) for name in names])
+    used = [name for name in names if values.count(name, 0)]
+    if not used:
+        return edge
+    for key in ("exchange", "traders"):
+        if key in values:
+            raise values.error(used[0], f"means nothing with {key}: leave it out")
+    if edge.customers and not edge.archives:
+        raise values.error("customers", "complete customers need an archive that they can ask: give archives too")
+    size = values.count("payload_bytes", 2 * EVENT_BYTES)
+    if size % EVENT_BYTES or not size:
+        rule = f"with {used[0]}, messages are market events of {EVENT_BYTES} bytes: a multiple of that, not {size}"
+        raise values.error("payload_bytes", rule)
+    return edge
 
 
 def _policy(values: Values) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
 __all__ = [
+    "EDGE_KEYS",
     "FAULT_KEYS",
     "FAULT_KEYS_BY_NAME",
     "FAULT_KINDS",
@@ -149,6 +150,56 @@ LAYER_KEYS: tuple[Key, ...] = (
         "§4.1",
         minimum=1,
         maximum=_STALL_MAX,
+    ),
+)
+"""In the order of the reference page."""
+
+
+# ---- The keys of a scenario file that speak of the edge of the network (§4.1, §4.2).
+
+
+_EDGE_MAX = 500
+"""Bounds: each node of the edge takes part in every message."""
+
+EDGE_KEYS: tuple[Key, ...] = (
+    Key(
+        "archives",
+        "R_x",
+        _N,
+        "0",
+        "Retransmit servers. Each hears the lines of two receivers, archive 1 those of the first two sites, and keeps"
+        " everything that was released.",
+        "§4.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "customers",
+        "R",
+        _N,
+        "0",
+        "Customers of grade complete. Each hears the lines of two receivers, customer 1 those of the last two sites,"
+        " and asks the archives. In turn they begin with the first message, with what comes next, and with a snapshot.",
+        "§4.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "latest_customers",
+        "R",
+        _N,
+        "0",
+        "Customers of grade latest, numbered after the complete ones. They want the newest event of each symbol.",
+        "§4.1, §7.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "secondary_sources",
+        "S_S",
+        _N,
+        "0",
+        "Secondary sources, numbered after the others: the first forwards to source1, the second to source2, and so on."
+        " Clients bring each of them a tenth of `messages`, on top of those.",
+        "§4.2",
+        maximum=_EDGE_MAX,
     ),
 )
 """In the order of the reference page."""
@@ -551,7 +602,7 @@ _PLACES = (
     ),
 )
 
-KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + _ORIGINAL + _PLACES
+KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + EDGE_KEYS + _ORIGINAL + _PLACES
 """Every key of the top level, in the order of the reference page; those of `[[faults]]` are in `fault_keys`."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
@@ -592,7 +643,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         Kind.NODES,
         "required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and force",
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
-        " server1, source2.",
+        " server1, source2, archive1, customer1.",
     ),
     Key(
         "groups",
