@@ -88,7 +88,7 @@ class _Life:
     def __init__(self) -> None:
         self.newest = 0
         self.first = 0
-        """The lowest sequence of which it was told anything; 0 for none."""
+        """Where it began: what came late from before counts, and is not owed."""
         self.told: dict[bytes, int] = {}
         """Each key's newest event: its own sequence."""
         self.left_out: list[tuple[int, int]] = []
@@ -214,9 +214,9 @@ class EdgeChecker:
         life = self._lives.setdefault(fact.node, _Life())
         who = describe(fact.node)
         life.newest = max(life.newest, fact.newest)
+        life.first = life.first or min(fact.sequences, default=0)
         for event, sequence in zip(_events(fact.payload), fact.sequences, strict=True):
             key = event[:_KEY_BYTES]
-            life.first = min(life.first or sequence, sequence)
             place, newest = self._reference.newest(key, sequence)
             if not self._law.agreement:
                 place = sequence

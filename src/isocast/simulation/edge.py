@@ -315,8 +315,8 @@ class EdgeWorld:
                 host.node, given.customer, SnapshotArrived(host.node, given.snapshot)
             ),
             TurnAway: lambda host, given: self._give(host.node, given.customer, FetchFailed(host.node)),
-            Persist: self._persist,
-            PublishAccepted: lambda _host, _effect: None,
+            Persist: lambda host, effect: self._outboxes[host.node].apply(effect.record),
+            PublishAccepted: self._entrusted,
             Forward: self._forward,
         }
 
@@ -488,13 +488,11 @@ class EdgeWorld:
             gap_ns = round(turns.expovariate(1 / mean_ns))  # type: ignore[attr-defined]
             world.agenda.put(world.agenda.now + gap_ns, self._submit, random)
 
-    def _persist(self, host: Host, effect: Persist) -> None:
-        outbox = self._outboxes[host.node]
-        before = outbox.next_number
-        outbox.apply(effect.record)
-        if outbox.next_number > before:
-            payload = outbox.messages[before][1]
-            self.world.fact(Entrusted(self.world.agenda.now, host.node, before, payload_digest(payload)))
+    def _entrusted(self, host: Host, effect: PublishAccepted) -> None:
+        """A client was told that its message will be in the sequence."""
+        payload = event_payload(int.from_bytes(effect.key), self.world.scenario.payload_bytes)
+        number = effect.label.number
+        self.world.fact(Entrusted(self.world.agenda.now, host.node, number, payload_digest(payload)))
 
     def _forward(self, host: Host, effect: Forward) -> None:
         """A visit to the parent's door."""
