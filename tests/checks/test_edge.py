@@ -45,7 +45,7 @@ class Trace:
 
     def released(self, first: int, *keys: int) -> None:
         messages = tuple([Data(0, E1, SOURCE, key, 1, event_payload(key, SIZE)) for key in keys])
-        self.checker.on_released(Released(0, 1, E1, 1, 0, first, messages, 0, in_bound=True, uncertified=False))
+        self.checker.on_released(Released(0, 1, E1, 1, 0, first, messages, 0, clock_kept=True, uncertified=False))
 
     def delivered(self, node: NodeId, *sequences: int) -> None:
         self.checker.on_delivered(Delivered(0, node, tuple([packet(sequence) for sequence in sequences])))
