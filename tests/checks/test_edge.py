@@ -55,7 +55,7 @@ class Trace:
         self.checker.on_latest(LatestDelivered(0, LATEST, newest, payload, sequences))
 
     def ended(self, *nodes: NodeId) -> list[str]:
-        end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge=nodes)
+        end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge=dict.fromkeys(nodes, 1))
         self.checker.finish(end)
         return self.found
 
@@ -112,6 +112,13 @@ def test_whoever_lacks_something_at_the_end_breaks_l5_and_after_a_restart_l6() -
     trace.checker.on_restarted(restarted(ARCHIVE))
     assert trace.ended() == []
     assert trace.ended(COMPLETE, ARCHIVE) == ["L5", "L6"]
+
+
+def test_who_begins_when_all_is_over_lacks_nothing() -> None:
+    trace = Trace()
+    end = EndOfRun(now=1, correct=(), submissions_due=0, epochs={}, unacknowledged=0, edge={COMPLETE: 10, LATEST: 10})
+    trace.checker.finish(end)
+    assert trace.found == []
 
 
 def test_an_archive_gives_only_what_is_on_its_disk() -> None:

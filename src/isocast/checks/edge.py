@@ -233,12 +233,15 @@ class EdgeChecker:
     def finish(self, end: EndOfRun) -> None:
         """Whoever runs must have everything."""
         last = self._reference.next_sequence - 1
-        for node in end.edge:
+        for node, waits_for in end.edge.items():
             name = "L6" if node in self._returned else "L5"
+            # Who began when all was over got nothing, and lacks nothing.
+            following = self._next.get(node, waits_for)
             if node in self._law.latest:
-                self._finish_latest(name, end, node, last)
-            elif node in self._law.complete and self._next.get(node, 1) <= last:
-                text = f"{describe(node)} has nothing from {self._next.get(node, 1)} on; the sites released {last}"
+                if node in self._lives or waits_for <= last:
+                    self._finish_latest(name, end, node, last)
+            elif node in self._law.complete and following <= last:
+                text = f"{describe(node)} has nothing from {following} on; the sites released {last}"
                 self._report(name, end.now, text)
         self._finish_entrusted(end)
 

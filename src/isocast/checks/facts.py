@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from isocast.terms.ids import Epoch, NodeId, describe
@@ -603,8 +604,8 @@ class EndOfRun(NamedTuple):
     """What an operator asked for in vain."""
     lasting: tuple[NodeId, ...] = ()
     """Nodes that stay down, or whose clock stays wrong: everybody else must go on while they do (L7)."""
-    edge: tuple[NodeId, ...] = ()
-    """Archives, customers and secondary sources that run."""
+    edge: Mapping[NodeId, int] = MappingProxyType({})
+    """Archives, customers and secondary sources that run, and can go on; with the sequence that each waits for."""
 
 
 class Report:

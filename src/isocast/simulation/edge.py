@@ -517,9 +517,36 @@ class EdgeWorld:
 
     # For the verdict ----------------------------------------------------------------------------
 
-    def correct(self) -> tuple[NodeId, ...]:
-        """Whoever runs."""
-        return tuple([node for node in self.everybody if self.world.hosts[node].running])
+    def correct(self) -> dict[NodeId, int]:
+        """Whoever runs and can go on, and the sequence that each waits for."""
+        found: dict[NodeId, int] = {}
+        for node in self.everybody:
+            host = self.world.hosts[node]
+            match host.machine:
+                case Customer() as customer if host.running and self._can_follow(node, customer):
+                    found[node] = customer.snapshot().next_sequence
+                case RetransmitServer() as archive if host.running:
+                    found[node] = max(archive.next_sequence, 1)
+                case SecondarySource() if host.running:
+                    found[node] = 0
+                case _:
+                    pass
+        return found
+
+    def _can_follow(self, node: NodeId, customer: Customer) -> bool:
+        """Grade latest asks nobody for the past; and whoever begins now, or with a snapshot, needs somebody for it."""
+        settings = customer.settings
+        if settings.grade is Grade.LATEST:
+            newest = max([journal.next_sequence for journal in self.journals.values()])
+            lines = [line for line in settings.lines if self.journals[line].next_sequence == newest]
+            return self._is_served(node, tuple(lines))
+        if customer.snapshot().joined:
+            return True
+        return self._is_served(node, settings.servers if settings.join is JoinPoint.SNAPSHOT else settings.lines)
+
+    def _is_served(self, node: NodeId, others: tuple[NodeId, ...]) -> bool:
+        world = self.world
+        return any(world.hosts[other].running and world.network.reaches(other, node) for other in others)
 
     def settled(self, last_sequence: int) -> bool:
         """Whether everybody who runs has everything up to a sequence, and nothing waits to be forwarded."""

@@ -13,7 +13,6 @@ from typing import Any
 from isocast.hierarchy.archive import Archive, GiveRange, ServerEffect
 from isocast.hierarchy.complete import Complete, Repairs
 from isocast.hierarchy.customer import Customer, Newest
-from isocast.hierarchy.edge import RangeArrived
 from isocast.hierarchy.forwarding import ForwardEffect, SecondarySource
 from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
 from isocast.hierarchy.latest import LatestTable, News
@@ -923,25 +922,6 @@ _at_the_edge(
 )
 
 
-class _CredulousComplete(Complete):
-    believes = False
-
-    def on_range(self, event: RangeArrived, now: int) -> None:
-        super().on_range(event, now)
-        self.believes |= event.newest < self.next
-
-    def probe(self, now: int) -> None:
-        if not self.believes:
-            super().probe(now)
-
-
-_at_the_edge(
-    "nothing-newer-for-good",
-    "a customer that hears no line asks again, whatever a door said before",
-    customer=_customer(_CredulousComplete),
-)
-
-
 class _ForgetfulCustomer(Customer):
     def _begin(self, next_sequence: int) -> None:  # noqa: ARG002
         super()._begin(0)
@@ -967,14 +947,19 @@ _at_the_edge(
 
 
 class _WriteBehindArchive(RetransmitServer):
+    unwritten: tuple[ServerEffect, ...] = ()
+
     def step(self, event: object, now: int) -> tuple[ServerEffect, ...]:
         effects = super().step(event, now)
-        waiting = [effect for effect in effects if isinstance(effect, Archive)]
-        others = [effect for effect in effects if not isinstance(effect, Archive)]
-        written, self._unwritten = self._unwritten, waiting
+        self.unwritten += tuple([effect for effect in effects if isinstance(effect, Archive)])
+        others = tuple([effect for effect in effects if not isinstance(effect, Archive)])
+        if len(self.unwritten) < _BLOCK:
+            return others
+        written, self.unwritten = self.unwritten, ()
         return (*written, *others)
 
-    _unwritten: Sequence[ServerEffect] = ()
+
+_BLOCK = 4
 
 
 _at_the_edge("archive-writes-behind", "an archive answers from what is on its disk alone", archive=_WriteBehindArchive)

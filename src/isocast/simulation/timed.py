@@ -404,7 +404,7 @@ class TimedRun:
                 unacknowledged=self.unacknowledged(),
                 wishes=self._wishes(correct_sites(world, self.faults)),
                 lasting=self.faults.lasting,
-                edge=() if world.edge is None else world.edge.correct(),
+                edge={} if world.edge is None else world.edge.correct(),
             )
         )
 
