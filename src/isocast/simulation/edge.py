@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from random import Random
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -472,20 +473,20 @@ class EdgeWorld:
         if self.left:
             self.world.agenda.put(instant, self._submit, stream(self.world.seed, "secondary arrivals"))
 
-    def _submit(self, random: object) -> None:
+    def _submit(self, random: Random) -> None:
         """A client of one secondary source hands a few messages over."""
         world, sources = self.world, self.secondary_sources
-        turns = random  # One stream, whoever's turn it is.
-        count = min(turns.choice((1, 1, 2, 6)), self.left)  # type: ignore[attr-defined]
-        host = world.hosts[turns.choice(sources)]  # type: ignore[attr-defined]
+        count = min(random.choice((1, 1, 2, 6)), self.left)
+        host = world.hosts[random.choice(sources)]
         for _ in range(count):
             self._key += 1
             payload = event_payload(self._key, world.scenario.payload_bytes)
             host.feed(PublishRequested(self._key.to_bytes(8), payload))
         self.left -= count
         if self.left:
-            mean_ns = 1.6 * SECOND * 10 / world.scenario.arrival_rate / len(sources)
-            gap_ns = round(turns.expovariate(1 / mean_ns))  # type: ignore[attr-defined]
+            # Their last comes before that of the primary sources, most times.
+            mean_ns = 16 * SECOND / world.scenario.arrival_rate / len(sources)
+            gap_ns = round(random.expovariate(1 / mean_ns))
             world.agenda.put(world.agenda.now + gap_ns, self._submit, random)
 
     def _entrusted(self, host: Host, effect: PublishAccepted) -> None:
