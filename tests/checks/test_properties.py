@@ -8,7 +8,7 @@ from tests.test_repository import ROOT
 from isocast.checks.facts import Report
 from isocast.checks.properties import PROPERTIES, Property, explained, title
 
-SAFETY = [f"S{number}" for number in range(1, 14)]
+SAFETY = [f"S{number}" for number in range(1, 16)]
 FAIRNESS = [f"F{number}" for number in range(1, 6)]
 LIVENESS = [f"L{number}" for number in range(1, 9)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isocast.simulation.chaos import chaos
-from isocast.simulation.mutants import CHANGE_MUTANTS, CLOCK_MUTANTS, LAYER_MUTANTS, MUTANTS
+from isocast.simulation.mutants import CHANGE_MUTANTS, CLOCK_MUTANTS, EDGE_MUTANTS, LAYER_MUTANTS, MUTANTS
 from isocast.simulation.swarm import run_seed
 
 SEEDS = 500
@@ -36,6 +36,11 @@ OPERATED = tuple([mutant.name for mutant in CHANGE_MUTANTS])
 TIMED = tuple([mutant.name for mutant in CLOCK_MUTANTS])
 """Mutants of what is done about wrong clocks: only worlds where one is wrong, for ever or for a moment, can tell."""
 _MOMENT = 0.04
+
+EDGE = tuple([mutant.name for mutant in EDGE_MUTANTS])
+"""Mutants of customers, archives and secondary sources: only worlds with them can tell."""
+_FORWARDING = ("outbox-in-memory", "forwarded-anew", "parent-repeats")
+"""Those of secondary sources and their parents."""
 
 
 def wrong(fault: dict[str, Any]) -> bool:
@@ -70,6 +75,8 @@ def needed(name: str, fault: dict[str, Any]) -> bool:
 def tells(name: str, seed: int) -> bool:
     """Whether a world can tell a mutant from the product."""
     world = chaos(seed)
+    if name in EDGE and ("secondary_sources" if name in _FORWARDING else "archives") not in world:
+        return False
     faults: list[dict[str, Any]] = world["faults"]  # type: ignore[assignment]
     kinds = {fault["kind"] for fault in faults}
     if name in TIMED and not faults:
@@ -104,7 +111,7 @@ def test_the_ten_mistakes_to_expect_are_among_them() -> None:
 
 
 def test_every_mutant_that_is_named_exists() -> None:
-    assert {*KNOWN, *RAREST, *BELOW, *OPERATED, *TIMED} <= set(MUTANTS)
+    assert {*KNOWN, *RAREST, *BELOW, *OPERATED, *TIMED, *EDGE} <= set(MUTANTS)
 
 
 @pytest.mark.soak

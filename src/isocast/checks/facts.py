@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from isocast.checks.properties import PROPERTIES
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.timing import Timing
+from isocast.wire import packets as wire
 from isocast.wire.packets import ControlEntry, Data, NewRing, Suspicion, Token
 
 __all__ = [
@@ -20,18 +22,23 @@ __all__ = [
     "Completed",
     "Crashed",
     "Cut",
+    "Delivered",
     "EndOfRun",
+    "Entrusted",
     "Fact",
     "Faulted",
     "Forced",
     "Freed",
+    "Given",
     "GroupHeaded",
     "HandedBack",
     "HeadChanged",
     "Healed",
     "Installed",
     "Invited",
+    "LatestDelivered",
     "Law",
+    "LeftOut",
     "Paused",
     "Promised",
     "ReceiptHeard",
@@ -45,6 +52,7 @@ __all__ = [
     "RingFormed",
     "SecondaryTokenPassed",
     "Settled",
+    "SnapshotTaken",
     "StabilityClaimed",
     "Stalled",
     "Strayed",
@@ -417,6 +425,64 @@ class Healed(NamedTuple):
     at: int
 
 
+# ---- The edge of the network: archives, customers and secondary sources.
+
+
+class Delivered(NamedTuple):
+    """A complete customer handed messages to its application, or an archive wrote them to its disk."""
+
+    at: int
+    node: NodeId
+    packets: tuple[wire.Released, ...]
+
+
+class SnapshotTaken(NamedTuple):
+    """A complete customer begins with a snapshot: the latest event of each key before `next_sequence`."""
+
+    at: int
+    node: NodeId
+    next_sequence: int
+    payload: bytes
+
+
+class LatestDelivered(NamedTuple):
+    """A customer of grade latest handed on events, each with the sequence that it is of; it has heard of `newest`."""
+
+    at: int
+    node: NodeId
+    newest: int
+    payload: bytes
+    sequences: tuple[int, ...]
+
+
+class LeftOut(NamedTuple):
+    """A customer or an archive said that sequences will not come; `kept`: a server that it may ask has some of them."""
+
+    at: int
+    node: NodeId
+    first: int
+    last: int
+    kept: bool
+
+
+class Given(NamedTuple):
+    """An archive sent messages again, and said up to which sequence it has everything."""
+
+    at: int
+    node: NodeId
+    packets: tuple[wire.Released, ...]
+    newest: int
+
+
+class Entrusted(NamedTuple):
+    """A secondary source took a message from its client."""
+
+    at: int
+    source: NodeId
+    number: int
+    digest: bytes
+
+
 Fact: TypeAlias = (
     Submitted
     | TokenSent
@@ -456,6 +522,12 @@ Fact: TypeAlias = (
     | Resumed
     | Cut
     | Healed
+    | Delivered
+    | SnapshotTaken
+    | LatestDelivered
+    | LeftOut
+    | Given
+    | Entrusted
 )
 
 
@@ -498,6 +570,12 @@ class Law:
     """Sites that reveal, at times, another nonce than they committed to."""
     lies_alone: bool = False
     """Nothing else goes wrong: then a majority without the liar is always there."""
+    latest: frozenset[NodeId] = frozenset()
+    """Customers of grade latest."""
+    complete: frozenset[NodeId] = frozenset()
+    """Customers of grade complete, and archives."""
+    forwarders: frozenset[NodeId] = frozenset()
+    """Secondary sources whose parent never loses its outbox: what that had taken might be lost, or come twice."""
 
 
 class Violation(NamedTuple):
@@ -527,6 +605,8 @@ class EndOfRun(NamedTuple):
     """What an operator asked for in vain."""
     lasting: tuple[NodeId, ...] = ()
     """Nodes that stay down, or whose clock stays wrong: everybody else must go on while they do (L7)."""
+    edge: Mapping[NodeId, int] = MappingProxyType({})
+    """Archives, customers and secondary sources that run, and can go on; with the sequence that each waits for."""
 
 
 class Report:

@@ -20,7 +20,7 @@ class Property(NamedTuple):
     """One promise of the protocol."""
 
     name: str
-    """S1 to S13: safety, at every moment; F1 to F5: fairness and time; L1 to L8: liveness, once faults stop."""
+    """S1 to S15: safety, at every moment; F1 to F5: fairness and time; L1 to L8: liveness, once faults stop."""
     title: str
     """In a few words, for tables and headings."""
     sentence: str
@@ -140,6 +140,20 @@ _ALL = (
         "A message that a source accepted may be lost for good.",
     ),
     Property(
+        "S14",
+        "archives tell the truth",
+        "An archive gives only what is on its disk, as it is there, and says truly how far that goes. What it or a"
+        " complete customer leaves out, no server that it asks has any more.",
+        "A customer is sent what was never released, or told that a message is lost that somebody still has.",
+    ),
+    Property(
+        "S15",
+        "latest is the newest",
+        "A customer of grade latest gets the newest event of a key as of some sequence, and of one key never an older"
+        " event after a newer one. A snapshot is what the sequence says.",
+        "A customer takes an old price for the present one.",
+    ),
+    Property(
         "F1",
         "simultaneous release",
         "Sites that recorded no fairness fault in time release one message within 2ε of one another; and no fault is"
@@ -207,16 +221,20 @@ _ALL = (
     Property(
         "L5",
         "complete delivery",
-        "A retransmit server or a customer of the grade `complete` gets every released message, in order, each once.",
-        "A customer that pays for every message lacks some, or has some twice.",
+        "Every complete customer that runs gets every message from its start on, in order and each once, and every"
+        " archive has it. A customer of grade latest has the newest event of each key, or was told that it was left"
+        " out.",
+        "A customer that pays for every message lacks some, or has some twice; or one that follows the newest events"
+        " was left behind without a word.",
         "the journals of retransmit servers and complete customers have no gap and no duplicate, and come to the end",
     ),
     Property(
         "L6",
         "operators' changes happen",
         "What an operator asks for happens: U is changed, and where a ring was started without a majority of U, there"
-        " is one with it as soon as a majority is back.",
-        "A site cannot be added or removed, or the market stays uncertified.",
+        " is one with it as soon as a majority is back. L5 holds for customers and archives that were down, too.",
+        "A site cannot be added or removed, the market stays uncertified, or a customer that comes back never catches"
+        " up.",
     ),
     Property(
         "L7",

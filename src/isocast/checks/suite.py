@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from isocast.checks.agreement import Agreement
+from isocast.checks.edge import EdgeChecker
 from isocast.checks.evidence import Evidence
 from isocast.checks.facts import (
     Acknowledged,
@@ -20,18 +21,23 @@ from isocast.checks.facts import (
     Completed,
     Crashed,
     Cut,
+    Delivered,
     EndOfRun,
+    Entrusted,
     Fact,
     Faulted,
     Forced,
     Freed,
+    Given,
     GroupHeaded,
     HandedBack,
     HeadChanged,
     Healed,
     Installed,
     Invited,
+    LatestDelivered,
     Law,
+    LeftOut,
     Paused,
     Promised,
     ReceiptHeard,
@@ -45,6 +51,7 @@ from isocast.checks.facts import (
     RingFormed,
     SecondaryTokenPassed,
     Settled,
+    SnapshotTaken,
     StabilityClaimed,
     Stalled,
     Strayed,
@@ -352,7 +359,7 @@ _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
 class Suite:
-    """S1 to S13, F1 to F5, L1 to L4 and L6 to L8, watched from outside."""
+    """S1 to S15, F1 to F5 and L1 to L8, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""
@@ -363,7 +370,9 @@ class Suite:
         self._punctuality = Punctuality(law, self._view, self._deadlines, self._report)
         self._liveness = Liveness(law, self._view, self._deadlines, self._agreement, self._report)
         self._stability = Stability(self._view, self._report, law.parents)
+        self._edge = EdgeChecker(law, self._report)
         self._handlers = self._table(law)
+        self._watch_edge(there_is_one=bool(law.complete or law.latest or law.forwarders))
 
     def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
         """Who hears of what. Before `view` a checker sees the site as it was, after it as it is."""
@@ -457,6 +466,21 @@ class Suite:
             Healed: (liveness.on_healed,),
         }
 
+    def _watch_edge(self, *, there_is_one: bool) -> None:
+        """Releases only where there is an edge: its checker keeps everything that was released."""
+        edge, handlers = self._edge, self._handlers
+        if there_is_one:
+            handlers[Released] += (edge.on_released,)
+            handlers[Restarted] += (edge.on_restarted,)
+        handlers |= {
+            Delivered: (edge.on_delivered,),
+            SnapshotTaken: (edge.on_snapshot,),
+            LatestDelivered: (edge.on_latest,),
+            LeftOut: (edge.on_left_out,),
+            Given: (edge.on_given,),
+            Entrusted: (edge.on_entrusted,),
+        }
+
     @property
     def violations(self) -> list[Violation]:
         """What was broken so far: at most 100, and 10 of one property."""
@@ -489,6 +513,7 @@ class Suite:
         self._deadlines.run(end.now + 1)
         self._liveness.finish(end)
         self._stability.finish(end)
+        self._edge.finish(end)
 
     def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
         """Secondary receivers among some sites for which nobody of the newest ring waits at this moment."""

@@ -325,6 +325,8 @@ class Repairs:
 class Complete:
     """Orders what the lines bring, and has the rest repaired."""
 
+    repairs_class: type[Repairs] = Repairs
+
     def __init__(self, arbitration: Arbitration) -> None:
         """Nothing is expected before `start`."""
         self.next = 1
@@ -335,7 +337,7 @@ class Complete:
         """The highest sequence that any line has spoken of, as far as it is believed."""
         self.held: dict[int, Released] = {}
         self.gaps = Gaps(arbitration.settings.gap_ns)
-        self.repairs = Repairs(arbitration, self.gaps, self.missing)
+        self.repairs = self.repairs_class(arbitration, self.gaps, self.missing)
         self.alone = False
         """Whether what is found missing now is missed by this customer alone."""
         self._returned_at = 0

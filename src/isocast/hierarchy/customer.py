@@ -248,12 +248,14 @@ _NEWEST_BACKOFF_MAX = 64
 class Newest:
     """Conflates what the lines bring."""
 
+    table_class: type[LatestTable] = LatestTable
+
     def __init__(self, arbitration: Arbitration) -> None:
         """Nothing is expected before `start`."""
         settings = arbitration.settings
         self.top = 0
         """The highest sequence that was seen or announced."""
-        self.table = LatestTable(settings.stripe, settings.keys_max)
+        self.table = self.table_class(settings.stripe, settings.keys_max)
         self.gaps = Gaps(settings.gap_ns)
         self._arbitration = arbitration
         self._settings = settings
@@ -419,7 +421,7 @@ class Newest:
         arbitration.out.extend(arbitration.lines.refute(snapshot.next_sequence - 1, now))
         if self.top - snapshot.next_sequence > self._settings.hold_max and self._disputed >= _DISPUTED_TICKS:
             # Neither the other lines nor a server know of what we followed: whoever sent it lied.
-            self.table = LatestTable(self._settings.stripe, self._settings.keys_max)
+            self.table = self.table_class(self._settings.stripe, self._settings.keys_max)
             self.gaps.clear()
             self.top, self._since = 0, 0
         news = self.table.restore(snapshot)
@@ -483,14 +485,17 @@ class CustomerSnapshot:
 class Customer:
     """The machine of one customer of one stripe."""
 
+    complete_class: type[Complete] = Complete
+    newest_class: type[Newest] = Newest
+
     def __init__(self, node: NodeId, settings: CustomerSettings, state: CustomerState | None = None) -> None:
         """Start, or go on where an earlier run stopped."""
         self.node = node
         self.settings = settings
         self._arbitration = Arbitration(node, settings)
         self._choice = LineChoice(settings, self._arbitration.lines.main)
-        self._complete = Complete(self._arbitration)
-        self._newest = Newest(self._arbitration) if settings.grade is Grade.LATEST else None
+        self._complete = self.complete_class(self._arbitration)
+        self._newest = self.newest_class(self._arbitration) if settings.grade is Grade.LATEST else None
         self._joining: Joining | None = None
         self._slow: dict[Slowness, None] = {}
         self._tick_ns = settings.heartbeat_ns

@@ -122,12 +122,14 @@ class RetransmitServerSnapshot:
 class RetransmitServer:
     """The machine of one server of one stripe."""
 
+    customer_class: type[Customer] = Customer
+
     def __init__(self, node: NodeId, settings: RetransmitSettings, state: ArchiveState | None = None) -> None:
         """Start, or go on where the archive ends."""
         state = state or ArchiveState()
         stripe = settings.customer.stripe
         self.node = node
-        self.customer = Customer(node, settings.customer, CustomerState(state.next_sequence))
+        self.customer = self.customer_class(node, settings.customer, CustomerState(state.next_sequence))
         self.low_water = state.low_water
         self.next_sequence = state.next_sequence
         self.line = Answers(settings.repairs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from isocast.ring.settings import OrderRule
-from isocast.simulation.layers import Layers
+from isocast.simulation.layers import Edge, Layers
 from isocast.simulation.network import stream
 
 __all__ = [
@@ -18,9 +18,11 @@ __all__ = [
     "ring_size",
     "with_changes",
     "with_clocks",
+    "with_customers",
     "with_edges",
     "with_layers",
     "with_retention",
+    "with_secondary_sources",
 ]
 
 
@@ -542,6 +544,102 @@ def with_retention(seed: int, world: dict[str, object], begin: float, end: float
     return world
 
 
+# ---- Archives, customers and secondary sources for some of the random worlds, and faults that hit them alone.
+#
+# They come last, and are drawn from streams of their own: the rest of a world is what it was before there were any.
+
+
+_WATCHED = 1 / 3
+_FORWARDED = 1 / 8
+
+
+def with_customers(seed: int, world: dict[str, object], span: tuple[float, float], period: float) -> dict[str, object]:
+    """The world, with archives and customers if the seed says so; their faults begin within `span`."""
+    random = stream(seed, "chaos customers")
+    if random.random() >= _WATCHED or int(str(world["receivers"])) > USUAL_MOST:
+        return world
+    archives, customers, latest = random.choice([(1, 1, 0), (1, 1, 1), (1, 2, 1), (2, 1, 0), (2, 2, 0), (2, 3, 1)])
+    world |= {"archives": archives, "customers": customers, "latest_customers": latest}
+    faults = world["faults"]
+    if not isinstance(faults, list) or not faults:
+        return world
+    tree = _tree(world)
+    sites = (*range(1, tree.receivers + 1), *tree.secondary_sites)
+    edge = Edge(archives, customers, latest)
+    for _ in range(random.randint(1, 4)):
+        faults.extend(_edge_fault(random, edge, sites, span, period))
+    return world
+
+
+def _edge_fault(
+    random: Random, edge: Edge, sites: tuple[int, ...], span: tuple[float, float], period: float
+) -> list[dict[str, object]]:
+    """One thing that happens to an archive or to a customer."""
+    place = random.randrange(len(edge.customer_nodes))
+    customer, archive = f"customer{place + 1}", f"archive{random.randint(1, edge.archives)}"
+    node = random.choice([customer, archive])
+    lines = list(edge.lines(edge.customer_nodes[place], sites))
+    at = round(random.uniform(*span), 6)
+    until = round(at + random.choice([0.3, 1, 3, 6, 12]) * period, 6)
+    when: dict[str, object] = {"at": at, "until": until}
+    match random.choice(["crash", "crash", "late", "disk", "pause", "alone", "lines", "deaf", "no archive", "clock"]):
+        case "crash":
+            return [{"kind": "crash", "sites": [node]} | when]
+        case "late":
+            return [{"kind": "crash", "at": 0.0, "until": at, "sites": [node]}]
+        case "disk":
+            return [{"kind": "crash", "sites": [node], "disk": "lost"} | when]
+        case "pause":
+            return [{"kind": "pause", "sites": [node]} | when]
+        case "alone":
+            return [{"kind": "isolate", "sites": [node]} | when]
+        case "lines":
+            # Every other time the receivers that it hears are silent to it for ever.
+            kind = random.choice(["partition", "one-way"])
+            return [{"kind": kind, "groups": [lines, [customer]]} | random.choice([when, {"at": at}])]
+        case "deaf":
+            return [{"kind": "one-way", "groups": [lines[:1], [customer]], "at": at}]
+        case "no archive":
+            archives = [f"archive{number}" for number in range(1, edge.archives + 1)]
+            return [{"kind": "crash", "sites": archives} | random.choice([when, {"at": at}])]
+        case _:
+            step = random.choice([-3, -0.3, -0.05, 0.05, 0.3, 3])
+            return [{"kind": "clock-step", "sites": [node], "step": step} | when]
+
+
+def with_secondary_sources(
+    seed: int, world: dict[str, object], span: tuple[float, float], period: float
+) -> dict[str, object]:
+    """The world, with secondary sources if the seed says so; their faults, and their parents', begin within `span`."""
+    random = stream(seed, "chaos secondary sources")
+    sources = int(str(world["sources"]))
+    if random.random() >= _FORWARDED or int(str(world["receivers"])) > USUAL_MOST or sources > USUAL_MOST:
+        return world
+    count = random.choice([1, 1, 2])
+    world["secondary_sources"] = count
+    faults = world["faults"]
+    if not isinstance(faults, list) or not faults:
+        return world
+    for _ in range(random.randint(1, 3)):
+        place = random.randrange(count)
+        own, parent = f"source{sources + place + 1}", f"source{Edge.parent(place, sources)}"
+        at = round(random.uniform(*span), 6)
+        when: dict[str, object] = {"at": at, "until": round(at + random.choice([0.3, 1, 3, 6]) * period, 6)}
+        match random.choice(["own", "own", "parent", "parent", "parted", "no answer", "pause"]):
+            case "own":
+                faults.append({"kind": "crash", "sites": [own]} | when)
+            case "parent":
+                faults.append({"kind": "crash", "sites": [parent]} | when)
+            case "parted":
+                faults.append({"kind": "partition", "groups": [[own], [parent]]} | when)
+            case "no answer":
+                # The parent takes everything, and nobody hears of it.
+                faults.append({"kind": "one-way", "groups": [[parent], [own]]} | when)
+            case _:
+                faults.append({"kind": "pause", "sites": [random.choice([own, parent])]} | when)
+    return world
+
+
 _SMALLEST = 2
 _DETECT = 0.02
 _PROCESS = 0.004
@@ -602,8 +700,10 @@ def chaos(seed: int) -> dict[str, object]:
     world = with_retention(seed, world, begin, end, period)
     world = with_changes(seed, world, begin, end, period)
     world = with_edges(seed, world, (begin, end), period)
-    # Last: what stays for ever must leave enough of whatever else happens.
-    return with_clocks(seed, world, begin, end, period)
+    # Then: what stays for ever must leave enough of whatever else happens.
+    world = with_clocks(seed, world, begin, end, period)
+    world = with_customers(seed, world, (begin, end), period)
+    return with_secondary_sources(seed, world, (begin, end), period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

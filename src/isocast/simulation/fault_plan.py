@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from isocast.ring.ledger import UNIVERSE_MIN
-from isocast.simulation.layers import Layers
+from isocast.simulation.layers import NO_EDGE, Edge, Layers, archive_id, customer_id
 from isocast.simulation.scenario_keys import FAULT_TABLE
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id
 from isocast.terms.instants import NEVER, SECOND
@@ -91,6 +91,7 @@ class Roster:
     tree: Layers
     servers: int
     sources: int
+    edge: Edge = NO_EDGE
     added: tuple[int, ...] = ()
     """Numbers of sites that come later."""
 
@@ -110,7 +111,7 @@ class Roster:
         if place is not None and place in self.ring:
             site = self.ring.index(place) + 1
             return self._below(values, key, site, child) if slash else site
-        found = re.fullmatch(r"(site|server|source)\s*(\d{1,9})", item.strip().casefold())
+        found = re.fullmatch(r"(site|server|source|archive|customer)\s*(\d{1,9})", item.strip().casefold())
         if found:
             return self._numbered(values, key, found[1], int(found[2]))
         raise values.error(key, f'unknown site "{item}"{suggestion(item, [known.name for known in self.ring])}')
@@ -123,13 +124,21 @@ class Roster:
         return children[int(child) - 1]
 
     def _numbered(self, values: Values, key: str, role: str, number: int) -> NodeId:
-        many = {"site": self.sites, "server": self.servers, "source": self.sources}[role]
+        edge = self.edge
+        many = {
+            "site": self.sites,
+            "server": self.servers,
+            "source": self.sources + edge.secondary_sources,
+            "archive": edge.archives,
+            "customer": edge.customers + edge.latest_customers,
+        }[role]
         if role == "site" and number in self.added:
             return number
         if not 1 <= number <= many:
             rule = f"{role}s are 1 to {many}" if many else f"this scenario has no lasting {role}s"
             raise values.error(key, f"unknown {role} {number}: {rule}")
-        return {"site": number, "server": server_id(number), "source": source_id(number)}[role]
+        made = {"server": server_id, "source": source_id, "archive": archive_id, "customer": customer_id}
+        return made[role](number) if role in made else number
 
 
 def read_faults(tables: object, roster: Roster) -> tuple[Fault, ...]:
@@ -214,7 +223,13 @@ def _sites(values: Values, roster: Roster) -> tuple[NodeId, ...]:
     if values.text("disk") == "lost" and any(node in roster.tree.secondary_sites for node in nodes):
         rule = "a secondary receiver without its disk forgot what it released: it can crash, not lose its disk"
         raise values.error("disk", rule)
+    if values.text("disk") == "lost" and any(node in _forwarders(roster) for node in nodes):
+        raise values.error("disk", "a secondary source without its outbox lost what it had accepted: it can only crash")
     return nodes
+
+
+def _forwarders(roster: Roster) -> tuple[NodeId, ...]:
+    return roster.edge.secondary_source_nodes(roster.sources)
 
 
 def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) -> None:

@@ -217,10 +217,8 @@ class FaultPlan:
         return isinstance(disk, SiteState) and disk.entries.get(entry.token.token_number) is entry
 
     def _present(self, node: NodeId) -> NodeId:
-        """Under which id a node runs: a source that lost its outbox has another."""
-        while node in self.lost_outboxes:
-            node = self.lost_outboxes[node]
-        return node
+        """Under which id a node runs."""
+        return self.world.present(node)
 
     # Everything else ----------------------------------------------------------------------------
 
@@ -242,7 +240,8 @@ class FaultPlan:
                     self._down[node] = 1
                     self._boot(node, disk_kept=fault.disk_kept)
             case "partition" | "one-way" | "isolate":
-                world.fact(Cut(world.agenda.now))
+                if self._parts_core(fault):
+                    world.fact(Cut(world.agenda.now))
                 world.network.cut(self._pairs(fault))
             case "clock-step":
                 self._step_clocks(fault, fault.step_ns)
@@ -289,7 +288,8 @@ class FaultPlan:
                 self._lie(fault.sites, lying=False)
             case "partition" | "one-way" | "isolate":
                 world.network.heal(self._pairs(fault))
-                world.fact(Healed(world.agenda.now))
+                if self._parts_core(fault):
+                    world.fact(Healed(world.agenda.now))
             case "clock-step":
                 self._step_clocks(fault, -fault.step_ns)
             case "clock-drift":
@@ -325,9 +325,15 @@ class FaultPlan:
         world = self.world
         if not disk_kept:
             self.lost_disks[node] = None
-            world.disks[node] = world.blank_disk(node)
+            self._forget(node)
         self._down[node] = self._down.get(node, 1) - 1
         if self._down[node] > 0:
+            return
+        if world.edge is not None and node in world.edge.everybody:
+            kept = node not in self.lost_disks
+            self.lost_disks.pop(node, None)
+            world.fact(Restarted(world.agenda.now, node, kept, NO_EPOCH, NO_EPOCH, 0))
+            world.hosts[node].boot(world.edge.machine(node))
             return
         if is_server(node) and node in self.lost_disks:
             # It may have used ballots that it forgot: it comes back as somebody else.
@@ -348,6 +354,14 @@ class FaultPlan:
         world.fact(Restarted(world.agenda.now, node, node not in self.lost_disks, promised, accepted, held))
         turn(machine, lying=node in self.liars)
         world.hosts[node].boot(machine)
+
+    def _forget(self, node: NodeId) -> None:
+        """A node's disk is blank, a receiver's journal with it."""
+        world = self.world
+        if world.edge is None or node not in world.edge.everybody:
+            world.disks[node] = world.blank_disk(node)
+        if world.edge is not None and (is_site(node) or node in world.edge.everybody):
+            world.edge.forget(node)
 
     def _step_clocks(self, fault: Fault, step_ns: int) -> None:
         for node in fault.sites:
@@ -386,7 +400,13 @@ class FaultPlan:
             return ()
         ended = [fault for fault in faults if fault.until_ns == NEVER and fault.kind in _LASTING]
         named = dict.fromkeys([node for fault in ended for node in fault.sites])
-        return tuple([node for node in named if not self.is_up(node) or not self.keeps_time(node)])
+        core = [node for node in named if world.edge is None or node not in world.edge.everybody]
+        return tuple([node for node in core if not self.is_up(node) or not self.keeps_time(node)])
+
+    def _parts_core(self, fault: Fault) -> bool:
+        """Whether a cut is between nodes of the core: what happens at the edge is no matter of the ring."""
+        edge = self.world.edge
+        return edge is None or any(a not in edge.everybody and b not in edge.everybody for a, b in self._pairs(fault))
 
     def _pairs(self, fault: Fault) -> list[tuple[NodeId, NodeId]]:
         """Ordered pairs between which nothing passes."""

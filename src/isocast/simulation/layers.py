@@ -1,16 +1,20 @@
-"""Who stands below whom in a world with secondary receivers (§4.1).
+"""Who stands below whom in a world with secondary receivers, customers and secondary sources (§4.1, §4.2).
 
 Sites 1 to m are the primary receivers; then come their children, in the order of their parents, then the children of
-those. Everybody above the lowest layer has the same number of children.
+those. Everybody above the lowest layer has the same number of children. Archives (retransmit servers) and customers
+are at the edge of the network; secondary sources are numbered after the primary ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.terms.ids import NodeId
+from isocast.terms.ids import NodeId, other_id, source_id
 
-__all__ = ["Layers"]
+__all__ = ["NO_EDGE", "Edge", "Layers", "archive_id", "customer_id", "is_edge"]
+
+_FIRST_CUSTOMER = 1_000
+_NUMBERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +85,84 @@ class Layers:
                 other = self.parent(other)
             steps += 1
         return steps, False
+
+
+def archive_id(number: int) -> NodeId:
+    """The node id of archive `number`, from 1."""
+    return other_id(number)
+
+
+def customer_id(number: int) -> NodeId:
+    """The node id of customer `number`, from 1."""
+    return other_id(_FIRST_CUSTOMER + number)
+
+
+def is_edge(node: NodeId) -> bool:
+    """Whether the id is that of an archive or a customer."""
+    return other_id(0) < node <= other_id(_FIRST_CUSTOMER + _NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How many nodes there are at the edge, and whom each of them hears or asks."""
+
+    archives: int = 0
+    customers: int = 0
+    """Of grade complete."""
+    latest_customers: int = 0
+    """Of grade latest; they are numbered after the complete ones."""
+    secondary_sources: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anybody."""
+        return bool(self.archives or self.customers or self.latest_customers or self.secondary_sources)
+
+    @property
+    def archive_nodes(self) -> tuple[NodeId, ...]:
+        """All retransmit servers."""
+        return tuple(map(archive_id, range(1, self.archives + 1)))
+
+    @property
+    def customer_nodes(self) -> tuple[NodeId, ...]:
+        """All customers, the complete ones first."""
+        return tuple(map(customer_id, range(1, self.customers + self.latest_customers + 1)))
+
+    @property
+    def complete_nodes(self) -> tuple[NodeId, ...]:
+        """Customers of grade complete."""
+        return self.customer_nodes[: self.customers]
+
+    @property
+    def latest_nodes(self) -> tuple[NodeId, ...]:
+        """Customers of grade latest."""
+        return self.customer_nodes[self.customers :]
+
+    def secondary_source_nodes(self, sources: int) -> tuple[NodeId, ...]:
+        """All secondary sources, `sources` primary ones being there."""
+        return tuple(map(source_id, range(sources + 1, sources + self.secondary_sources + 1)))
+
+    def number(self, node: NodeId) -> int:
+        """Of an archive or a customer, from 1."""
+        number = node - other_id(0)
+        return number - _FIRST_CUSTOMER if number > _FIRST_CUSTOMER else number
+
+    def lines(self, node: NodeId, sites: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+        """The two receivers whose lines a node hears: archive 1 those of the first sites, customer 1 of the last."""
+        place = self.number(node) - 1
+        ordered = sites if node in self.archive_nodes else sites[::-1]
+        return tuple([ordered[(2 * place + next_) % len(sites)] for next_ in (0, 1)])
+
+    def servers(self, node: NodeId) -> tuple[NodeId, ...]:
+        """The archives that a customer asks, in its own order."""
+        nodes = self.archive_nodes
+        turn = self.number(node) % len(nodes) if nodes else 0
+        return nodes[turn:] + nodes[:turn]
+
+    @staticmethod
+    def parent(place: int, sources: int) -> int:
+        """The number of the primary source to which the secondary source at a place, from 0, forwards."""
+        return place % sources + 1
+
+
+NO_EDGE = Edge()
+"""Nobody beyond the receivers."""

@@ -10,9 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from isocast.hierarchy.archive import Archive, GiveRange, ServerEffect
+from isocast.hierarchy.complete import Complete, Repairs
+from isocast.hierarchy.customer import Customer, Newest
+from isocast.hierarchy.forwarding import ForwardEffect, SecondarySource
 from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
+from isocast.hierarchy.latest import LatestTable, News
 from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
+from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.forming import Ballot, Formation
 from isocast.reformation.member import Member
@@ -33,9 +39,31 @@ from isocast.ring.token import choose
 from isocast.simulation.world import Build
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.packets import NO_LIMIT, NO_NONCE, Data, Join, Nack, NewRing, Packet, Receipt, Standing, Token
+from isocast.wire.packets import (
+    NO_LIMIT,
+    NO_NONCE,
+    Data,
+    Join,
+    Nack,
+    NewRing,
+    Packet,
+    Receipt,
+    Released,
+    Standing,
+    Token,
+    digest_of,
+)
 
-__all__ = ["CHANGE_MUTANTS", "CLOCK_MUTANTS", "LAYER_MUTANTS", "MUTANTS", "RULE_MUTANTS", "Mutant", "site_of"]
+__all__ = [
+    "CHANGE_MUTANTS",
+    "CLOCK_MUTANTS",
+    "EDGE_MUTANTS",
+    "LAYER_MUTANTS",
+    "MUTANTS",
+    "RULE_MUTANTS",
+    "Mutant",
+    "site_of",
+]
 
 
 # ---- What a mutant is: the product with one rule switched off.
@@ -849,6 +877,139 @@ class _UnorderedLedger(Ledger):
 _mutants_mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
 
 
+# ---- Rules of the edge: customers, archives, secondary sources and their parents (§4.1, §4.2, §7.1).
+
+
+EDGE_MUTANTS: list[Mutant] = []
+
+
+def _at_the_edge(name: str, rule: str, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+    EDGE_MUTANTS.append(Mutant(name, rule, 0, Build(**build)))
+
+
+def _customer(complete: type[Complete] = Complete, newest: type[Newest] = Newest) -> type[Customer]:
+    return type("MutantCustomer", (Customer,), {"complete_class": complete, "newest_class": newest})
+
+
+class _HastyComplete(Complete):
+    def take(self, packets: Sequence[Packet], now: int, *, door: bool = False) -> None:
+        super().take(packets, now, door=door)
+        if self.held:
+            run: list[Released] = []
+            self._advance(self._drain(min(self.held), run, now), run, now)
+
+
+_at_the_edge(
+    "deliver-over-a-gap",
+    "a complete customer delivers nothing before what precedes it",
+    customer=_customer(_HastyComplete),
+)
+
+
+class _DoorlessRepairs(Repairs):
+    def _go_on(self, following: int, overflown: int, now: int) -> None:  # noqa: ARG002
+        self.reconsider(overflown)
+
+
+class _DoorlessComplete(Complete):
+    repairs_class = _DoorlessRepairs
+
+
+_at_the_edge(
+    "repair-asked-once",
+    "what requests do not bring is fetched at doors, for ever",
+    customer=_customer(_DoorlessComplete),
+)
+
+
+class _ForgetfulCustomer(Customer):
+    def _begin(self, next_sequence: int) -> None:  # noqa: ARG002
+        super()._begin(0)
+
+
+_at_the_edge("position-forgotten", "a complete customer goes on where it stopped", customer=_ForgetfulCustomer)
+
+
+class _CarelessTable(LatestTable):
+    def apply(self, sequences: Sequence[int], payloads: Sequence[bytes]) -> News:
+        self._sequences[:] = 0
+        return super().apply(sequences, payloads)
+
+
+class _CarelessNewest(Newest):
+    table_class = _CarelessTable
+
+
+_at_the_edge(
+    "older-after-newer", "grade latest never gives an older event of a key after a newer one",
+    customer=_customer(newest=_CarelessNewest),
+)  # fmt: skip
+
+
+class _WriteBehindArchive(RetransmitServer):
+    unwritten: tuple[ServerEffect, ...] = ()
+
+    def step(self, event: object, now: int) -> tuple[ServerEffect, ...]:
+        effects = super().step(event, now)
+        self.unwritten += tuple([effect for effect in effects if isinstance(effect, Archive)])
+        others = tuple([effect for effect in effects if not isinstance(effect, Archive)])
+        if len(self.unwritten) < _BLOCK:
+            return others
+        written, self.unwritten = self.unwritten, ()
+        return (*written, *others)
+
+
+_BLOCK = 4
+
+
+_at_the_edge("archive-writes-behind", "an archive answers from what is on its disk alone", archive=_WriteBehindArchive)
+
+
+class _FrozenArchive(RetransmitServer):
+    def _give(self, customer: NodeId, packets: Sequence[Released]) -> None:
+        super()._give(customer, packets)
+        given = self._out[-1]
+        if isinstance(given, GiveRange):
+            self._out[-1] = replace(given, packets=given.packets[:1], newest=max(given.low_water, given.newest - 1))
+
+
+_at_the_edge("archive-denies-the-newest", "an archive says truly how far its messages go", archive=_FrozenArchive)
+
+
+class _VolatileForwarder(SecondarySource):
+    def step(self, event: object, now: int) -> tuple[ForwardEffect, ...]:
+        return tuple([effect for effect in super().step(event, now) if not isinstance(effect, Persist)])
+
+
+_at_the_edge("outbox-in-memory", "what a secondary source accepted survives its restart", forwarder=_VolatileForwarder)
+
+
+class _RenamingForwarder(SecondarySource):
+    def _offer(self, now: int) -> None:
+        before = self._offered
+        super()._offer(now)
+        offered = self._offered
+        if offered is not None and offered is not before:
+            batches = tuple([(digest_of(key, b"%d" % now), payload) for key, payload in offered.batches])
+            self._out[-1] = self._offered = replace(offered, batches=batches)
+
+
+_at_the_edge(
+    "forwarded-anew", "a batch is offered to the parent under the same key each time", forwarder=_RenamingForwarder
+)
+
+
+class _KeylessSource(PrimarySource):
+    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+        self._keys.clear()
+        return super().step(event, now)
+
+
+_at_the_edge("parent-repeats", "a source takes a key once, whoever forwards it", source=_KeylessSource)
+
+
 # Below the ring, planned changes, wrong clocks, and rules that only a sharp eye sees broken ----------
 
-MUTANTS |= {mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *CLOCK_MUTANTS, *RULE_MUTANTS)}
+MUTANTS |= {
+    mutant.name: mutant for mutant in (*LAYER_MUTANTS, *CHANGE_MUTANTS, *CLOCK_MUTANTS, *RULE_MUTANTS, *EDGE_MUTANTS)
+}

@@ -14,6 +14,7 @@ from math import log, log1p
 from random import Random
 from typing import TypeAlias, TypeVar
 
+from isocast.simulation.layers import is_edge
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, Token, TokenPart
 
@@ -186,7 +187,8 @@ class Network:
         self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
         self._cuts: dict[tuple[NodeId, NodeId], int] = {}
         self._uplink_free: dict[NodeId, int] = {}
-        self._lateness: _Lateness | None = None
+        self._lateness: dict[bool, _Lateness] = {}
+        """Of the core, and of the edge: what is drawn for one says nothing of the other."""
 
     def attach(self, node: NodeId, deliver: Deliver) -> None:
         """Let a node hear."""
@@ -224,8 +226,10 @@ class Network:
 
     def set_late(self, share: float, by_ns: int) -> None:
         """Let a share of all packets be late by up to `by_ns` from now on; 0 for none."""
-        random = stream(self._seed, "late", self._agenda.now)
-        self._lateness = _Lateness(share, by_ns, random) if share else None
+        self._lateness = {}
+        if share:
+            core, edge = (stream(self._seed, name, self._agenda.now) for name in ("late", "late edge"))
+            self._lateness = {False: _Lateness(share, by_ns, core), True: _Lateness(share, by_ns, edge)}
 
     def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
         """Send to one node."""
@@ -294,8 +298,8 @@ class Network:
             arrival += round(link.jitter.expovariate(1 / model.jitter_ns))
         self.deliveries += len(passed)
         deliver = self._deliver[link.to]
-        if self._lateness is not None:
-            late, copied = self._lateness.draw()
+        if self._lateness:
+            late, copied = self._lateness[is_edge(sender) or is_edge(link.to)].draw()
             if copied:
                 self._agenda.put(arrival + late, deliver, passed)
             else:

@@ -12,14 +12,14 @@ from math import ceil, sqrt
 from pathlib import Path
 
 from isocast.simulation.fault_plan import Fault, Roster, read_faults
-from isocast.simulation.layers import Layers
+from isocast.simulation.layers import NO_EDGE, Edge, Layers
 from isocast.simulation.scenario_keys import KEYS, MAX_RUN_SECONDS
 from isocast.terms.ids import FIRST_SERVER
 from isocast.terms.instants import MILLISECOND, to_seconds
 from isocast.terms.timing import Formula, Gate, Timing, release_delay, retry, seconds, token_period
 from isocast.terms.toml_files import Faults, Values, read_toml
 from isocast.terms.topology import PAPER_RING, City, city
-from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
+from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 
 __all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario", "scenario_from_mapping"]
 
@@ -27,7 +27,18 @@ __all__ = ["Fault", "Scenario", "check_original", "check_span", "load_scenario",
 # ---- Rules of a scenario that concern the whole run: how long it may last, and what the baseline has no use for.
 
 
-_TIMED_ONLY = ("traders", "burst", "bandwidth", "clock_error", "wake_lateness", "secondaries")
+_TIMED_ONLY = (
+    "traders",
+    "burst",
+    "bandwidth",
+    "clock_error",
+    "wake_lateness",
+    "secondaries",
+    "archives",
+    "customers",
+    "latest_customers",
+    "secondary_sources",
+)
 """Keys of worlds that the baseline is not simulated in."""
 
 
@@ -135,6 +146,8 @@ class Scenario:
     """majority or availability."""
     start_wait_ns: int = 0
     """Under availability; 0: two reformations."""
+    edge: Edge = NO_EDGE
+    """Archives, customers and secondary sources."""
 
     @property
     def is_witnessed(self) -> bool:
@@ -176,6 +189,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
     servers, messages = values.count("servers"), _messages(values, arrivals.rate)
+    edge = _edge(values)
     check_original(values, faults)
     check_span(values, messages, arrivals.rate, timing)
     return values.into(
@@ -195,10 +209,30 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
         ring=ring,
         traders=traders,
         exchange=exchange,
-        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources)),
+        faults=read_faults(faults, Roster(file, ring, tree, servers, arrivals.sources, edge)),
         layers=tree.layers,
         policy=_policy(values),
+        edge=edge,
     )
+
+
+def _edge(values: Values) -> Edge:
+    """Archives, customers and secondary sources; their messages are market events."""
+    names = ("archives", "customers", "latest_customers", "secondary_sources")
+    edge = Edge(*[values.count(name) for name in names])
+    used = [name for name in names if values.count(name)]
+    if not used:
+        return edge
+    for key in ("exchange", "traders"):
+        if key in values:
+            raise values.error(used[0], f"means nothing with {key}: leave it out")
+    if edge.customers and not edge.archives:
+        raise values.error("customers", "complete customers need an archive that they can ask: give archives too")
+    size = values.count("payload_bytes")
+    if size % EVENT_BYTES or not size:
+        rule = f"with {used[0]}, messages are market events of {EVENT_BYTES} bytes: a multiple of that, not {size}"
+        raise values.error("payload_bytes", rule)
+    return edge
 
 
 def _policy(values: Values) -> str:

@@ -10,6 +10,7 @@ from isocast.terms.toml_files import Key, Kind, Table
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NEXT_NUMBERS, MAX_RING, STANDARD_PAYLOAD
 
 __all__ = [
+    "EDGE_KEYS",
     "FAULT_KEYS",
     "FAULT_KINDS",
     "FAULT_TABLE",
@@ -87,6 +88,56 @@ LAYER_KEYS: tuple[Key, ...] = (
         section="§4.1",
         minimum=1,
         maximum=_STALL_MAX,
+    ),
+)
+"""In the order of the reference page."""
+
+
+# ---- The keys of a scenario file that speak of the edge of the network (§4.1, §4.2).
+
+
+_EDGE_MAX = 500
+"""Bounds: each node of the edge takes part in every message."""
+
+EDGE_KEYS: tuple[Key, ...] = (
+    Key(
+        "archives",
+        Kind.COUNT,
+        "Retransmit servers. Each hears the lines of two receivers, archive 1 those of the first two sites, and keeps"
+        " everything that was released.",
+        0,
+        symbol="R_x",
+        section="§4.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "customers",
+        Kind.COUNT,
+        "Customers of grade complete. Each hears the lines of two receivers, customer 1 those of the last two sites,"
+        " and asks the archives. In turn they begin with the first message, with what comes next, and with a snapshot.",
+        0,
+        symbol="R",
+        section="§4.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "latest_customers",
+        Kind.COUNT,
+        "Customers of grade latest, numbered after the complete ones. They want the newest event of each symbol.",
+        0,
+        symbol="R",
+        section="§4.1, §7.1",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "secondary_sources",
+        Kind.COUNT,
+        "Secondary sources, numbered after the others: the first forwards to source1, the second to source2, and so on."
+        " Clients bring each of them a tenth of `messages`, on top of those.",
+        0,
+        symbol="S_S",
+        section="§4.2",
+        maximum=_EDGE_MAX,
     ),
 )
 """In the order of the reference page."""
@@ -508,7 +559,7 @@ _PLACES = (
     ),
 )
 
-KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + _ORIGINAL + _PLACES
+KEYS: tuple[Key, ...] = _WHAT + _ARRIVALS + _NETWORK + _TIMES + _RULES + LAYER_KEYS + EDGE_KEYS + _ORIGINAL + _PLACES
 """Every key of the top level, in the order of the reference page; those of `[[faults]]` are `FAULT_KEYS`."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
@@ -570,7 +621,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         Kind.NODES,
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
-        " server1, source2.",
+        " server1, source2, archive1, customer1.",
         otherwise="required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and"
         " force",
     ),

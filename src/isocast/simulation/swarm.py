@@ -13,7 +13,7 @@ from isocast.checks.facts import Fact, ReceiptSent, Submitted
 from isocast.simulation.chaos import chaos
 from isocast.simulation.mutants import MUTANTS
 from isocast.simulation.scenario import scenario_from_mapping
-from isocast.simulation.scenario_keys import LAYER_KEYS
+from isocast.simulation.scenario_keys import EDGE_KEYS, LAYER_KEYS
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.transcript import describe_fact
 from isocast.simulation.world import PRODUCT, Build
@@ -28,6 +28,7 @@ __all__ = ["SeedResult", "Shrunk", "SwarmProgress", "SwarmReport", "run_seed", "
 RUNS_MAX = 60
 """Worlds tried: at a quarter of a second each, fifteen seconds."""
 LAYER_KEY_NAMES = tuple([key.name for key in LAYER_KEYS])
+EDGE_KEY_NAMES = tuple([key.name for key in EDGE_KEYS])
 LINES_MAX = 60
 """Of the transcript: a screenful, ending with the violation."""
 
@@ -84,6 +85,9 @@ def _smaller(world: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {name: value for name, value in world.items() if name not in LAYER_KEY_NAMES}
         if world.get("layers", 2) > 2:  # noqa: PLR2004 (fewer are no layers)
             yield world | {"layers": 2}
+    for key in EDGE_KEY_NAMES:
+        if world.get(key):
+            yield world | {key: world[key] - 1}
 
 
 def _try(seed: int, world: dict[str, Any], build: Build) -> tuple[list[str], list[str]]:

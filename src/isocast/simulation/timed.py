@@ -15,11 +15,12 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.ring.source import PrimarySource
+from isocast.simulation.edge import event_payload
 from isocast.simulation.faults import FaultPlan, correct_sites
 from isocast.simulation.network import stream
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import PRODUCT, Build, Recorder, World
-from isocast.terms.ids import Epoch, NodeId
+from isocast.terms.ids import Epoch, NodeId, source_id
 from isocast.terms.instants import SECOND, to_seconds
 from isocast.terms.timing import Gate
 from isocast.wire.packets import Nack
@@ -96,8 +97,8 @@ class Arrivals:
 
     def _payload(self) -> tuple[bytes, bytes]:
         self._key += 1
-        key = self._key.to_bytes(8)
-        return key, key.ljust(self.world.scenario.payload_bytes, b"\0")
+        key, size = self._key.to_bytes(8), self.world.scenario.payload_bytes
+        return key, event_payload(self._key, size) if self.world.edge is not None else key.ljust(size, b"\0")
 
 
 class PairCounter:
@@ -181,6 +182,8 @@ _CUTS = ("partition", "one-way", "isolate")
 _PLANNED = ("drain", "add", "remove", "force")
 STALLED_PERIODS = 400
 """Token periods without any token: forty rings of ten could have formed, one after the other."""
+_PROBING = 256
+"""Retry intervals: four of the longest between two questions of a customer that hears no line."""
 LATENESS_CAP = 30
 """Wake-ups are exponential: beyond thirty times their mean comes one in 10^13."""
 
@@ -249,7 +252,18 @@ class TimedRun:
             shuffled=scenario.order_in_token == OrderRule.SHUFFLE,
             lies_alone=all(fault.kind == "lie" for fault in scenario.faults),
             liars=frozenset([site for fault in scenario.faults if fault.kind == "lie" for site in fault.sites]),
+            latest=frozenset(scenario.edge.latest_nodes),
+            complete=frozenset((*scenario.edge.archive_nodes, *scenario.edge.complete_nodes)),
+            forwarders=self._forwarders(),
         )
+
+    def _forwarders(self) -> frozenset[NodeId]:
+        """Secondary sources whose parent never loses its outbox."""
+        scenario = self.scenario
+        lost = [node for fault in scenario.faults if not fault.disk_kept for node in fault.sites]
+        nodes = scenario.edge.secondary_source_nodes(scenario.sources)
+        parents = [source_id(scenario.edge.parent(place, scenario.sources)) for place in range(len(nodes))]
+        return frozenset([node for node, parent in zip(nodes, parents, strict=True) if parent not in lost])
 
     # Phases -------------------------------------------------------------------------------------
 
@@ -283,6 +297,8 @@ class TimedRun:
         self.suite.tick(world.agenda.now)
         if world.rings and self.arrivals.waiting:
             self.arrivals.begin(world.rings[0].start)
+            if world.edge is not None:
+                world.edge.begin(world.rings[0].start)
         if self.arrivals.finished_at is not None and not self.figures.submitted:
             self._note_figures()
 
@@ -315,6 +331,9 @@ class TimedRun:
             span += self._returning_tokens() * timing.token_period_ns
             changes = sum([len(fault.sites) for fault in self.scenario.faults if fault.kind in _PLANNED])
             span += changes * (8 * cycle + 8 * timing.reformation_ns)
+        if self.world.edge is not None:
+            # Customers whose lines are dead ask doors seldom, and one after the other.
+            span += _PROBING * timing.retry_ns + 4 * timing.token_period_ns
         return span
 
     def _returning_tokens(self) -> int:
@@ -336,6 +355,9 @@ class TimedRun:
         if any(released.get(site, 0) < self._last_sequence() for site in sites) or self._forgotten():
             return False
         if self.suite.uncounted(sites):
+            return False
+        edge = self.world.edge
+        if edge is not None and not edge.settled(max(released.values(), default=0)):
             return False
         standings = self._standings().values()
         return len({accepted for _, accepted, _ in standings}) <= 1 and not any(sealed for _, _, sealed in standings)
@@ -382,6 +404,7 @@ class TimedRun:
                 unacknowledged=self.unacknowledged(),
                 wishes=self._wishes(correct_sites(world, self.faults)),
                 lasting=self.faults.lasting,
+                edge={} if world.edge is None else world.edge.correct(),
             )
         )
 

@@ -11,16 +11,21 @@ from isocast.checks.facts import (
     Completed,
     Crashed,
     Cut,
+    Delivered,
+    Entrusted,
     Fact,
     Faulted,
     Forced,
     Freed,
+    Given,
     GroupHeaded,
     HandedBack,
     HeadChanged,
     Healed,
     Installed,
     Invited,
+    LatestDelivered,
+    LeftOut,
     Paused,
     Promised,
     ReceiptHeard,
@@ -33,6 +38,7 @@ from isocast.checks.facts import (
     RingFormed,
     SecondaryTokenPassed,
     Settled,
+    SnapshotTaken,
     StabilityClaimed,
     Stalled,
     Strayed,
@@ -149,10 +155,35 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return describe(fact.site), "is paused"
         case Resumed():
             return describe(fact.site), "goes on"
+        case Delivered() | SnapshotTaken() | LatestDelivered() | LeftOut() | Given() | Entrusted():
+            return _at_the_edge(fact)
         case Cut():
             return "network", "is cut"
         case Healed():
             return "network", "heals"
+
+
+def _at_the_edge(
+    fact: Delivered | SnapshotTaken | LatestDelivered | LeftOut | Given | Entrusted,
+) -> tuple[str, str]:
+    """What archives, customers and secondary sources do."""
+    match fact:
+        case Delivered():
+            return describe(fact.node), f"gets sequences {_span(fact)}"
+        case SnapshotTaken():
+            return describe(fact.node), f"begins with a snapshot, and sequence {fact.next_sequence}"
+        case LatestDelivered():
+            return describe(fact.node), f"gets {len(fact.sequences)} newest events, up to sequence {fact.newest}"
+        case LeftOut():
+            return describe(fact.node), f"goes on without sequences {fact.first}..{fact.last}"
+        case Given():
+            return describe(fact.node), f"gives sequences {_span(fact)} again, of {fact.newest}"
+        case Entrusted():
+            return describe(fact.source), f"takes message {fact.number} for its parent"
+
+
+def _span(fact: Delivered | Given) -> str:
+    return f"{fact.packets[0].sequence}..{fact.packets[-1].sequence}" if fact.packets else "none"
 
 
 def _known(fact: TokenMade | BatchTaken | ReceiptHeard | Certified | Acknowledged) -> tuple[str, str]:

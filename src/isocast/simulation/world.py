@@ -15,10 +15,12 @@ from typing import Protocol
 from isocast.checks.facts import (
     Collected,
     Completed,
+    Delivered,
     Fact,
     Faulted,
     Forced,
     Freed,
+    Given,
     GroupHeaded,
     HandedBack,
     HeadChanged,
@@ -42,8 +44,11 @@ from isocast.checks.facts import (
     Unanswered,
     Voted,
 )
+from isocast.hierarchy.customer import Customer
+from isocast.hierarchy.forwarding import SecondarySource
 from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
+from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring import effects
@@ -77,7 +82,9 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
+from isocast.simulation.edge import EdgeWorld
 from isocast.simulation.host import Clock, Host, Ordinary
+from isocast.simulation.layers import is_edge
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.witness import Witness
@@ -124,13 +131,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Build:
-    """The classes of the four roles, and who heads which group."""
+    """The classes of all roles, and who heads which group."""
 
     receiver: type[PrimaryReceiver] = PrimaryReceiver
     source: type[PrimarySource] = PrimarySource
     server: type[ReformationServer] = ReformationServer
     secondary: type[SecondaryReceiver] = SecondaryReceiver
     groups: type[GroupPlan] = GroupPlan
+    customer: type[Customer] = Customer
+    archive: type[RetransmitServer] = RetransmitServer
+    forwarder: type[SecondarySource] = SecondarySource
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
     same_incarnation: bool = False
@@ -192,7 +202,8 @@ def place_of(scenario: Scenario, node: NodeId) -> City | None:
     """The city of a node; None in a world without places.
 
     Site i is in the i-th city of the ring, a secondary receiver near its primary one. Sources take turns between the
-    two traders, or among the ring's cities; servers stand in the ring's cities from the first on.
+    two traders, or among the ring's cities; servers, archives and customers stand in the ring's cities from the first
+    on.
     """
     ring = scenario.ring
     if is_source(node):
@@ -202,6 +213,8 @@ def place_of(scenario: Scenario, node: NodeId) -> City | None:
         return ring[number % len(ring)] if ring else None
     if not ring:
         return None
+    if is_edge(node):
+        return ring[(scenario.edge.number(node) - 1) % len(ring)]
     if is_site(node):
         return ring[(scenario.tree.root(node) - 1) % len(ring)]
     return ring[(node - FIRST_SERVER - 1) % len(ring)] if is_server(node) else None
@@ -343,7 +356,7 @@ class World:
         self._audience: dict[type, tuple[NodeId, ...]] = {}
         self._performers = {
             Multicast: self._multicast,
-            Unicast: self._unicast,
+            Unicast: self.unicast,
             Persist: self._persist,
             Release: self._release,
             EntryCompleted: self._completed,
@@ -368,22 +381,21 @@ class World:
             self.add(server_id(number))
         for number in range(1, scenario.sources + 1):
             self.add(source_id(number))
+        self._present: dict[NodeId, NodeId] = {}
+        """Under which id a source runs that lost its outbox."""
+        self._taken: list[bytes] = []
+        """Keys that a source has accepted of what it is being given."""
+        self.edge = EdgeWorld(self) if scenario.edge else None
 
     # Nodes --------------------------------------------------------------------------------------
 
     def add(self, node: NodeId) -> None:
         """Let a node come to life, with a blank disk."""
-        clock = self._clock(node)
         self.disks[node] = self.blank_disk(node)
-        host = Host(node, self.machine(node), self.agenda, clock, self._perform)
-        if self.scenario.wake_lateness_ns:
-            host.wake_lateness_ns = self.scenario.wake_lateness_ns
-            host.wake_random = stream(self.seed, node, "wake")
+        host = self.add_host(node, self.machine(node), self._perform)
         if self.scenario.is_witnessed and not is_server(node):
             host.witness = Witness(self.agenda, self.settings, self.recorder.heard)
             host.witness.begins(host)
-        self.hosts[node] = host
-        self.network.attach(node, host.deliver)
         if is_source(node):
             self.sources = (*self.sources, node)
         elif is_server(node):
@@ -394,6 +406,16 @@ class World:
         }
         host.arm()
 
+    def add_host(self, node: NodeId, machine: Machine[Ordinary], perform: Callable[[Host, object], None]) -> Host:
+        """A host with a clock and a place on the network; its timer is not armed yet."""
+        host = Host(node, machine, self.agenda, self._clock(node), perform)
+        if self.scenario.wake_lateness_ns:
+            host.wake_lateness_ns = self.scenario.wake_lateness_ns
+            host.wake_random = stream(self.seed, node, "wake")
+        self.hosts[node] = host
+        self.network.attach(node, host.deliver)
+        return host
+
     def join(self, site: NodeId) -> None:
         """A site that was not there when the market was founded comes to life: it knows of no U, and finds the ring."""
         self.all_sites = (*self.all_sites, site)
@@ -402,8 +424,15 @@ class World:
     def replace_source(self, source: NodeId, incarnation: NodeId) -> None:
         """A source that lost its outbox takes its own place under its next incarnation."""
         before = self.sources
+        self._present[source] = incarnation
         self.add(incarnation)
         self.sources = tuple([incarnation if node == source else node for node in before])
+
+    def present(self, node: NodeId) -> NodeId:
+        """Under which id a node runs: a source that lost its outbox has another."""
+        while node in self._present:
+            node = self._present[node]
+        return node
 
     def newest(self) -> PrimaryReceiver | None:
         """The primary receiver that runs and knows most of the log."""
@@ -475,6 +504,15 @@ class World:
             self.network.multicast(source, self._audience[Data], tuple(burst.packets), burst.size)
         host.arm()
 
+    def forward(self, source: NodeId, batches: list[tuple[bytes, bytes]]) -> bool:
+        """A secondary source hands (key, payload) batches to a source; whether that accepted all of them."""
+        self._taken = []
+        for place, batch in enumerate(batches):
+            self.submit(source, [batch])
+            if self.hosts[source].machine is None or self._taken != [key for key, _ in batches[: place + 1]]:
+                return False
+        return True
+
     # Effects ------------------------------------------------------------------------------------
 
     def _perform(self, host: Host, effect: object) -> None:
@@ -537,7 +575,8 @@ class World:
             self.fact(RingFormed(self.agenda.now, host.node, ring))
             self.recorder.ring_decided(self.agenda.now, ring)
 
-    def _unicast(self, host: Host, effect: Unicast) -> None:
+    def unicast(self, host: Host, effect: Unicast) -> None:
+        """A node sends to one other."""
         packet = effect.packet
         self.recorder.unicast(host.node, packet)
         if isinstance(packet, SecondaryToken) and self._passed.get((host.node, packet.group)) != packet:
@@ -568,6 +607,8 @@ class World:
                     self.recorder.fact(Installed(now, node, ring, point.token_number))
                 number, following = point.token_number, point.next_sequence
                 self.recorder.fact(Replaced(now, node, point.epoch, number, point.digest, following))
+                if self.edge is not None:
+                    self.edge.replaced(node, following)
                 self._log_changed(host)
             case RingDecided(ring):
                 self._formed(host, ring)
@@ -590,6 +631,8 @@ class World:
             self.fact(Submitted(self.agenda.now, source, number, digest))
 
     def _accepted(self, host: Host, effect: PublishAccepted) -> None:
+        if self.edge is not None:
+            self._taken.append(effect.key)
         disk = self.disks[host.node]
         unwritten = isinstance(disk, OutboxState) and effect.label.number >= disk.next_number
         if unwritten and self._burst is not None:
@@ -619,6 +662,8 @@ class World:
                 effect.uncertified,
             )
         )
+        if self.edge is not None:
+            self.edge.released(host, effect)
 
     def _completed(self, host: Host, effect: EntryCompleted) -> None:
         entry = effect.entry
@@ -809,6 +854,10 @@ class Recorder:
             case TokenSent():
                 self.tokens += 1
                 self._newest_token = fact.token_number
+            case Delivered() | Given():
+                sequences = b" ".join([b"%d" % packet.sequence for packet in fact.packets])
+                self._digest.update(b"d%d %d %b" % (fact.at, fact.node, sequences))
+                return
             case Faulted():
                 self.fairness_faults += 1
             case Suspected():

@@ -93,4 +93,6 @@ def describe(node: NodeId) -> str:
         return f"source{number}" if incarnation == 1 else f"source{number}#{incarnation}"
     if is_server(node):
         return f"server{node - FIRST_SERVER}"
+    if node > _FIRST_OTHER:
+        return f"edge{node - _FIRST_OTHER}"
     return f"site{node}"
