@@ -13,6 +13,7 @@ from time import time_ns
 
 import pytest
 from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
+from tests.striping.edge_streams import part_of_payloads
 
 from isocast.cli.main import main
 from isocast.runtime.edge.narrow.archive import DeskCounts
@@ -23,7 +24,6 @@ from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.hosts.edge_process import _NOTHING_YET
 from isocast.runtime.market.file import load_market
 from isocast.striping.plan import StripePlan, plan_text
-from isocast.striping.released import part_of_payloads
 
 PLAN = plan_of(1, {1: ("S01", "S02"), 2: ("S03",)})
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.worlds import SMALL, Nodes, World, market_file, run, running, trades, wait_until
+from tests.ticker.test_digest import digest_of
 
 from isocast.cli.main import main
 from isocast.runtime.client.publisher import Lane, Publisher, PublishRefusedError
@@ -15,7 +16,7 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.routes import core_routes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
-from isocast.ticker.tape import Tape, digest_of
+from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray
 
 WATCHED = {name: {**SMALL[name], "http_port": 7780} for name in ("a", "b", "c", "x")}

@@ -352,10 +352,6 @@ def _customers(show: Show) -> RenderableType:
     return table
 
 
-def _where(plan: NodePlan) -> str:
-    return f"{plan.name}, {plan.place.name}" if plan.place else plan.name
-
-
 def _edge_line(show: Show) -> Text:
     """Floors and customers in one line."""
     text = Text(" ", no_wrap=True, overflow="ellipsis")

@@ -490,7 +490,6 @@ def _offsets(texts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Numbers, Flags,
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12
 _EXAMPLE_WIDTH = 24
-_SCALE_DIGITS = 9
 
 
 class ColumnSource(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -19,9 +18,7 @@ import pyarrow as pa
 from isocast.lake.schemas import QUARANTINE_SCHEMA
 from isocast.terms.errors import JournalError
 
-__all__ = ["Fault", "Faults", "message_of", "quarantine_rows", "write_faults"]
-
-_ERROR = re.compile(r"isocast(?:\.\w+)+\.(\w+Error|\w+Full): (.+)")
+__all__ = ["Fault", "Faults", "quarantine_rows", "write_faults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +93,3 @@ def write_faults(directory: Path, faults: Iterable[Fault]) -> None:
             part.replace(directory / name)
         except OSError as reason:
             raise JournalError(str(directory), f"the quarantine cannot be written: {reason.strerror}") from reason
-
-
-def message_of(error: BaseException) -> str | None:
-    """The sentence of ours within an error that Spark raised: it wraps what its Python workers say in pages."""
-    found = _ERROR.findall(str(error))
-    return str(found[-1][1]).strip() if found else None

@@ -177,7 +177,6 @@ class LastRequests:
         return machine.receiver if isinstance(machine, PrimaryReceiver) else None
 
 
-_CUTS = ("partition", "one-way", "isolate")
 _PLANNED = ("drain", "add", "remove", "force")
 STALLED_PERIODS = 400
 """Token periods without any token: forty rings of ten could have formed, one after the other."""

@@ -10,12 +10,11 @@ that restarts within its day goes on. A floor without marks has one day.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from struct import Struct
-from typing import NamedTuple, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 
@@ -45,12 +44,9 @@ __all__ = [
     "KINDS",
     "PIECE_EVENTS",
     "SNAPSHOT_VERSION",
-    "Comparison",
     "Tape",
     "TapeDigest",
     "TapeState",
-    "compare",
-    "digest_of",
     "pack_state",
     "state_digest",
     "unpack_state",
@@ -432,32 +428,6 @@ def _newest(numbers: Indices) -> Indices:
 # `TapeDigest` is over the canonical records of 48 bytes, in order, of the whole sequence and of each floor: cutting
 # events into messages and blocks leaves it alone, and inputs, customers and journals can be compared.
 # `state_digest` is over everything that a tape knows: somebody who joined late, from a snapshot, has it too.
-
-
-class Comparison(NamedTuple):
-    """How two sequences of events agree."""
-
-    is_same: bool
-    """The same events in the same order."""
-    carries_same: bool
-    """The same events, each floor's in its own order; floors may be interleaved in another way."""
-    differing_floors: tuple[str, ...]
-    """Floors whose events differ, or are missing on one side."""
-
-
-def digest_of(blocks: Iterable[EventArray]) -> TapeDigest:
-    """Of a whole sequence."""
-    digest = TapeDigest()
-    for block in blocks:
-        digest.update(block)
-    return digest
-
-
-def compare(one: TapeDigest, other: TapeDigest) -> Comparison:
-    """Tapes of customers are the same; a tape carries the same as the inputs of its floors, merged in any way."""
-    left, right = one.floors, other.floors
-    differing = tuple(sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name)))
-    return Comparison(one.hex == other.hex and one.events == other.events, not differing, differing)
 
 
 def state_digest(tape: Tape) -> str:

@@ -16,9 +16,9 @@ from isocast.lake.transforms.survey import FloorDays, Line, Place, Reference, Tr
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, consolidated_tape, next_tape
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventFlag, EventKind
-from isocast.ticker.records import TradeState
+from isocast.ticker.records import NOT_COUNTED, TradeState
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import counted_trades, day_rows, symbol_views
+from isocast.ticker.views import day_rows, symbol_views
 from isocast.wire.events import EventArray
 
 COLUMNS = ("sequence", "price", "quantity", "trade_id", "event_ns")
@@ -36,7 +36,8 @@ def rows(tape: DataFrame) -> list[tuple[int, ...]]:
 
 
 def expected(tape: Tape) -> list[tuple[int, ...]]:
-    trades = counted_trades(tape)
+    trades = tape.trades.all
+    trades = trades[(trades["state"] & NOT_COUNTED) == 0]
     return list(zip(*(trades[name].tolist() for name in ("sequence", "price", "quantity", "id", "time")), strict=True))
 
 

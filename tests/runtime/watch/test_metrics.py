@@ -193,7 +193,7 @@ def test_the_detailed_page_splits_totals_that_the_everyday_page_sums() -> None:
     counters.kernel_drops[Channel.DATA] = 3
     counters.suspicions[Suspicion.LATE] = 1
     everyday = scraped(Metrics.page, reading(counters=counters))
-    detailed = scraped(Metrics.detailed_page, reading(counters=counters))
+    detailed = scraped(lambda metrics: b"".join(metrics.parts(detailed=True)), reading(counters=counters))
     assert set(everyday) < set(detailed)
     registry = Metrics(lambda: [reading(counters=counters)]).registry
     assert {family.name for family in registry.collect()} == set(detailed)

@@ -123,13 +123,6 @@ class WebClient:
         """Whether it wants anything."""
         return self._everything or bool(self._symbols)
 
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(
-            self._notices or self._parts or self._snapshot_wanted or self._missed or self._waiting or self._beat
-        )
-
     # ---- what it says
 
     def wish(self, raw: str | bytes) -> None:

@@ -13,8 +13,7 @@ import gc
 import os
 import time
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic_ns, time_ns
@@ -40,7 +39,6 @@ __all__ = [
     "Readings",
     "SystemClock",
     "become_punctual",
-    "collector_paused",
     "open_bell",
 ]
 
@@ -292,18 +290,6 @@ def _ask_for_realtime() -> tuple[bool, str]:
             f" `ulimit -r {FIFO_PRIORITY}`, LimitRTPRIO={FIFO_PRIORITY} in the unit, or the capability CAP_SYS_NICE"
         )
     return True, f"real-time priority {FIFO_PRIORITY} (SCHED_FIFO)"
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the collector away from what must not be late."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 # ---- One alarm for one process: it rings at an absolute instant of the system clock, never before it.

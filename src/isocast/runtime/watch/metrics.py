@@ -474,10 +474,6 @@ class Metrics:
         """Few series: /metrics."""
         return b"".join(self.parts(detailed=False))
 
-    def detailed_page(self) -> bytes:
-        """All of them: /metrics/detail."""
-        return b"".join(self.parts(detailed=True))
-
 
 def totals_of(reading: Reading) -> dict[str, float]:
     """Every everyday counter by its name without the prefix, for /statusz."""
