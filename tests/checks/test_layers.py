@@ -44,7 +44,7 @@ from isocast.checks.facts import (
     Stalled,
     Unanswered,
 )
-from isocast.checks.stability import Coverage
+from isocast.checks.suite import Coverage
 from isocast.checks.view import EpochView
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND

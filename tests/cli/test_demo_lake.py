@@ -17,9 +17,9 @@ from tests.trials.demo.canned import NOW, canned_market, write_journals
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.cli import demo_lake
-from isocast.cli.demo import next_steps
 from isocast.cli.demo_lake import MISSING, LakeBeside, LakeStage, behind_s, interval_for, lake_lines, lake_words
 from isocast.cli.demo_lake_job import Orders
+from isocast.cli.demo_run import next_steps
 from isocast.cli.demo_view import frame
 from isocast.runtime.market.model import Market
 from isocast.terms.instants import SECOND

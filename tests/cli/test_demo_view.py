@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, status_of, write_journals
 
-from isocast.cli.demo import next_steps, summary_lines
+from isocast.cli.demo_run import next_steps, summary_lines
 from isocast.cli.demo_view import frame, phase, state_of
 from isocast.cli.live_parts import picture
 from isocast.runtime.market.model import Market

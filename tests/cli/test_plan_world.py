@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isocast.cli import sheet, world_picture
+from isocast.cli import plan_world, sheet
 from isocast.cli.main import main
 from isocast.cli.plan_world import run_world
 from isocast.cli.world_options import WorldOptions
@@ -140,7 +140,7 @@ def test_no_bar_of_releases_reaches_beyond_the_clocks(error: str, planet: str, t
     bound = run.report.run.world.core.timing.clock_error_ns / 1e6
     assert f"{bound:g}ms" == error
     axes = figure.Figure().add_subplot()
-    world_picture._skew(axes, run.report)  # noqa: SLF001 - one panel of the sheet
+    plan_world._skew(axes, run.report)  # noqa: SLF001 - one panel of the sheet
     (bars,) = axes.patches
     heights, edges, _ = bars.get_data()
     assert heights.sum() == pytest.approx(100)

@@ -6,7 +6,7 @@ a checker needs no clock of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from isocast.checks.agreement import Agreement
@@ -55,16 +55,307 @@ from isocast.checks.facts import (
     Unanswered,
     Violation,
     Voted,
+    label,
 )
 from isocast.checks.liveness import Liveness
 from isocast.checks.promises import Promises, Tokens
 from isocast.checks.sources import Logs, Reveals, Sources
-from isocast.checks.stability import Shares, Stability
 from isocast.checks.timing import Punctuality
-from isocast.checks.view import Deadlines, View
-from isocast.terms.ids import NodeId
+from isocast.checks.view import Deadlines, EpochView, SiteView, View, trim
+from isocast.terms.ids import Epoch, NodeId, describe
+from isocast.wire.packets import NO_LIMIT
 
-__all__ = ["EndOfRun", "Law", "Suite", "Violation"]
+__all__ = ["Coverage", "EndOfRun", "Law", "Shares", "Stability", "Suite", "Violation"]
+
+
+# ---- F4: what a token takes of what waits at its owner, and in which order.
+#
+# F4  a token takes everything that waits at its owner, each source's contiguous prefix; if that is more than K_max, a
+# max-min fair share of every source; and where the ring's rule is arrival, in the order in which the owner got it,
+# a message that overtook its predecessor right behind it
+
+
+class Shares:
+    """Watches what owners take."""
+
+    def __init__(self, law: Law, report: Report) -> None:
+        """No token yet."""
+        self._batch_max = law.batch_max
+        self._shuffled = law.shuffled
+        self._report = report
+
+    def on_batch(self, fact: BatchTaken) -> None:
+        """An owner took its share of what waited."""
+        what = f"token {fact.token_number} of {describe(fact.site)} in epoch {fact.epoch}"
+        if fact.left:
+            self._check_shares(fact, what)
+        if not self._shuffled:
+            self._check_order(fact, what)
+
+    def _check_shares(self, fact: BatchTaken, what: str) -> None:
+        count = len(fact.taken)
+        source, waiting = fact.left[0]
+        if count < self._batch_max:
+            text = f"{what} leaves {waiting} of {describe(source)} waiting, and has room for {self._batch_max - count}"
+            self._report("F4", fact.at, text)
+            return
+        shares: dict[NodeId, int] = {}
+        for sender, _, _ in fact.taken:
+            shares[sender] = shares.get(sender, 0) + 1
+        most = max(shares, key=lambda sender: shares[sender])
+        least, waiting = min(fact.left, key=lambda item: shares.get(item[0], 0))
+        # Shares are whole numbers: those that want more may differ by one.
+        if shares[most] > shares.get(least, 0) + 1:
+            text = (
+                f"{what} takes {shares[most]} of {describe(most)} and {shares.get(least, 0)} of {describe(least)},"
+                f" which has {waiting} more"
+            )
+            self._report("F4", fact.at, text)
+
+    def _check_order(self, fact: BatchTaken, what: str) -> None:
+        """Each message counts from when it and all before it of its source were there."""
+        there: dict[NodeId, int | None] = {}
+        newest, before = -1, None
+        for source, number, arrival in fact.taken:
+            known = there.get(source, 0)
+            ready = there[source] = None if known is None or arrival < 0 else max(known, arrival)
+            if ready is None:
+                continue
+            if ready < newest and before is not None:
+                text = f"{what} has {label(source, number)} behind {label(*before)}, which came later"
+                self._report("F4", fact.at, text)
+                return
+            newest, before = ready, (source, number)
+
+
+# ---- Which secondary receivers anybody may rely on: those that somebody on the ring counts, or should.
+#
+# Memory waits for a secondary receiver as long as the head of its group does, and that head's own, up to a member of
+# the ring. Whoever heads a group says so in each epoch; until somebody has, everybody below is relied on. A site that
+# is not the head may count a member too, one whose own head is silent to it: from the moment at which it says so.
+
+
+_HEADS_MAX = 65_536
+"""Heads of epochs long past are of no interest: rings of hundreds of groups, a hundred epochs."""
+
+
+class Coverage:
+    """Who is below whom, who heads whom in which epoch, and who has been given up by whom."""
+
+    def __init__(self, parents: Mapping[NodeId, NodeId]) -> None:
+        """Everybody is relied on."""
+        self._parents = dict(parents)
+        self._groups: dict[NodeId, list[NodeId]] = {}
+        for site, parent in parents.items():
+            self._groups.setdefault(parent, []).append(site)
+        self._heads: dict[tuple[Epoch, NodeId], NodeId] = {}
+        self._stalled: dict[tuple[NodeId, NodeId], None] = {}
+        """(who gave up, whom)."""
+        self._adopted: dict[tuple[NodeId, NodeId], None] = {}
+        """(who counts, whom): members of a group that the counting site does not head."""
+
+    # Facts --------------------------------------------------------------------------------------
+
+    def given_up_before(self, fact: GroupHeaded) -> list[NodeId]:
+        """Whom a head had given up, with everybody below, when it begins again with the group in the same epoch."""
+        if not fact.anew or self._heads.get((fact.epoch, fact.group)) != fact.site:
+            return []
+        stalled = [node for node in self._groups.get(fact.group, ()) if (fact.site, node) in self._stalled]
+        return [one for node in stalled for one in (node, *self.below(node, fact.epoch))]
+
+    def on_headed(self, fact: GroupHeaded) -> None:
+        """A head begins, or goes on, with a group."""
+        self._heads[fact.epoch, fact.group] = fact.site
+        trim(self._heads, _HEADS_MAX)
+        if fact.anew:
+            for member in self._groups.get(fact.group, ()):
+                self._stalled.pop((fact.site, member), None)
+        for member in self._groups.get(fact.group, ()):
+            self._adopted.pop((fact.site, member), None)
+
+    def on_stalled(self, fact: Stalled) -> None:
+        """A site waits for a member no longer, nor for anybody below it."""
+        if self._adopted.pop((fact.site, fact.member), self) is self:
+            self._stalled[fact.site, fact.member] = None
+
+    def on_returned(self, fact: Returned) -> None:
+        """A site waits for a member again, or has adopted one."""
+        if self._stalled.pop((fact.site, fact.member), self) is self:
+            self._adopted[fact.site, fact.member] = None
+
+    def on_handed_back(self, fact: HandedBack) -> None:
+        """An adopted member is its head's again."""
+        self._adopted.pop((fact.site, fact.member), None)
+
+    def forget_adopted(self, site: NodeId) -> None:
+        """A site restarts, or enters an epoch that does not continue its own: whom it had adopted must come anew."""
+        for key in [key for key in self._adopted if key[0] == site]:
+            del self._adopted[key]
+
+    # Who is relied on ---------------------------------------------------------------------------
+
+    def heads(self, site: NodeId, group: NodeId, epoch: Epoch) -> bool:
+        """Whether a site heads a group: a secondary receiver its own for good, a member of the ring by the epoch."""
+        return site == (group if group in self._parents else self._heads.get((epoch, group)))
+
+    def below(self, site: NodeId, epoch: Epoch) -> list[NodeId]:
+        """The secondary receivers that a site speaks for."""
+        counted = [node for counting, node in self._adopted if counting == site]
+        for group, members in self._groups.items():
+            if self.heads(site, group, epoch):
+                counted.extend([node for node in members if (site, node) not in self._stalled])
+        everybody = [one for node in counted for one in (node, *self.below(node, epoch))]
+        return sorted(dict.fromkeys(everybody))
+
+    def of(self, epoch: EpochView) -> list[NodeId]:
+        """The secondary receivers that the ring of an epoch waits for."""
+        return [node for node in self._parents if self._relied(node, epoch)]
+
+    def uncounted(self, epoch: EpochView) -> list[NodeId]:
+        """The secondary receivers that no member of the ring has said to wait for, or that it gave up."""
+        counted = {node for member in epoch.members for node in self.below(member, epoch.ring.ballot)}
+        return [node for node in self._parents if node not in counted]
+
+    def _relied(self, node: NodeId, epoch: EpochView) -> bool:
+        if any((member, node) in self._adopted for member in epoch.members):
+            return True
+        parent = self._parents[node]
+        if parent in self._parents:
+            return (parent, node) not in self._stalled and self._relied(parent, epoch)
+        return (self._heads.get((epoch.ring.ballot, parent)), node) not in self._stalled
+
+
+# ---- S10, S6 and S8 below the ring, and L8: what is said about those who hold a token is true.
+#
+# S6   a secondary token v passed implies that its sender, and everybody below it, really holds everything up to v
+# S8   a token's `stable` and `secstable` are really held by whom they speak of
+# S10  what leaves one site's memory is held by every member of its ring, and by every secondary receiver below them
+# L8   at the end every correct secondary receiver is counted by somebody on the ring, its own head or another
+#
+# A secondary receiver that its head has given up, and named, is not waited for, unless another has adopted it.
+
+
+class Stability:
+    """Watches what is dropped, and what is said that allows it."""
+
+    def __init__(self, view: View, report: Report, parents: Mapping[NodeId, NodeId]) -> None:
+        """Nothing is dropped yet."""
+        self._view = view
+        self._report = report
+        self._coverage = Coverage(parents)
+        self._claimed = 0
+        """What a token has called stable."""
+        self._written_off: dict[NodeId, int] = {}
+        """Up to where nobody waited for a secondary receiver, though somebody waits for it now."""
+
+    def on_stalled(self, fact: Stalled) -> None:
+        """A head waits for a member no longer."""
+        self._coverage.on_stalled(fact)
+
+    def on_returned(self, fact: Returned) -> None:
+        """It waits for it again."""
+        self._coverage.on_returned(fact)
+
+    def on_headed(self, fact: GroupHeaded) -> None:
+        """A group has a head in this epoch.
+
+        One that restarts within it counts everybody anew, and what a token had called stable before stays so.
+        """
+        self._written_off.update(dict.fromkeys(self._coverage.given_up_before(fact), self._claimed))
+        self._coverage.on_headed(fact)
+
+    def on_handed_back(self, fact: HandedBack) -> None:
+        """A site waits no longer for a member of another's group."""
+        self._coverage.on_handed_back(fact)
+
+    def on_installed(self, fact: Installed) -> None:
+        """Adopted members stay where an epoch goes on. Before the view: it knows the epoch that the site leaves."""
+        if fact.ring.cut_epoch != self._view.site(fact.site).accepted:
+            self._coverage.forget_adopted(fact.site)
+
+    def on_restarted(self, fact: Restarted) -> None:
+        """A site that restarts has adopted nobody."""
+        self._coverage.forget_adopted(fact.node)
+
+    def on_collected(self, fact: Collected) -> None:
+        """Everybody whom the collecting site's ring waits for must really hold the token."""
+        collector = self._view.site(fact.site)
+        epoch = self._view.epochs.get(collector.accepted)
+        if epoch is None:
+            self._report("S10", fact.at, f"{describe(fact.site)} collected token {fact.token_number} outside any ring")
+            return
+        lacking = self._lacking([*epoch.members, *self._coverage.of(epoch)], collector, fact.token_number)
+        if lacking is not None:
+            text = (
+                f"{describe(fact.site)} collected token {fact.token_number} in epoch {collector.accepted},"
+                f" but {describe(lacking.site)} holds {lacking.real}"
+            )
+            self._report("S10", fact.at, text)
+
+    def on_claimed(self, fact: StabilityClaimed) -> None:
+        """Sources free what is `stable`, and everybody drops what is `secstable` at all heads."""
+        epoch, sender = self._view.epochs.get(fact.epoch), self._view.site(fact.site)
+        if epoch is None:
+            return
+        what = f"token {fact.token_number} of {describe(fact.site)} in epoch {fact.epoch}"
+        below = self._coverage.below(fact.site, fact.epoch)
+        if fact.secstable == NO_LIMIT:
+            if below:
+                text = f"{what} waits for nobody below, and {describe(below[0])} has not been given up"
+                self._report("S8", fact.at, text)
+        elif fact.secstable >= epoch.first_token:
+            self._check(
+                "S8", fact.at, f"{what} says that the group holds {fact.secstable}", below, fact.secstable, sender
+            )
+        if fact.stable >= epoch.first_token:
+            # What is stable since an earlier epoch was judged there.
+            everybody = [*epoch.members, *self._coverage.of(epoch)]
+            self._check("S8", fact.at, f"{what} says that all hold {fact.stable}", everybody, fact.stable, sender)
+            self._claimed = max(self._claimed, fact.stable)
+
+    def on_passed(self, fact: SecondaryTokenPassed) -> None:
+        """Nobody passes what it does not hold, or what somebody below it lacks."""
+        sender = self._view.site(fact.site)
+        what = f"{describe(fact.site)} passed secondary token {fact.token_number} of epoch {fact.epoch}"
+        if fact.epoch != sender.accepted:
+            self._report("S6", fact.at, f"{what}, but is in epoch {sender.accepted}")
+            return
+        # A head speaks for itself in its own group.
+        heads = self._coverage.heads(fact.site, fact.group, fact.epoch)
+        below = [] if heads else self._coverage.below(fact.site, fact.epoch)
+        self._check("S6", fact.at, what, [fact.site, *below], fact.token_number, sender)
+
+    def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
+        """Correct secondary receivers for which nobody of the newest ring waits."""
+        epochs = self._view.epochs
+        if not epochs:
+            return []
+        return [node for node in self._coverage.uncounted(epochs[max(epochs)]) if node in correct]
+
+    def finish(self, end: EndOfRun) -> None:
+        """L8."""
+        for node in self.uncounted(end.correct):
+            self._report("L8", end.now, f"nobody on the ring waits for {describe(node)}")
+
+    def _check(self, name: str, at: int, what: str, sites: list[NodeId], number: int, sender: SiteView) -> None:
+        lacking = self._lacking(sites, sender, number)
+        if lacking is not None:
+            self._report(name, at, f"{what}, but {describe(lacking.site)} holds {lacking.real}")
+
+    def _lacking(self, sites: list[NodeId], other: SiteView, token_number: int) -> SiteView | None:
+        """The first of some sites that does not really hold another's log up to a token."""
+        known, epoch = self._view.sites, other.accepted
+        for node in sites:
+            site = known.get(node) or self._view.site(node)
+            if site.accepted == epoch and site.held >= token_number < site.hollow:
+                # The common case of `shares`, spelled out: a hundred members ask it of one another at every token.
+                continue
+            if token_number <= self._written_off.get(node, 0):
+                continue
+            if not site.forgot and not site.shares(other, token_number):
+                return site
+        return None
+
 
 _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 

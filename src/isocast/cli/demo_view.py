@@ -14,8 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from isocast.cli.demo import COMMANDS
 from isocast.cli.demo_lake import LakeBeside, lake_words
+from isocast.cli.demo_run import COMMANDS
 from isocast.cli.live_parts import (
     FAINT,
     MOTTO,

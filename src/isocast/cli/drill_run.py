@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from isocast.cli.demo import COMMANDS, kept_directory
+from isocast.cli.demo_run import COMMANDS, kept_directory
 from isocast.cli.render import line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isocast.ring.answers import ANSWERS_MAX, answers_to, as_packets, holdings
+from isocast.ring.answers import as_packets, holdings
 from isocast.ring.effects import (
     Collect,
     Diverged,
@@ -24,19 +24,16 @@ from isocast.ring.effects import (
     Multicast,
     Persist,
     PromiseMade,
-    ReadJournal,
     RingInstalled,
     RingSuspected,
 )
-from isocast.ring.inputs import CheckpointFetched, JournalRead
 from isocast.ring.ledger import Checkpoint, LogEntry
-from isocast.ring.ordering import Mode, Ordering
-from isocast.ring.recovery import RANGE_TOKENS, AskForRange, AskForToken, GiveUp, Recovery
-from isocast.ring.rejoin import Rejoin, continues
-from isocast.ring.release import Releaser, possession_floor
+from isocast.ring.ordering import Mode
+from isocast.ring.recovery import AskForRange, AskForToken, GiveUp, Recovery
+from isocast.ring.rejoining import Rejoining
+from isocast.ring.release import possession_floor
 from isocast.ring.settings import RingSettings, Schedule
 from isocast.ring.storage import SiteState
-from isocast.ring.token import PartStore
 from isocast.terms.ids import Epoch, NodeId, is_source
 from isocast.terms.instants import NEVER
 from isocast.terms.timing import Gate
@@ -45,211 +42,16 @@ from isocast.wire.packets import (
     Data,
     Nack,
     NewRing,
-    Pending,
     Range,
-    RangeReply,
     RangeRequest,
     Repair,
-    Repairable,
     Suspicion,
     Token,
     TokenPart,
 )
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Mode", "Receiver", "ReceiverSnapshot", "Rejoining", "Serving"]
-
-
-# ---- What a receiver gives to those who lack something (§2.1; protocol §3): from memory, or from its log on disk.
-#
-# What neither has any more is not passed over in silence: whoever asks is told the oldest token that there is.
-
-
-class Serving(Ordering):
-    """As `Ordering`, and answers requests."""
-
-    def on_nack(self, nack: Nack, now: int) -> None:
-        """Answer from the present epoch's log; a stale epoch gets the ring; what is lacking is pending."""
-        if nack.epoch != self.accepted:
-            self.on_other_epoch(nack.epoch, nack.sender, now)
-            return
-        number = nack.token_number
-        if not self.owes(nack.sender, 0, number, number, now):
-            return
-        entry = self.ledger.entries.get(number)
-        if entry is not None:
-            for item in answers_to(nack, entry):
-                self.repair(nack.sender, item)
-        elif number <= self.held:
-            self.out.append(ReadJournal(nack.sender, number, number))
-        else:
-            self._send(nack.sender, Pending(self.settings.stripe, self.accepted, self.site, number))
-
-    def repair(self, to: NodeId, item: Repairable) -> None:
-        """Send a packet again: to one site, or to all when primary receivers take turns in asking (§5.2)."""
-        self._answered.count(to, 1)
-        packet = Repair(self.settings.stripe, self.accepted, self.site, item)
-        if self.timing.nack_sets > 1 and to in self.ledger.universe:
-            self.out.append(Multicast(packet))
-        else:
-            self._send(to, packet)
-
-    def on_range_request(self, request: RangeRequest, now: int) -> None:
-        """Send tokens of a range with their messages; what left memory comes from the journal."""
-        if not self.owes(request.sender, request.kind, request.first, request.last, now):
-            return
-        last = min(request.last, self.held)
-        if request.kind is Range.SEQUENCES or request.first > last:
-            self._tell_oldest(request.sender, request.kind, request.first, self.ledger.collected + 1)
-            return
-        old = min(last, self.ledger.collected)
-        if request.first <= old:
-            self.out.append(ReadJournal(request.sender, request.first, old))
-        entries = [self.ledger.entries[number] for number in range(max(request.first, old + 1), last + 1)]
-        self._send_entries(request.sender, entries, heads_only=request.kind is Range.HEADS)
-
-    def on_journal(self, read: JournalRead) -> None:
-        """The log's part of a range; who asked for more than it has is told so."""
-        first = read.entries[0].token.token_number if read.entries else self.ledger.collected + 1
-        if read.first < first and read.first:
-            self._tell_oldest(read.to, Range.TOKENS, read.first, read.oldest or first)
-        self._send_entries(read.to, read.entries)
-
-    def _tell_oldest(self, to: NodeId, kind: Range, first: int, low_water: int) -> None:
-        stripe, epoch, held = self.settings.stripe, self.accepted, self.held
-        self._send(to, RangeReply(stripe, epoch, self.site, kind, first, held, low_water))
-
-    def _send_entries(
-        self, to: NodeId, entries: list[LogEntry] | tuple[LogEntry, ...], *, heads_only: bool = False
-    ) -> None:
-        sent = 0
-        for entry in entries:
-            items: list[Repairable] = list(as_packets(entry.token))
-            if not heads_only:
-                items.extend(entry.messages)
-            sent += len(items)
-            if sent > ANSWERS_MAX and sent > len(items):
-                return
-            self._answered.count(to, len(items))
-            for item in items:
-                self._send(to, Repair(self.settings.stripe, self.accepted, self.site, item))
-
-
-# ---- A receiver that takes another site's checkpoint over, in the epoch that it is in (`rejoin` says why it may).
-#
-# `reformation.reconciliation` does the same on the way into a new ring.
-
-
-class Rejoining(Serving):
-    """As `Serving`, and gets over what everybody else has let go."""
-
-    releaser_class = Releaser
-
-    def __init__(self, site: NodeId, settings: RingSettings, secret: bytes, state: SiteState) -> None:
-        """Start, or restart, from what the disk says."""
-        super().__init__(site, settings, secret, state)
-        self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
-        self.releaser.restore(state.released, state.offset, state.next_sequence, state.skip_below)
-        self.rejoin = Rejoin(self.timing)
-        self._proof = PartStore()
-        self._audited = 0
-
-    def may_release(self, token_number: int) -> bool:
-        """The gate."""
-        raise NotImplementedError
-
-    def on_range_reply(self, reply: RangeReply, now: int) -> None:
-        """Somebody has let go what this site lacks; when all have, it takes a checkpoint over."""
-        if self.mode is not Mode.SEALED:
-            self.rejoin.gone(reply, self.held + 1, self.asked(), now)
-
-    def asked(self) -> tuple[NodeId, ...]:
-        """Whom this site asks for what it lacks."""
-        ring = self.schedule.ring if self.schedule is not None else ()
-        return tuple([site for site in ring if site != self.site])
-
-    def givers(self) -> tuple[NodeId, ...]:
-        """Who may have a checkpoint of this epoch's log."""
-        return self.asked()
-
-    def on_checkpoint(self, fetched: CheckpointFetched, now: int) -> None:
-        """Consider a checkpoint of this epoch that is ahead of this site; its journal has everything before it."""
-        checkpoint = fetched.checkpoint
-        if self.mode is not Mode.SEALED and checkpoint.epoch == self.accepted and checkpoint.token_number > self.held:
-            self._proof.clear()
-            self.rejoin.consider(checkpoint.copy(), fetched.giver, now)
-        elif self.rejoin.wanting:
-            self.rejoin.refuse(now)
-
-    def on_token(self, token: Token, now: int) -> None:
-        """As the ordering rules say; first it may prove a checkpoint."""
-        checkpoint = self.rejoin.checkpoint
-        if checkpoint is not None and token.token_number == checkpoint.token_number + 1 and self.accepts(token.epoch):
-            self._judge(checkpoint, token, now)
-        super().on_token(token, now)
-
-    def on_part(self, part: TokenPart, now: int) -> None:
-        """As the ordering rules say; first it may prove a checkpoint."""
-        checkpoint = self.rejoin.checkpoint
-        if checkpoint is not None and part.token_number == checkpoint.token_number + 1 and self.accepts(part.epoch):
-            token = self._proof.add(part)
-            if token is not None:
-                self._judge(checkpoint, token, now)
-        super().on_part(part, now)
-
-    def _judge(self, checkpoint: Checkpoint, token: Token, now: int) -> None:
-        """Take the checkpoint over if this token of its owner's continues it."""
-        schedule = self.schedule
-        if schedule is None or token.sender != schedule.owner(token.token_number):
-            return
-        if not continues(token, checkpoint):
-            self.rejoin.refuse(now)
-            return
-        self.out.append(Persist(LogReplaced(checkpoint)))
-        self._take_over(checkpoint)
-        self._parts.forget(self.held)
-        self._tokens = {number: kept for number, kept in self._tokens.items() if number > self.held}
-        self._missing = set()
-        self._audited = max(self._audited, self.held)
-        self.issuer.slot = schedule.next_slot(self.site, self.held + 1)
-        self._forget_commits(schedule)
-        self._receipt(now)
-        # What came meanwhile may continue it already.
-        self._advance(now)
-
-    def _take_over(self, checkpoint: Checkpoint) -> None:
-        """The log is what it is behind the checkpoint: certified, since its giver had released it."""
-        self.rejoin.reset()
-        self.ledger.replace(checkpoint)
-        self.certificates.certified = checkpoint.token_number
-        self.releaser.take_over(checkpoint.token_number, checkpoint.next_sequence)
-
-    def _forget_commits(self, schedule: Schedule) -> None:
-        """What was committed in tokens that this site does not have is not known to it."""
-        for owner in schedule.ring:
-            last = (schedule.next_slot(owner, self.held + 1) or 0) - schedule.size
-            if last >= schedule.first_token and last not in self.ledger.entries:
-                self.issuer.unknown(owner)
-
-    def _settle_rejoin(self, now: int) -> None:
-        """Wish for a checkpoint, or ask for the token that proves one."""
-        rejoin = self.rejoin
-        if rejoin.ask_for_proof(now) and rejoin.checkpoint is not None:
-            # The token that proves it, and what follows that one.
-            first = rejoin.checkpoint.token_number + 1
-            stripe, epoch, site = self.settings.stripe, self.accepted, self.site
-            last = first + RANGE_TOKENS - 1
-            self._send(rejoin.giver, RangeRequest(stripe, epoch, site, Range.TOKENS, first, last))
-        wish = rejoin.due(self.givers(), self.held, now)
-        if wish is not None:
-            self.out.append(wish)
-            self._still_lacks()
-
-    def _still_lacks(self) -> None:
-        """F2: whoever searches for a checkpoint holds no token meanwhile, and says so as often as it asks."""
-        schedule = self.schedule
-        if schedule is not None and self.held + 1 >= schedule.first_token:
-            self.give_up(self.held + 1, schedule.owner(self.held + 1))
+__all__ = ["Mode", "Receiver", "ReceiverSnapshot"]
 
 
 @dataclass(frozen=True, slots=True)

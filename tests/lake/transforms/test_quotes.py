@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.lake.transforms.days import asked, released, synthetic_day
 
-from isocast.lake.transforms import blocks, slices
+from isocast.lake.transforms import slices
 from isocast.lake.transforms.quotes import STANDING_COLUMNS, quotes_across_floors, trades_with_quotes
 from isocast.lake.transforms.slices import QuoteCarry, in_slices, sliced, sliced_files
 from isocast.lake.transforms.standing import StandingQuotes
@@ -126,8 +126,8 @@ def test_blocks_change_nothing(events: EventArray) -> None:
 
 def blocks_of(table: pa.Table, rows: int) -> Iterator[tuple[npt.NDArray[np.int64], ...]]:
     standing = StandingQuotes()
-    for part in blocks.ordered_blocks(table.to_batches(max_chunksize=rows), rows):
-        bid, ask = standing.follow(blocks.block_of(part))
+    for part in slices.ordered_blocks(table.to_batches(max_chunksize=rows), rows):
+        bid, ask = standing.follow(slices.block_of(part))
         yield bid.price, bid.size, bid.best, bid.best_size, ask.price, ask.size, ask.best, ask.best_size
 
 
