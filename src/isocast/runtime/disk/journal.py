@@ -155,6 +155,7 @@ class JournalCounters:
     pruned: int = 0
     """Segments removed by retention."""
     prune_failures: int = 0
+    """Times that retention could not remove old segments; the metric `journal_prune_failures_total`."""
     gaps: int = 0
     """Blocks that begin beyond the sequence after the block before."""
     overlaps: int = 0
@@ -325,7 +326,7 @@ class Journal:
                 sync=self._is_synced,
             )
         except (OSError, JournalError):
-            # Too much history is no reason to stop releasing; the counter is there to be watched.
+            # Too much history is no reason to stop releasing; a metric shows the failures.
             self.counters.prune_failures += 1
             return []
         self.counters.pruned += len(gone)

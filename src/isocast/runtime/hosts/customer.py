@@ -640,10 +640,7 @@ class CustomerHost:
             if self.grade is Grade.LATEST:
                 self._counters.messages_received = snapshot.counters.delivered
         if self.journal is not None:
-            self._counters.journal_bytes = self.journal.counters.bytes
-            self.journal.check()
-            self.journal.sync()
-            self.journal.prune(now)
+            self._context.maintain_journal(self.journal, now)
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""

@@ -43,7 +43,7 @@ from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from isocast.runtime.disk.journal import JournalSettings
+    from isocast.runtime.disk.journal import Journal, JournalSettings
 
 __all__ = ["RESTART", "Context", "NodeProcess", "RoleHost", "run_node"]
 
@@ -100,6 +100,15 @@ class Context:
             kept.keep_seconds,
             self.market.timing.release_delay_ns,
         )
+
+    def maintain_journal(self, journal: Journal, now: int) -> bool:
+        """Check and sync the journal, apply retention and update the counters: whether segments were removed."""
+        journal.check()
+        journal.sync()
+        pruned = journal.prune(now)
+        self.counters.journal_bytes = journal.counters.bytes
+        self.counters.journal_prune_failures = journal.counters.prune_failures
+        return bool(pruned)
 
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""

@@ -895,12 +895,9 @@ class ReceiverHost:
         """Judge the clock, bring counts up to date, trim the past."""
         self.driver.judge_clock()
         self._channels.collect()
-        self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
         self.store.check()
-        self.journal.check()
-        self.journal.sync()
-        self.journal.prune(now)
+        self._context.maintain_journal(self.journal, now)
         self.speaking.tick(now)
         self.report.tick(self.machine.receiver.ledger.universe, now)
 

@@ -399,11 +399,8 @@ class RetransmitHost:
         self._clock.check()
         self._channels.collect()
         self._following.tick(now)
-        self._counters.journal_bytes = self.journal.counters.bytes
         self._report.collect(self.machine.customer.snapshot())
-        self.journal.check()
-        self.journal.sync()
-        if self.journal.prune(now):
+        if self._context.maintain_journal(self.journal, now):
             self._tell_trimmed()
 
     def gauges(self) -> NodeGauges:

@@ -169,6 +169,8 @@ class NodeCounters:
     """Payloads whose seal did not fit at release."""
     journal_bytes: int = 0
     journal_alarms: int = 0
+    journal_prune_failures: int = 0
+    """Times that retention could not remove old segments of the journal."""
     store_bytes: int = 0
     store_alarms: int = 0
     ranges_served: int = 0

@@ -1,6 +1,6 @@
 """The metrics of a process: one registry that reads plain counters at the moment of a scrape.
 
-`metric_table.METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
+`METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -347,9 +347,20 @@ METRICS: tuple[Metric, ...] = (
         _state("parent_answers"),
     ),
     # Disks
-    _counter("journal_bytes_total", (*_RECEIVERS, *_ARCHIVES), "bytes written to the journal", _count("journal_bytes")),
+    _counter(
+        "journal_bytes_total",
+        (*_RECEIVERS, *_ARCHIVES, *_CUSTOMERS),
+        "bytes written to the journal",
+        _count("journal_bytes"),
+    ),
     _counter(
         "journal_alarms_total", (*_RECEIVERS, *_ARCHIVES), "writes to the journal that failed", _count("journal_alarms")
+    ),
+    _counter(
+        "journal_prune_failures_total",
+        (*_RECEIVERS, *_ARCHIVES, *_CUSTOMERS),
+        "times that retention could not remove old segments; 0 is right",
+        _count("journal_prune_failures"),
     ),
     _counter("store_bytes_total", _DURABLE, "bytes of protocol state written", _count("store_bytes")),
     _counter("store_alarms_total", _DURABLE, "writes of state that failed", _count("store_alarms")),
@@ -522,6 +533,7 @@ _ZERO = """## What must be zero
 | `isocast_ring_members_configured` - `isocast_ring_members` | a receiver is down or cut off: its row in `isocast top` |
 | `isocast_kernel_drops_total` | receive buffers are too small: `isocast doctor` prints the line to change |
 | `isocast_journal_alarms_total`, `isocast_store_alarms_total` | a disk is full or failing: releases stopped there |
+| `isocast_journal_prune_failures_total` | old journal segments stay, the disk fills: `isocast journal verify` |
 """
 
 
