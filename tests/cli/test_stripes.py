@@ -208,7 +208,7 @@ def test_a_symbol_at_the_door_of_another_stripe_is_refused(world: World) -> None
     async def work() -> None:
         async with Publisher(world.market, "small") as small:
             assert len(await small.publish(trades(3, 90_001, symbols[:1]))) == 1
-            with pytest.raises(LocalProtocolError, match="IBM travels in stripe 0, and small publishes not there"):
+            with pytest.raises(LocalProtocolError, match="IBM travels in stripe 0, where this source does not publish"):
                 await small.publish(trades(2, 90_011, symbols))
             with pytest.raises(LocalProtocolError, match="no records of events"):
                 await small.publish_messages([(b"key", b"short")])

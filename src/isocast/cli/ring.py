@@ -75,7 +75,7 @@ def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> in
     market = load_market(config)
     if stripe is not None and stripe not in market.stripes:
         listed = ", ".join(map(str, market.stripes))
-        raise ConfigurationError("command line", "--stripe", f"is none of ring.stripes: {listed}, not {stripe}")
+        raise ConfigurationError("command line", "--stripe", f"stripe {stripe} is not in ring.stripes ({listed})")
     reports = [ring_report(market.of_stripe(one)) for one in market.stripes if stripe in (None, one)]
     whole = all(report["whole"] for report in reports)
     if json:

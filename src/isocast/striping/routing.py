@@ -48,7 +48,7 @@ class CoreRoutes:
         strange = [core for core in plan.cores if core not in self.stripes] if plan is not None else []
         if plan is not None and strange:
             listed = ", ".join(map(str, self.stripes))
-            raise ConfigurationError(plan.file, "core", f"{strange[0]} is none of ring.stripes: {listed}")
+            raise ConfigurationError(plan.file, "core", f"stripe {strange[0]} is not in ring.stripes ({listed})")
         self._known: dict[bytes, int] = {}
 
     def stripe_of(self, symbol: str) -> int:
@@ -75,20 +75,25 @@ class CoreRoutes:
         return known
 
     def split(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, EventArray]:
-        """The events of each stripe that has any, in their order; events of no symbol in every one, or in `among`."""
+        """The events of each stripe that has any, in their order; events of no symbol in every one, or in `among`.
+
+        LocalProtocolError for a symbol whose stripe is not in `among`.
+        """
         return {stripe: self.part(events, stripe, mask, among) for stripe, mask in self.masks(events, among).items()}
 
     def masks(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, npt.NDArray[np.bool_]]:
-        """Which events each stripe has, of those that have any."""
+        """Which events each stripe has, of those that have any; LocalProtocolError for a symbol outside `among`."""
         if len(self.stripes) == 1:
             return {self.stripes[0]: np.ones(len(events), np.bool_)} if len(events) else {}
         wide = self.stripes if among is None else tuple(sorted(among))
         found = self.stripes_of(events["symbol"])
         everybodys = events["symbol"] == b""
         named = np.unique(found[~everybodys]).tolist()
+        if strange := [stripe for stripe in named if stripe not in wide]:
+            symbol = events["symbol"][found == strange[0]][0].decode("ascii", "replace")
+            raise LocalProtocolError(f"{symbol} travels in stripe {strange[0]}, where this source does not publish")
         return {
-            stripe: (found == stripe) & ~everybodys | everybodys if stripe in wide else (found == stripe) & ~everybodys
-            for stripe in sorted({*named, *(wide if everybodys.any() else ())})
+            stripe: (found == stripe) | everybodys for stripe in sorted({*named, *(wide if everybodys.any() else ())})
         }
 
     def part(

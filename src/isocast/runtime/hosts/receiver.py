@@ -908,7 +908,7 @@ class ReceiverHost:
         self.groups.fill(gauges, snapshot)
         self.edge.fill(gauges)
         self.speaking.fill(gauges)
-        market, status = self._context.market, self._clock.status
+        market = self._context.market
         ring = self.machine.receiver.ring
         if ring is not None:
             schedule = Schedule(ring, market.timing.token_period_ns)
@@ -924,10 +924,7 @@ class ReceiverHost:
             gauges.leaving = self.machine.leaving
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
         gauges.next_sequence = self.journal.position.next_sequence
-        gauges.clock_source = status.bound_source.value
-        gauges.clock_synchronised = status.kernel_synchronised
-        gauges.clock_trusted = status.trusted
-        gauges.clock_bound_ns = status.bound_ns
+        gauges.read_clock(self._clock.status)
         gauges.clients = self.door.visitors
         return gauges
 

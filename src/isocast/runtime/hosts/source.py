@@ -254,12 +254,8 @@ class SourceHost:
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
         gauges = gauges_from(self.machine.snapshot())
-        status = self._clock.status
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
-        gauges.clock_source = status.bound_source.value
-        gauges.clock_synchronised = status.kernel_synchronised
-        gauges.clock_trusted = status.trusted
-        gauges.clock_bound_ns = status.bound_ns
+        gauges.read_clock(self._clock.status)
         gauges.clients = self.door.visitors
         return gauges
 

@@ -18,6 +18,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.forming import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import PrimarySourceSnapshot
+from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
@@ -312,6 +313,13 @@ class NodeGauges:
     """Where lines are, if the market plans them."""
     waiting: str | None = None
     """Why nothing can come to a customer now: "ring is reforming since …", "no line is heard since …"."""
+
+    def read_clock(self, status: ClockStatus) -> None:
+        """What the node's clock is worth."""
+        self.clock_source = status.bound_source.value
+        self.clock_synchronised = status.kernel_synchronised
+        self.clock_trusted = status.trusted
+        self.clock_bound_ns = status.bound_ns
 
 
 def gauges_from(snapshot: object) -> NodeGauges:
