@@ -148,7 +148,7 @@ def test_a_market_without_narrow_stripes_says_so(tmp_path: Path, capsys: pytest.
     assert main(["edge", "status", "--config", path]) == 2
     assert "edge.plan: must be given" in capsys.readouterr().err
     assert main(["edge", "send", "--config", path, "--name", "bank"]) == 2
-    assert "nodes.bank: is no receiver" in capsys.readouterr().err
+    assert "nodes.bank: is not a receiver" in capsys.readouterr().err
 
 
 def test_status_and_plan_where_nobody_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_times(text: str, nanoseconds: int) -> None:
     "changes, column, rule",
     [
         ({"kind": "trad"}, "kind", 'did you mean "trade"?'),
-        ({"kind": 99}, "kind", "99 is none of trade, quote"),
+        ({"kind": 99}, "kind", "99 is not one of trade, quote"),
         ({"kind": None}, "kind", "must be given"),
         ({"floor": "NYSE!"}, "floor", "four capital letters or digits"),
         ({"floor": ""}, "floor", "must be given"),

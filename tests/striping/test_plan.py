@@ -123,7 +123,7 @@ def test_a_plan_that_breaks_a_rule_is_refused(case: str) -> None:
 FILE = 'version = 1\n[[stripe]]\nnumber = 1\nname = "spare"\nrate = "56k"\nspare = true\n'
 
 WRONG_FILES = {
-    "version = 1\nstripes = []": 'stripes: is no key here.*did you mean "stripe"',
+    "version = 1\nstripes = []": 'stripes: is not a key here.*did you mean "stripe"',
     "= =": "neither TOML nor JSON",
     "{": "neither TOML nor JSON",
     "[]": "neither TOML nor JSON|must be a table",

@@ -27,7 +27,7 @@ from isocast.terms.quantities import counted
 if TYPE_CHECKING:
     from isocast.cli.event_rows import RowFormat
     from isocast.runtime.client.message_cutter import MessageCutter
-    from isocast.runtime.client.publisher import Lane, Publisher
+    from isocast.runtime.client.publisher import Publisher, SourceDoor
     from isocast.striping.routing import CoreRoutes
     from isocast.terms.ids import Label
     from isocast.wire.events import EventArray
@@ -247,7 +247,7 @@ async def _tell_waiting(door: Publisher) -> None:
 
 
 async def _send(door: Publisher, sent: _Sent, *, rest: bool) -> None:
-    async def send(stripe: int, lane: Lane) -> None:
+    async def send(stripe: int, lane: SourceDoor) -> None:
         messages = sent.cut(stripe, rest=rest)
         for at in range(0, len(messages), _AT_ONCE):
             some = messages[at : at + _AT_ONCE]

@@ -18,11 +18,11 @@ import pyarrow as pa
 from isocast.lake.schemas import QUARANTINE_SCHEMA
 from isocast.terms.errors import JournalError
 
-__all__ = ["Fault", "Faults", "quarantine_rows", "write_faults"]
+__all__ = ["SourceFault", "SourceFaults", "quarantine_rows", "write_faults"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SourceFault:
     """One row of the quarantine; `schemas.QUARANTINE_SCHEMA` explains the fields."""
 
     path: str
@@ -41,20 +41,20 @@ class Fault:
         return JournalError(self.path, self.rule, self.offset)
 
 
-class Faults:
+class SourceFaults:
     """Collects what goes wrong while one piece is read."""
 
     def __init__(self, *, is_strict: bool) -> None:
         """Strict: what nobody makes good is raised."""
         self.is_strict = is_strict
-        self.found: list[Fault] = []
+        self.found: list[SourceFault] = []
 
-    def note(self, fault: Fault) -> None:
+    def note(self, fault: SourceFault) -> None:
         """Something cannot be read here; another receiver may have it."""
         if fault not in self.found:
             self.found.append(fault)
 
-    def lost(self, fault: Fault) -> None:
+    def lost(self, fault: SourceFault) -> None:
         """Nobody has it."""
         if not self.is_strict:
             self.note(fault)
@@ -73,13 +73,13 @@ class Faults:
                     raise fault.error()
 
 
-def quarantine_rows(faults: Iterable[Fault]) -> pa.RecordBatch:
+def quarantine_rows(faults: Iterable[SourceFault]) -> pa.RecordBatch:
     """Faults as rows."""
     rows = [asdict(fault) for fault in faults]
     return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
 
-def write_faults(directory: Path, faults: Iterable[Fault]) -> None:
+def write_faults(directory: Path, faults: Iterable[SourceFault]) -> None:
     """One JSON file for each fault, named by what it says: a task that is repeated writes the same file again."""
     for fault in faults:
         line = json.dumps(asdict(fault), sort_keys=True) + "\n"

@@ -21,7 +21,7 @@ import numpy as np
 from isocast.feeds.tape_digest import DIGEST_BYTES, TapeDigest
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import EventKind, MarketStatus
-from isocast.ticker.quotes import CROSSED, Lines, take_quotes
+from isocast.ticker.quotes import CROSSED, QuoteLines, take_quotes
 from isocast.ticker.records import (
     FLOOR_DTYPE,
     LINE_DTYPE,
@@ -31,9 +31,9 @@ from isocast.ticker.records import (
     FaultBook,
     FaultName,
     Indices,
-    Piece,
     Records,
     TapeFault,
+    TapePiece,
     TradeState,
     Words,
 )
@@ -224,7 +224,7 @@ class Tape:
         """How many events it was given."""
         self._kinds = np.zeros(KINDS, np.int64)
         self._faults = FaultBook()
-        self._lines = Lines()
+        self._lines = QuoteLines()
         self._trades = Trades(self._lines, self._faults)
         self._waiting: list[tuple[EventArray, Words]] = []
         self._settled = 0
@@ -242,7 +242,7 @@ class Tape:
         return self._faults
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> QuoteLines:
         """Each symbol on each floor."""
         self.settle()
         return self._lines
@@ -339,7 +339,7 @@ class Tape:
         floors, symbols = words[:, 0] >> np.uint64(32), np.ascontiguousarray(words[:, 1])
         self._meet_floors(floors, symbols)
         lines = self._lines.numbers(symbols, floors)
-        piece = Piece(events, sequences, lines, self._settled)
+        piece = TapePiece(events, sequences, lines, self._settled)
         kinds = events["kind"]
         self._kinds += np.bincount(kinds, minlength=KINDS)[:KINDS]
         part = _PART[kinds]
@@ -388,10 +388,10 @@ class Tape:
         numbers = self._lines.all["floor_number"][own]
         table["events"] += np.bincount(numbers, minlength=len(table)).astype(np.uint64)
 
-    def _quotes(self, piece: Piece, places: Indices) -> None:
+    def _quotes(self, piece: TapePiece, places: Indices) -> None:
         take_quotes(piece, places, self._lines, self._faults)
 
-    def _statuses(self, piece: Piece, places: Indices) -> None:
+    def _statuses(self, piece: TapePiece, places: Indices) -> None:
         """Halts, resumptions, openings and closes: of a line, or of a whole floor."""
         is_known = np.isin(piece.events["reference"][places], _STATUSES)
         self._faults.note(TapeFault.UNKNOWN_STATUS, places[~is_known])
@@ -409,7 +409,7 @@ class Tape:
             table["status_time"][to] = piece.events["time"][chosen]
             table["status_event"][to] = (piece.first_event + chosen + 1).astype(np.uint64)
 
-    def _directory(self, piece: Piece, places: Indices) -> None:
+    def _directory(self, piece: TapePiece, places: Indices) -> None:
         """Symbols that floors announce; the newest announcement counts."""
         newest = places[_newest(piece.lines[places])]
         table, which, events = self._lines.all, piece.lines[newest], piece.events[newest]

@@ -33,7 +33,7 @@ from isocast.runtime.watch.metrics import (
     Identity,
     Metrics,
     MetricType,
-    Reading,
+    NodeReading,
     metrics_page,
     series_names,
     totals_of,
@@ -48,11 +48,11 @@ RECEIVER = Identity("london", NodeRole.PRIMARY_RECEIVER, 3, stripe=1, city="Lond
 
 def reading(
     who: Identity = RECEIVER, gauges: NodeGauges | None = None, counters: NodeCounters | None = None
-) -> Reading:
-    return Reading(who, counters or NodeCounters(), gauges or NodeGauges())
+) -> NodeReading:
+    return NodeReading(who, counters or NodeCounters(), gauges or NodeGauges())
 
 
-def scraped(page: Callable[[Metrics], bytes], *readings: Reading) -> dict[str, Metric]:
+def scraped(page: Callable[[Metrics], bytes], *readings: NodeReading) -> dict[str, Metric]:
     text = page(Metrics(lambda: list(readings))).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 

@@ -35,7 +35,7 @@ from isocast.terms.quantities import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
-__all__ = ["DOOR_BYTES", "Batch", "Lane", "PublishRefusedError", "Publisher"]
+__all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor"]
 
 Batch: TypeAlias = "EventArray | bytes | Any"
 """Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
@@ -77,7 +77,7 @@ class Publisher:
         """The source."""
         self.routes = core_routes(self._market)
         """Which symbol travels in which stripe."""
-        self.lanes = {plan.stripe: Lane(self._market, plan, patience_s) for plan in plans}
+        self.lanes = {plan.stripe: SourceDoor(self._market, plan, patience_s) for plan in plans}
         """Its door in each stripe."""
         self._prefix = token_bytes(_KEY_BYTES - 8)
         self._count = 0
@@ -188,7 +188,7 @@ class _Said:
     times: int = 0
 
 
-class Lane:
+class SourceDoor:
     """The door of a source's process in one stripe."""
 
     def __init__(self, market: Market, plan: NodePlan, patience_s: float) -> None:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Self
 from isocast.ring.effects import Release
 from isocast.runtime.disk.disk_watch import OpenFile, first_trouble
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, read_record, write_record
-from isocast.runtime.disk.journal_segments import Cut, Segment, SegmentFile, mend, segment_files
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile, TornEnd, mend, segment_files
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, StoreGone
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import SECOND
@@ -196,7 +196,7 @@ class Journal:
         self.directory = directory
         self.position = Position()
         """How far the site has released."""
-        self.cut: Cut | None = None
+        self.cut: TornEnd | None = None
         """What `open` had to cut off."""
         self.counters = JournalCounters()
         self._stripe = stripe

@@ -85,7 +85,7 @@ def groups_of(first: str, port: int, count: int) -> list[Endpoint]:
     try:
         base = IPv4Address(first)
     except AddressValueError:
-        raise ConfigurationError("command line", "--group", f"{first} is no IPv4 address") from None
+        raise ConfigurationError("command line", "--group", f"{first} is not an IPv4 address") from None
     if not base.is_multicast or int(base) + count - 1 > _LAST_GROUP:
         rule = f"{first}: {count} groups from there on are not all multicast groups"
         raise ConfigurationError("command line", "--group", rule)

@@ -95,7 +95,7 @@ def _symbols(names: object) -> list[str]:
 
 
 def _refuse(name: object) -> bool:
-    raise RemoteProtocolError(f"{name!r} is no symbol")
+    raise RemoteProtocolError(f"{name!r} is not a symbol")
 
 
 class WebClient:

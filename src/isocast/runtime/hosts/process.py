@@ -28,7 +28,7 @@ from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
 from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
-from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.operate import shutdown
 from isocast.runtime.operate.operator_door import Operation, OperatorDoor
 from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -137,7 +137,7 @@ class Context:
         """The machine's place in the event loop."""
         return Driver(machine, host, channels, self.clock, self.loop, self.counters)
 
-    def _impairment(self, channel: str) -> Impairment:
+    def _impairment(self, channel: str) -> InboundImpairment:
         settings, market, name = self.market.impairment, self.market, self.plan.name
 
         def delay_ns(sender: NodeId) -> int:
@@ -146,7 +146,7 @@ class Context:
                 return 0
             return market.delay_ns(there.name, name)
 
-        return Impairment(
+        return InboundImpairment(
             delay_ns, jitter_ns=settings.jitter_ns, loss=settings.loss, seed=settings.seed, place=f"{name}/{channel}"
         )
 
@@ -175,7 +175,7 @@ class RoleHost(Protocol):
         """Once a second: judge the clock, trim the past."""
 
     def gauges(self) -> NodeGauges:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
 
     async def stop(self) -> None:
         """End in order: nothing that was promised is lost."""

@@ -205,7 +205,7 @@ GAP_PATIENCE_S = 30.0
 
 
 @dataclass(slots=True)
-class _Round:
+class _DoorRound:
     """What one round over all doors gave."""
 
     silent: tuple[str, ...] = ()
@@ -321,9 +321,9 @@ class CheckpointFetcher:
             "keep journals for longer, or copy them away: see the how-to 'operate'",
         )
 
-    async def _round(self, until: int, first: NodeId | None) -> _Round:
+    async def _round(self, until: int, first: NodeId | None) -> _DoorRound:
         """One door after the other, until one of them has what comes next."""
-        found = _Round()
+        found = _DoorRound()
         silent: list[str] = []
         for plan in self._archives(first):
             try:

@@ -107,7 +107,7 @@ class SecondarySourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is promised; one that is gone needs not know what the parent has."""
+        """Write to the outbox before anything is promised; nothing once the store is gone."""
         if self._guard.gone is None:
             self.store.append_many(records)
 

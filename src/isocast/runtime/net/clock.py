@@ -28,7 +28,7 @@ __all__ = [
     "DRIFT_PPM",
     "FIFO_PRIORITY",
     "KEPT_BYTES",
-    "Alarm",
+    "AlarmClock",
     "Bell",
     "BoundSource",
     "ClockState",
@@ -320,7 +320,7 @@ Woken = Callable[[bool], None]
 """Told whether the clock was set."""
 
 
-class Alarm:
+class AlarmClock:
     """Calls back once, at the instant that was set last."""
 
     def __init__(

@@ -25,14 +25,14 @@ __all__ = [
     "OFFSETS",
     "PAPER_TIMES",
     "Bins",
-    "Column",
     "CoreSettings",
+    "CountColumn",
     "CustomerPlaces",
-    "EdgeSettings",
     "EdgeTally",
+    "PlanetEdgeSettings",
     "PlanetWorld",
-    "Purpose",
     "ReceiverPlaces",
+    "StreamPurpose",
     "generator",
     "load_planet",
     "lost_places",
@@ -98,7 +98,7 @@ class CoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeSettings:
+class PlanetEdgeSettings:
     """From the receivers to the customers."""
 
     lines: int = 2
@@ -128,7 +128,7 @@ class PlanetWorld:
     receivers: ReceiverPlaces = ReceiverPlaces()
     customers: CustomerPlaces = CustomerPlaces()
     core: CoreSettings = CoreSettings()
-    edge: EdgeSettings = EdgeSettings()
+    edge: PlanetEdgeSettings = PlanetEdgeSettings()
     paths: Paths = field(default_factory=Paths)
     file: str = "<world>"
     """Only appears in errors."""
@@ -143,7 +143,7 @@ class PlanetWorld:
 _NUMBER_BITS = 48
 
 
-class Purpose(IntEnum):
+class StreamPurpose(IntEnum):
     """What a stream is for."""
 
     PLACES = 1
@@ -152,7 +152,7 @@ class Purpose(IntEnum):
     SERVER = 4
 
 
-def generator(run: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
+def generator(run: int, purpose: StreamPurpose, number: int = 0) -> np.random.Generator:
     """The stream of one token, or of one server, in one run."""
     return np.random.Generator(np.random.Philox(key=np.array([purpose << _NUMBER_BITS | number, run], dtype=np.uint64)))
 
@@ -217,7 +217,7 @@ DISTANCES = Bins(low=0.0, step=1.0, count=4_000)
 """In km."""
 
 
-class Column(IntEnum):
+class CountColumn(IntEnum):
     """What is counted for each server, over its customers and all messages."""
 
     CUSTOMERS = 0
@@ -258,7 +258,7 @@ class EdgeTally:
 
     servers: Ints
     table: Ints
-    """A row for each server, a column for each `Column`."""
+    """A row for each server, a column for each `CountColumn`."""
     listeners: Ints
     """Customers who hear the line of each receiver of the planet."""
     delays: Ints = field(default_factory=lambda: np.zeros(DELAYS.count, dtype=np.int64))
@@ -270,13 +270,15 @@ class EdgeTally:
     @classmethod
     def empty(cls, servers: Ints, receivers: int) -> EdgeTally:
         """Nothing counted yet."""
-        table = np.zeros((len(servers), len(Column)), dtype=np.int64)
+        table = np.zeros((len(servers), len(CountColumn)), dtype=np.int64)
         return cls(servers, table, np.zeros(receivers, dtype=np.int64))
 
-    def total(self, column: Column) -> int:
+    def total(self, column: CountColumn) -> int:
         """Over all servers."""
         values = self.table[:, column]
-        return int(values.max(initial=0)) if column in (Column.DELAY_MAX, Column.WAVE_MAX) else int(values.sum())
+        return (
+            int(values.max(initial=0)) if column in (CountColumn.DELAY_MAX, CountColumn.WAVE_MAX) else int(values.sum())
+        )
 
     def add(self, other: EdgeTally) -> EdgeTally:
         """Both together, servers in the order of their numbers."""
@@ -457,14 +459,14 @@ def _core(table: Table, timing: Timing, primaries: int) -> CoreSettings:
     )
 
 
-def _edge(table: Table, receivers: ReceiverPlaces) -> EdgeSettings:
-    usual = EdgeSettings()
+def _edge(table: Table, receivers: ReceiverPlaces) -> PlanetEdgeSettings:
+    usual = PlanetEdgeSettings()
     lines = table.count("lines", usual.lines, 1, _LINES_MAX)
     if lines > receivers.count:
         raise table.error("lines", f"must not be more than receivers, {receivers.count:,}")
     # How far the k-th nearest receiver of a hexagonal grid is at most: what an even spread comes close to.
     grid = HexagonalBounds(receivers.count, land_area_km2(receivers.south, receivers.north), lines)
-    return EdgeSettings(
+    return PlanetEdgeSettings(
         lines,
         table.number("reach", grid.radius_km(max(lines, 2)), 0.1, _KM_MAX),
         table.probability("loss", usual.loss),

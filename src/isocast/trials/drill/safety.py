@@ -15,7 +15,7 @@ from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import JournalError
 from isocast.terms.instants import SECOND
-from isocast.trials.drill.trial import Accepted
+from isocast.trials.drill.trial import AcceptedMessage
 from isocast.trials.evidence import Record, early_releases, is_follower, journal_of, record_of
 from isocast.wire.journal_blocks import BlockView
 
@@ -80,7 +80,7 @@ def _readable(name: str, where: Path, damaged: dict[str, str]) -> Iterator[Block
 
 def judge(
     journals: Journals,
-    promised: Sequence[Accepted],
+    promised: Sequence[AcceptedMessage],
     release_delay_ns: int,
     absent: Iterable[str] = (),
     whole_at: int | None = None,

@@ -31,7 +31,7 @@ from isocast.trials.lab.fabric import (
 )
 from isocast.trials.lab.lab import Lab
 
-__all__ = ["Check", "LabNode", "NodeState", "NodeStatus", "Nodes", "check_machine", "missing"]
+__all__ = ["Check", "LabNode", "LabNodeStatus", "LabNodes", "NodeState", "check_machine", "missing"]
 
 
 _NOTIFY_BYTES = 4096
@@ -63,7 +63,7 @@ class LabNode:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class LabNodeStatus:
     """A node as it is now."""
 
     name: str
@@ -98,7 +98,7 @@ class _Life:
     """Where it says that it is ready."""
 
 
-class Nodes:
+class LabNodes:
     """All nodes of a lab; their output goes to one file each in `directory`."""
 
     def __init__(self, lab: Lab, nodes: Iterable[LabNode], directory: Path) -> None:
@@ -192,7 +192,7 @@ class Nodes:
 
     # ---- state
 
-    def statuses(self) -> list[NodeStatus]:
+    def statuses(self) -> list[LabNodeStatus]:
         """Every node as it is now."""
         self.hear()
         return [self._status(life) for life in self._lives.values()]
@@ -201,7 +201,7 @@ class Nodes:
         """Whether every node ended by itself; one that was killed by command may be started again."""
         return all(not self._runs(life) and not life.killed for life in self._lives.values())
 
-    def _status(self, life: _Life) -> NodeStatus:
+    def _status(self, life: _Life) -> LabNodeStatus:
         node, process = life.node, life.process
         runs = self._runs(life)
         if runs:
@@ -212,7 +212,7 @@ class Nodes:
             state = NodeState.KILLED if life.killed else NodeState.ENDED
         code = None if process is None else process.returncode
         number = process.pid if process is not None and runs else 0
-        return NodeStatus(node.name, node.site, state, number, code, life.starts)
+        return LabNodeStatus(node.name, node.site, state, number, code, life.starts)
 
     def _life(self, name: str) -> _Life:
         life = self._lives.get(name)

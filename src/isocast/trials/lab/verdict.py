@@ -18,7 +18,7 @@ from isocast.terms.ids import Label
 from isocast.trials.evidence import Evidence, LateRelease, Record, followers_by_name, releases_by_site, weigh
 from isocast.trials.lab.report import Episode, LabReport
 
-__all__ = ["LateInLab", "Verdict", "judge"]
+__all__ = ["LabVerdict", "LateInLab", "judge"]
 
 _LATE_EVENT = "released late"
 
@@ -51,7 +51,7 @@ class LateInLab:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LabVerdict:
     """How it went."""
 
     evidence: Evidence
@@ -88,7 +88,7 @@ def judge(
     since_ns: int = 0,
     promised: Sequence[Label] = (),
     waited_for: Collection[str] = (),
-) -> Verdict:
+) -> LabVerdict:
     """Read the journals, and the logs for what made releases late; nodes log to `<logs>/<name>.log`.
 
     `waited_for` ran to the end and had time for everything that was `promised`.
@@ -107,7 +107,7 @@ def judge(
     )
     there = [site for name, site in sites.items() if name in waited_for]
     stalled = [one.name for one in evidence.followers if one.behind and one.name in waited_for]
-    return Verdict(evidence, late, len(promised), _lost(there, promised), tuple(stalled))
+    return LabVerdict(evidence, late, len(promised), _lost(there, promised), tuple(stalled))
 
 
 def _lost(sites: Sequence[Record], promised: Sequence[Label]) -> int:
