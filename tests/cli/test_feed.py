@@ -150,7 +150,7 @@ def test_generate_is_the_same_by_its_seed(tmp_path: Path, capsys: pytest.Capture
         (["show", "DAY", "--day", "yesterday"], "--day: 'yesterday' is not a day"),
         (["show", "DAY", "--zone", "Mars/Base"], "zone: 'Mars/Base' is no time zone"),
         (["show", "DAY", "--format", "itsch"], 'did you mean "itch"'),
-        (["show", "DAY", "--mapping", "us-tape"], "is none of us-tape-trades"),
+        (["show", "DAY", "--mapping", "us-tape"], "is not one of us-tape-trades"),
         (["show", "DAY", "--limit", "0"], "limit"),
         (["convert", "DAY"], "one file to read and one to write"),
         (["convert", "DAY", "x.doc"], "must end in .parquet"),

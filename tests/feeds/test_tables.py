@@ -299,7 +299,7 @@ def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
     [
         (("kind", "kynd"), "kynd", 'unknown key; did you mean "kind"'),
         (('"trade"', '"tirade"'), "kind", 'neither "trade" nor "quote"'),
-        (('"iso"', '"noon"'), "time_form", "is none of midnight-ns"),
+        (('"iso"', '"noon"'), "time_form", "is not one of midnight-ns"),
         (('"UTC"', '"Mars/Base"'), "zone", "is no time zone"),
         (('"XLON"', '"LSE"'), "codes.L", "a code of four capital letters"),
         (('price = "price"', ""), "price", "a table of trades needs this column"),
@@ -307,7 +307,7 @@ def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
         (('kind = "trade"', 'kind = "trade"\nlot = 0'), "lot", "1 to 1,000,000 is wanted"),
         (('kind = "trade"', 'kind = "trade"\ndelimiter = "ab"'), "delimiter", "not one character"),
         (('kind = "trade"', 'kind = "trade"\ncolumns = ["a"]'), "time", '"when" is not one of the columns'),
-        (('kind = "trade"', 'like = "nothing"'), "like", "is none of us-tape-trades"),
+        (('kind = "trade"', 'like = "nothing"'), "like", "is not one of us-tape-trades"),
         (('kind = "trade"', "kind = "), "mapping", "is not TOML"),
     ],
 )

@@ -214,7 +214,7 @@ def test_counts_are_a_history() -> None:
 @pytest.mark.parametrize(
     "row, rule",
     [
-        ("A,yesterday,3", "is no time"),
+        ("A,yesterday,3", "is not a time"),
         ("A,1,many", "is not a count"),
         ("A,-5,1", "is not a time since 1970"),
         ("A,NaN,1", "is not a time since 1970"),
