@@ -278,7 +278,7 @@ def _time(text: str) -> int:
             value = Decimal(read_instant(text)) / SECOND
         except ValueError:
             raise ValueError(
-                f'"{text}" is no time: seconds or nanoseconds since 1970, or 2026-03-02T14:30:00Z'
+                f'"{text}" is not a time: seconds or nanoseconds since 1970, or 2026-03-02T14:30:00Z'
             ) from None
     if not value.is_finite() or not 0 <= value < 1 << 63:
         raise ValueError(f'"{text}" is not a time since 1970')
