@@ -20,7 +20,7 @@ import numpy as np
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.world import World
-from isocast.studies.coverage.report import Report, change_counts, report
+from isocast.studies.coverage.report import CoverageReport, change_counts, report
 from isocast.studies.coverage.world_file import world_from_mapping
 from isocast.terms.instants import SECOND
 
@@ -44,7 +44,7 @@ def sorting(count: int) -> float:
     return min([timed(lambda: np.sort(numbers, axis=1))[0] for _ in range(3)])
 
 
-def sound(judged: Report) -> bool:
+def sound(judged: CoverageReport) -> bool:
     """Everybody hears two sources, and no two scopes clash."""
     return not judged.coverage.short and judged.clashes == 0
 

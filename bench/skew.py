@@ -22,7 +22,7 @@ from scratch import folder
 
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.net.clock import Alarm, become_punctual
+from isocast.runtime.net.clock import AlarmClock, become_punctual
 from isocast.terms.instants import MILLISECOND
 
 RATE = 100.0
@@ -57,7 +57,7 @@ def _wake(late: Queue[list[int]], seconds: float, period_ns: int) -> None:
             else:
                 alarm.set(instant[0])
 
-        alarm = Alarm(asyncio.get_running_loop(), rang)
+        alarm = AlarmClock(asyncio.get_running_loop(), rang)
         instant = [time.time_ns() // period_ns * period_ns + period_ns]
         alarm.set(instant[0])
         await done.wait()

@@ -18,7 +18,7 @@ from contextlib import suppress
 from time import process_time_ns
 
 from isocast.runtime.net.clock import become_punctual
-from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.net.sockets import (
     Endpoint,
     Inlet,
@@ -167,7 +167,7 @@ def to_four(frames: list[bytes]) -> Pair:
 
 def impaired(frames: list[bytes], jitter_ns: int) -> Pair:
     """What a demo's delay adds: frames in, frames out."""
-    impairment = Impairment({1: 1000}, jitter_ns=jitter_ns, loss=0.0)
+    impairment = InboundImpairment({1: 1000}, jitter_ns=jitter_ns, loss=0.0)
     now = 0
 
     def send() -> None:

@@ -8,18 +8,18 @@ import pytest
 
 from isocast.cli.main import main
 from isocast.runtime.watch import doctor
-from isocast.runtime.watch.doctor import Finding, Outcome, Wants
+from isocast.runtime.watch.doctor import CheckOutcome, DoctorFinding, Wants
 
-OK = Finding("clock", Outcome.OK, "synchronised within 50 µs")
-WARN = Finding("timers", Outcome.WARN, "late by 3 ms", "stop what else runs")
-FAIL = Finding("multicast", Outcome.FAIL, "Network is unreachable", "ip link set lo up")
+OK = DoctorFinding("clock", CheckOutcome.OK, "synchronised within 50 µs")
+WARN = DoctorFinding("timers", CheckOutcome.WARN, "late by 3 ms", "stop what else runs")
+FAIL = DoctorFinding("multicast", CheckOutcome.FAIL, "Network is unreachable", "ip link set lo up")
 
 
-def put(monkeypatch: pytest.MonkeyPatch, *findings: Finding) -> list[Wants]:
+def put(monkeypatch: pytest.MonkeyPatch, *findings: DoctorFinding) -> list[Wants]:
     """Let the doctor find these; what it was asked to look at."""
     asked: list[Wants] = []
 
-    def examine(wants: Wants) -> Iterator[Finding]:
+    def examine(wants: Wants) -> Iterator[DoctorFinding]:
         asked.append(wants)
         yield from findings
 

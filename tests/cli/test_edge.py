@@ -13,6 +13,7 @@ from time import time_ns
 
 import pytest
 from tests.interop.narrow import MODEM, narrow_market, plan_of, tape
+from tests.striping.edge_streams import part_of_payloads
 
 from isocast.cli.main import main
 from isocast.runtime.edge.narrow.archive import DeskCounts
@@ -23,7 +24,6 @@ from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.hosts.edge_process import _NOTHING_YET
 from isocast.runtime.market.file import load_market
 from isocast.striping.plan import StripePlan, plan_text
-from isocast.striping.released import part_of_payloads
 
 PLAN = plan_of(1, {1: ("S01", "S02"), 2: ("S03",)})
 
@@ -148,7 +148,7 @@ def test_a_market_without_narrow_stripes_says_so(tmp_path: Path, capsys: pytest.
     assert main(["edge", "status", "--config", path]) == 2
     assert "edge.plan: must be given" in capsys.readouterr().err
     assert main(["edge", "send", "--config", path, "--name", "bank"]) == 2
-    assert "nodes.bank: is no receiver" in capsys.readouterr().err
+    assert "nodes.bank: is not a receiver" in capsys.readouterr().err
 
 
 def test_status_and_plan_where_nobody_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,12 +113,12 @@ def test_times(text: str, nanoseconds: int) -> None:
     "changes, column, rule",
     [
         ({"kind": "trad"}, "kind", 'did you mean "trade"?'),
-        ({"kind": 99}, "kind", "99 is none of trade, quote"),
+        ({"kind": 99}, "kind", "99 is not one of trade, quote"),
         ({"kind": None}, "kind", "must be given"),
         ({"floor": "NYSE!"}, "floor", "four capital letters or digits"),
         ({"floor": ""}, "floor", "must be given"),
         ({"symbol": "TOO LONG A NAME"}, "symbol", "1 to 8 printable"),
-        ({"side": "long"}, "side", "is none of none, buy, sell"),
+        ({"side": "long"}, "side", "is not one of none, buy, sell"),
         ({"price": "1.23456"}, "price", "finer than 10^-4"),
         ({"price": True}, "price", "is not a price"),
         ({"price": "NaN"}, "price", "is not a number that ticks can carry"),
@@ -130,7 +130,7 @@ def test_times(text: str, nanoseconds: int) -> None:
         ({"flags": 128}, "flags", "bits that no flag has"),
         ({"time": "noon"}, "time_ns", "neither nanoseconds since 1970 nor ISO 8601"),
         ({"time": "1969-12-31T00:00:00Z"}, "time_ns", "before 1970"),
-        ({"kind": "status", "reference": "openish"}, "reference", "is none of closed, halted"),
+        ({"kind": "status", "reference": "openish"}, "reference", "is not one of closed, halted"),
         ({"prise": "1"}, "prise", 'unknown column; did you mean "price"?'),
     ],
 )

@@ -17,7 +17,7 @@ from isocast.cli.main import main
 from isocast.feeds.captures import write_capture
 from isocast.feeds.mappings import read_mapping
 from isocast.feeds.mold import end_of_session, packetise
-from isocast.feeds.outcomes import ADVICE, Fault
+from isocast.feeds.outcomes import ADVICE, FeedFault
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("show", "convert", "generate")
@@ -150,12 +150,12 @@ def test_generate_is_the_same_by_its_seed(tmp_path: Path, capsys: pytest.Capture
         (["show", "DAY", "--day", "yesterday"], "--day: 'yesterday' is not a day"),
         (["show", "DAY", "--zone", "Mars/Base"], "zone: 'Mars/Base' is no time zone"),
         (["show", "DAY", "--format", "itsch"], 'did you mean "itch"'),
-        (["show", "DAY", "--mapping", "us-tape"], "is none of us-tape-trades"),
+        (["show", "DAY", "--mapping", "us-tape"], "is not one of us-tape-trades"),
         (["show", "DAY", "--limit", "0"], "limit"),
         (["convert", "DAY"], "one file to read and one to write"),
         (["convert", "DAY", "x.doc"], "must end in .parquet"),
         (["convert", "DAY", "nowhere/x.parquet"], "its folder does not exist"),
-        (["generate", "x.itch", "--as", "XXXX"], "XXXX is none of the day's floors"),
+        (["generate", "x.itch", "--as", "XXXX"], "XXXX is not one of the day's floors"),
         (["generate", "x.events", "--floors", "5000"], "floors: 5000 is not from 1 to 1,000"),
     ],
 )
@@ -188,8 +188,8 @@ def test_a_file_is_not_converted_onto_itself(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_reference_explains_every_fault() -> None:
     page = (ROOT / "docs" / "reference" / "feeds.md").read_text(encoding="utf-8")
-    assert set(ADVICE) == set(Fault)
-    for fault in Fault:
+    assert set(ADVICE) == set(FeedFault)
+    for fault in FeedFault:
         assert f"| `{fault}` |" in page, fault
 
 

@@ -62,11 +62,11 @@ def test_a_quiet_market(world: World, tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "words, rule",
     [
-        (["--name", "egde"], 'nodes.egde: is no customer; did you mean "edge"?'),
-        (["--name", "a"], "nodes.a: is no customer"),
+        (["--name", "egde"], 'nodes.egde: is not a customer; did you mean "edge"?'),
+        (["--name", "a"], "nodes.a: is not a customer"),
         (["--name", "edge", "--zone", "Mars"], "is no time zone"),
         (["--name", "edge", "--group", "10.0.0.1"], "not all multicast groups"),
-        (["--name", "edge", "--group", "here"], "--group: here is no IPv4 address"),
+        (["--name", "edge", "--group", "here"], "--group: here is not an IPv4 address"),
         (["--name", "edge", "--plan", "absent.toml"], "absent.toml: --plan: cannot be read"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_websocket_gateway_of_a_quiet_market(world: World, capsys: pytest.Capt
     assert websocket(world, "--name", "edge", "--json") == 0
     assert json.loads(capsys.readouterr().out)["clients"] == 0
     assert websocket(world, "--name", "egde") == 2
-    assert "is no customer" in capsys.readouterr().err
+    assert "is not a customer" in capsys.readouterr().err
     assert websocket(world, "--name", "edge", "--address", "192.0.2.1") == 3
     assert "cannot listen on 192.0.2.1:0" in capsys.readouterr().err
 

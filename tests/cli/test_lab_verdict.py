@@ -9,7 +9,7 @@ from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.cli.lab import show_verdict
 from isocast.trials.evidence import Evidence, Follower, LateRelease
 from isocast.trials.lab.report import Episode
-from isocast.trials.lab.verdict import LateInLab, Verdict
+from isocast.trials.lab.verdict import LabVerdict, LateInLab
 
 MS = 1_000_000
 GOOD = Evidence(
@@ -30,7 +30,7 @@ GOOD = Evidence(
 LATE = LateRelease("tokyo", 17, 100, 130, 1_000 * MS, 2_000 * MS, 2_060 * MS)
 
 
-def shown(verdict: Verdict, capsys: pytest.CaptureFixture[str]) -> str:
+def shown(verdict: LabVerdict, capsys: pytest.CaptureFixture[str]) -> str:
     show_verdict(verdict)
     return capsys.readouterr().out
 
@@ -40,7 +40,7 @@ def row(text: str, begin: str) -> str:
 
 
 def test_a_good_run(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(GOOD, (), 1_234, 0, ()), capsys)
+    text = shown(LabVerdict(GOOD, (), 1_234, 0, ()), capsys)
     assert row(text, "messages released").endswith("1,234 in 20 tokens, at 5 sites")
     assert row(text, "early releases") == "early releases (S12) 0 0"
     assert (
@@ -59,7 +59,7 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
         LateInLab(replace(LATE, site="london"), 0, (Episode(1, 2, 7 * MS, 3),), 50 * MS),
         LateInLab(replace(LATE, site="mumbai"), None, (), 50 * MS),
     )
-    text = shown(Verdict(replace(GOOD, late=tuple(one.release for one in late)), late, 0, 0, ()), capsys)
+    text = shown(LabVerdict(replace(GOOD, late=tuple(one.release for one in late)), late, 0, 0, ()), capsys)
     assert row(text, "00:00:02.000  tokyo") == "00:00:02.000 tokyo 17 100–130 60 ms 58 ms late punctual"
     assert row(text, "00:00:02.000  london").endswith("60 ms in time 1 times late, by up to 7 ms")
     assert row(text, "00:00:02.000  mumbai").endswith("60 ms not known punctual")
@@ -79,29 +79,29 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
     ids=lambda changes: next(iter(changes)),
 )
 def test_whatever_is_wrong_is_said(changes: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(replace(GOOD, **changes), (), 0, 0, ()), capsys)  # type: ignore[arg-type]
+    text = shown(LabVerdict(replace(GOOD, **changes), (), 0, 0, ()), capsys)  # type: ignore[arg-type]
     assert "NOT as it should be" in text
     assert ("tokyo and london differ (S1) from sequence 7 on, 2 times." in text) == ("differences" in changes)
 
 
 def test_what_was_promised_and_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(GOOD, (), 10, 1, ()), capsys)
+    text = shown(LabVerdict(GOOD, (), 10, 1, ()), capsys)
     assert row(text, "published, and not").endswith("1 0")
     assert "NOT as it should be" in text
 
 
 def test_who_did_not_catch_up_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(GOOD, (), 10, 0, ("bank", "fund")), capsys)
+    text = shown(LabVerdict(GOOD, (), 10, 0, ("bank", "fund")), capsys)
     assert row(text, "… that did not catch up").endswith("bank, fund none")
     assert "NOT as it should be" in text
 
 
 def test_sites_that_are_apart_are_no_violation_but_told(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(replace(GOOD, skew=ReleaseSkew(9, 5 * MS, 6 * MS, 7 * MS)), (), 0, 0, ()), capsys)
+    text = shown(LabVerdict(replace(GOOD, skew=ReleaseSkew(9, 5 * MS, 6 * MS, 7 * MS)), (), 0, 0, ()), capsys)
     assert "further apart than their clocks" in text
 
 
 def test_a_run_without_messages_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(Verdict(replace(GOOD, messages=0), (), 0, 0, ()), capsys)
+    text = shown(LabVerdict(replace(GOOD, messages=0), (), 0, 0, ()), capsys)
     assert text.count("\n") == 1
     assert "--publish" in text

@@ -133,7 +133,7 @@ def test_it_ends_by_itself_after_some_time(world: World, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        (["--as", "dseks"], 'nodes.dseks: is no customer; did you mean "desk"?; there are bank, desk'),
+        (["--as", "dseks"], 'nodes.dseks: is not a customer; did you mean "desk"?; there are bank, desk'),
         (["--from", "yesterday"], "'yesterday' is neither now, beginning, snapshot nor a sequence from 1 on"),
         (["--from", "0"], "0 is neither"),
         (["--latest", "--from", "beginning"], "grade latest never asks for the past"),

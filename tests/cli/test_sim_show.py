@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isocast.cli.live_parts import Line, Mark, draw_map, height_for
+from isocast.cli.live_parts import MapLine, Mark, draw_map, height_for
 from isocast.cli.main import main
 from isocast.cli.sim_scene import Scene
 from isocast.cli.sim_show import beats, frame, next_steps, ten_cities, watch
@@ -201,7 +201,7 @@ def test_a_terminal_gets_frames_and_then_the_summary(small: Path) -> None:
 
 
 def test_the_map_has_land_where_there_is_land() -> None:
-    text = draw_map(72, height_for(72), [Mark(CITIES[0], "◆", "bold")], [Line(CITIES[0], CITIES[2], "green")]).plain
+    text = draw_map(72, height_for(72), [Mark(CITIES[0], "◆", "bold")], [MapLine(CITIES[0], CITIES[2], "green")]).plain
     rows = text.split("\n")
     assert (len(rows), {len(row) for row in rows}) == (14, {72})
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.worlds import SMALL, Nodes, World, market_file, run, running, trades, wait_until
+from tests.ticker.test_digest import digest_of
 
 from isocast.cli.main import main
-from isocast.runtime.client.publisher import Lane, Publisher, PublishRefusedError
+from isocast.runtime.client.publisher import Publisher, PublishRefusedError, SourceDoor
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.routes import core_routes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
-from isocast.ticker.tape import Tape, digest_of
+from isocast.ticker.tape import Tape
 from isocast.wire.events import EventArray
 
 WATCHED = {name: {**SMALL[name], "http_port": 7780} for name in ("a", "b", "c", "x")}
@@ -111,7 +112,7 @@ def test_stripes_by_number_from_a_sequence_and_unmerged(world: World, capsys: py
         (["--stripes", "x"], '"x" is no list of stripes such as 0,1'),
         (["--symbols", "TOOLONGSYMBOL"], "--symbols"),
         (["--from", "17"], "17 is a sequence of one stripe"),
-        (["--from", "0:0,1:1"], "0 is no sequence"),
+        (["--from", "0:0,1:1"], "0 is not a sequence"),
     ],
 )
 def test_what_cannot_be_heard_is_said(
@@ -207,11 +208,11 @@ def test_a_symbol_at_the_door_of_another_stripe_is_refused(world: World) -> None
     async def work() -> None:
         async with Publisher(world.market, "small") as small:
             assert len(await small.publish(trades(3, 90_001, symbols[:1]))) == 1
-            with pytest.raises(LocalProtocolError, match="IBM travels in stripe 0, and small publishes not there"):
+            with pytest.raises(LocalProtocolError, match="IBM travels in stripe 0, where this source does not publish"):
                 await small.publish(trades(2, 90_011, symbols))
             with pytest.raises(LocalProtocolError, match="no records of events"):
                 await small.publish_messages([(b"key", b"short")])
-        lane = Lane(world.market, world.market.node("floor.s1"), 5.0)
+        lane = SourceDoor(world.market, world.market.node("floor.s1"), 5.0)
         await lane.open()
         try:
             with pytest.raises(

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from isocast.feeds.captures import Datagram, read_capture, write_capture
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError
 
 TIME = 1_548_860_400_123_456_789
@@ -101,7 +101,7 @@ def test_lengths_that_do_not_fit_are_a_fault() -> None:
     long = ETHERNET[:38] + b"\xff\xff" + ETHERNET[40:]
     found, log = read(pcap(long, ETHERNET))
     assert len(found) == 1
-    assert log.faults[Fault.BAD_PACKET]["first_offset"] == 24
+    assert log.faults[FeedFault.BAD_PACKET]["first_offset"] == 24
 
 
 @pytest.mark.parametrize("whole", [pcap(ETHERNET, ETHERNET), pcapng(ETHERNET) + pcapng(ETHERNET)])
@@ -109,7 +109,7 @@ def test_a_cut_capture_ends_at_its_last_whole_packet(whole: bytes) -> None:
     for cut in range(1, 30):
         found, log = read(whole[:-cut])
         assert len(found) == 1
-        assert Fault.TRUNCATED in log.faults
+        assert FeedFault.TRUNCATED in log.faults
 
 
 def test_a_damaged_length_ends_the_capture_with_a_fault() -> None:
@@ -119,7 +119,7 @@ def test_a_damaged_length_ends_the_capture_with_a_fault() -> None:
     raw[at : at + 4] = b"\xff" * 4
     found, log = read(bytes(raw))
     assert len(found) == 1
-    assert log.faults[Fault.BAD_LENGTH]["first_offset"] == at - 8
+    assert log.faults[FeedFault.BAD_LENGTH]["first_offset"] == at - 8
 
 
 def test_another_file_is_no_capture() -> None:

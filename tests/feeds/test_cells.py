@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.tables import Cells, read_cells
 
 NUMBERS = st.one_of(
@@ -86,7 +86,7 @@ def test_rows_of_another_width_are_named_with_their_byte() -> None:
     assert sum(len(cells) for cells in found) == 2
     assert found[0].offsets.tolist() == [0, 11]
     assert found[0].integer(1).values.tolist() == [2, 5]
-    assert log.faults[Fault.BAD_ROW] == {
+    assert log.faults[FeedFault.BAD_ROW] == {
         "count": 2,
         "first_offset": 4,
         "first": "a row of 3 cells where 2 are wanted",
@@ -101,7 +101,7 @@ def test_a_last_line_without_its_end_counts(size: int) -> None:
 
 def test_a_line_without_end_is_given_up() -> None:
     _, log = read(b"x" * 200_000, 2, size=1_000)
-    assert log.faults[Fault.BAD_ROW]["first"] == "a line of more than 65536 bytes"
+    assert log.faults[FeedFault.BAD_ROW]["first"] == "a line of more than 65536 bytes"
 
 
 def test_hexadecimal() -> None:

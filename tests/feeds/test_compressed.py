@@ -11,7 +11,7 @@ import zstandard
 
 from isocast.feeds import compressed
 from isocast.feeds.compressed import compression_of, expand
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError
 
 CONTENT = Random(1).randbytes(50_000) + bytes(200_000)
@@ -62,11 +62,11 @@ def test_a_file_of_any_compression_that_is_cut_or_damaged_is_a_fault(name: str) 
     whole = PACKERS[name](CONTENT)
     content, log = read(whole[:-20])
     assert CONTENT.startswith(content)
-    assert log.faults[Fault.TRUNCATED]["first"] == f"the {name} stream ends too early"
+    assert log.faults[FeedFault.TRUNCATED]["first"] == f"the {name} stream ends too early"
     raw = bytearray(whole)
     raw[20_000] ^= 0xFF
     content, log = read(bytes(raw))
-    assert Fault.DAMAGED_COMPRESSION in log.faults
+    assert FeedFault.DAMAGED_COMPRESSION in log.faults
 
 
 @pytest.mark.parametrize("name", PACKERS)
@@ -75,7 +75,7 @@ def test_a_bomb_is_given_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "_RATIO_MAX", 50)
     content, log = read(PACKERS[name](bytes(20_000_000)), 64)
     assert len(content) < 20_000_000
-    assert "times as many are not read" in log.faults[Fault.DAMAGED_COMPRESSION]["first"]
+    assert "times as many are not read" in log.faults[FeedFault.DAMAGED_COMPRESSION]["first"]
 
 
 @pytest.mark.parametrize("cut", [1, 8, 9, 100, 30_000])
@@ -83,7 +83,7 @@ def test_a_cut_file_gives_what_is_whole(cut: int) -> None:
     content, log = read(WHOLE[:-cut])
     assert CONTENT.startswith(content)
     assert log.faults == {
-        Fault.TRUNCATED: {"count": 1, "first_offset": len(WHOLE) - cut, "first": "the gzip stream ends too early"}
+        FeedFault.TRUNCATED: {"count": 1, "first_offset": len(WHOLE) - cut, "first": "the gzip stream ends too early"}
     }
     with pytest.raises(FeedError, match="truncated: the gzip stream ends too early"):
         read(WHOLE[:-cut], strict=True)
@@ -94,7 +94,7 @@ def test_a_damaged_file_gives_what_is_before_and_a_fault() -> None:
     raw[-6] ^= 1  # Of the checksum.
     content, log = read(bytes(raw))
     assert CONTENT.startswith(content)
-    assert Fault.DAMAGED_COMPRESSION in log.faults
+    assert FeedFault.DAMAGED_COMPRESSION in log.faults
 
 
 def test_what_stands_behind_the_end_is_noted() -> None:

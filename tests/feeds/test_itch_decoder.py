@@ -7,7 +7,7 @@ from tests.feeds.itch_samples import MIDNIGHT, OPEN, frame
 
 from isocast.feeds.itch_layout import LAYOUTS, LENGTHS
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
@@ -107,7 +107,7 @@ def test_a_ring_of_replacements_ends() -> None:
     raw = frame(itch.trade(1, 1, 1, "ISO", 1, 1), itch.replace(1, 2, 7, 8, 1, 1), itch.replace(1, 3, 8, 7, 1, 1))
     events, log = decode(raw)
     assert len(events) == 1
-    assert log.faults[Fault.UNKNOWN_ORDER]["count"] == 2
+    assert log.faults[FeedFault.UNKNOWN_ORDER]["count"] == 2
 
 
 def test_messages_of_orders_that_nobody_entered_are_counted_with_their_place() -> None:
@@ -118,8 +118,8 @@ def test_messages_of_orders_that_nobody_entered_are_counted_with_their_place() -
         (EventKind.CANCEL, Side.NONE, NONE, "ISO", 0, 0, 0, 98),
         (EventKind.CANCEL, Side.NONE, NONE, "ISO", 0, 1, 0, 97),
     ], "an execution needs the price of its order, a cancel nothing"
-    assert log.faults[Fault.UNKNOWN_ORDER]["count"] == 3
-    assert log.faults[Fault.UNKNOWN_ORDER]["first_offset"] in [38, 38 + 33, 38 + 33 + 21]
+    assert log.faults[FeedFault.UNKNOWN_ORDER]["count"] == 3
+    assert log.faults[FeedFault.UNKNOWN_ORDER]["first_offset"] in [38, 38 + 33, 38 + 33 + 21]
     with pytest.raises(FeedError, match=r"test\.itch: byte \d+: unknown-order: .* not entered"):
         decode(raw, strict=True)
 
@@ -134,7 +134,7 @@ def test_a_print_with_its_price_counts_even_if_its_order_is_unknown() -> None:
 def test_a_stock_that_nobody_announced_has_no_event() -> None:
     events, log = decode(frame(itch.broken(3, 1, 5)))
     assert not len(events)
-    assert log.faults[Fault.UNKNOWN_SYMBOL] == {
+    assert log.faults[FeedFault.UNKNOWN_SYMBOL] == {
         "count": 1,
         "first_offset": 0,
         "first": "a stock that was not announced",
@@ -146,20 +146,20 @@ def test_a_name_that_is_no_symbol_has_no_event(name: str) -> None:
     raw = itch.message("R", 1, 1, name.encode("latin-1").ljust(8) + itch.directory(1, 1, "ISO")[19:])
     events, log = decode(frame(raw))
     assert not len(events)
-    assert Fault.UNKNOWN_SYMBOL in log.faults
+    assert FeedFault.UNKNOWN_SYMBOL in log.faults
 
 
 def test_a_stock_that_changes_its_name_is_a_fault() -> None:
     _, log = decode(frame(itch.directory(1, 1, "ISO"), itch.trade(1, 2, 1, "CAST", 1, 1)))
-    assert log.faults[Fault.BAD_VALUE]["first"] == "the name of stock 1 changes"
-    assert log.faults[Fault.BAD_VALUE]["first_offset"] == 41
+    assert log.faults[FeedFault.BAD_VALUE]["first"] == "the name of stock 1 changes"
+    assert log.faults[FeedFault.BAD_VALUE]["first_offset"] == 41
 
 
 def test_time_that_steps_back_is_counted_and_the_order_of_the_file_kept() -> None:
     raw = frame(*(itch.trade(1, clock, 1, "ISO", 1, clock) for clock in (100, 300, 200, 250, 400)))
     events, log = decode(raw)
     assert events["id"].tolist() == [100, 300, 200, 250, 400]
-    assert log.faults[Fault.BACKWARD_TIME] == {"count": 2, "first_offset": 92, "first": "time steps back by 100 ns"}
+    assert log.faults[FeedFault.BACKWARD_TIME] == {"count": 2, "first_offset": 92, "first": "time steps back by 100 ns"}
     with pytest.raises(FeedError, match="byte 92: backward-time"):
         decode(raw, strict=True)
 
@@ -167,7 +167,7 @@ def test_time_that_steps_back_is_counted_and_the_order_of_the_file_kept() -> Non
 def test_time_that_steps_back_between_two_chunks_is_seen_too() -> None:
     raw = frame(itch.trade(1, 300, 1, "ISO", 1, 1), itch.trade(1, 200, 1, "ISO", 1, 2))
     _, log = decode(raw, 46)
-    assert log.faults[Fault.BACKWARD_TIME]["count"] == 1
+    assert log.faults[FeedFault.BACKWARD_TIME]["count"] == 1
 
 
 def test_values_without_room_are_refused() -> None:
@@ -178,7 +178,7 @@ def test_values_without_room_are_refused() -> None:
     )
     events, log = decode(raw)
     assert not len(events)
-    assert log.faults[Fault.BAD_VALUE]["count"] == 3
+    assert log.faults[FeedFault.BAD_VALUE]["count"] == 3
 
 
 def test_a_cross_of_nothing_is_no_trade() -> None:
@@ -197,7 +197,7 @@ def test_a_match_number_above_32_bits_is_noted() -> None:
 def test_an_order_number_that_stands_already_is_a_fault() -> None:
     raw = frame(itch.add(1, 1, 1, "B", 10, "ISO", 5)) * 2
     _, log = decode(raw, 38)
-    assert log.faults[Fault.REUSED_ORDER]["first"] == "order 1 stands already"
+    assert log.faults[FeedFault.REUSED_ORDER]["first"] == "order 1 stands already"
 
 
 def test_orders_that_are_gone_make_room() -> None:

@@ -7,7 +7,7 @@ from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import frame
 from tests.feeds.test_itch_decoder import decode
 
-from isocast.feeds.outcomes import Fault
+from isocast.feeds.outcomes import FeedFault
 from isocast.terms.errors import FeedError
 
 TRADES = [itch.trade(1, clock, 100, "ISO", 10_000, clock) for clock in range(1, 41)]
@@ -27,7 +27,7 @@ def test_an_unknown_type_is_skipped_by_its_length(size: int) -> None:
     events, log = decode(raw, size)
     assert events["id"].tolist() == list(range(1, 41))
     assert log.faults == {
-        Fault.UNKNOWN_TYPE: {"count": 2, "first_offset": 460, "first": "a message of type 'z' has 30 bytes"}
+        FeedFault.UNKNOWN_TYPE: {"count": 2, "first_offset": 460, "first": "a message of type 'z' has 30 bytes"}
     }
 
 
@@ -46,15 +46,15 @@ def test_a_known_type_of_another_length_is_skipped_whole() -> None:
     raw = frame(*TRADES[:10], TRADES[0] + b"more", *TRADES[10:])
     events, log = decode(raw)
     assert len(events) == 40
-    assert log.faults[Fault.BAD_LENGTH]["first"] == "a message of type 'P' has 48 bytes, not 44"
-    assert log.faults[Fault.BAD_LENGTH]["first_offset"] == 460
+    assert log.faults[FeedFault.BAD_LENGTH]["first"] == "a message of type 'P' has 48 bytes, not 44"
+    assert log.faults[FeedFault.BAD_LENGTH]["first_offset"] == 460
 
 
 def test_both_bytes_of_a_length_count() -> None:
     long = TRADES[0] + bytes(256)
     events, log = decode(frame(*TRADES[:10], long, *TRADES[10:]))
     assert len(events) == 40
-    assert log.faults[Fault.BAD_LENGTH]["first"] == "a message of type 'P' has 300 bytes, not 44"
+    assert log.faults[FeedFault.BAD_LENGTH]["first"] == "a message of type 'P' has 300 bytes, not 44"
 
 
 def test_a_damaged_length_costs_one_message() -> None:
@@ -62,7 +62,7 @@ def test_a_damaged_length_costs_one_message() -> None:
     raw[460:462] = pack(">H", 9_999)
     events, log = decode(bytes(raw))
     assert events["id"].tolist() == [*range(1, 11), *range(12, 41)]
-    assert log.faults[Fault.BAD_LENGTH]["first_offset"] == 460
+    assert log.faults[FeedFault.BAD_LENGTH]["first_offset"] == 460
 
 
 @pytest.mark.parametrize("size", [100, 1 << 20])
@@ -70,14 +70,14 @@ def test_bytes_that_are_no_messages_cost_themselves_alone(size: int) -> None:
     raw = frame(*TRADES[:10]) + b"\xff\xfe" * 40 + frame(*TRADES[10:])
     events, log = decode(raw, size)
     assert events["id"].tolist() == list(range(1, 41))
-    assert log.faults[Fault.GARBAGE]["first_offset"] == 460
+    assert log.faults[FeedFault.GARBAGE]["first_offset"] == 460
 
 
 def test_a_file_without_lengths_is_read_by_its_types() -> None:
     raw = b"".join(b"\0\0" + each for each in TRADES)
     events, log = decode(raw)
     assert len(events) == 40
-    assert log.faults[Fault.MISSING_LENGTH]["count"] == 40
+    assert log.faults[FeedFault.MISSING_LENGTH]["count"] == 40
 
 
 @pytest.mark.parametrize("cut", range(1, SIZE))
@@ -86,7 +86,7 @@ def test_a_cut_last_message_is_named(cut: int) -> None:
     events, log = decode(raw)
     assert len(events) == 39
     assert log.faults == {
-        Fault.TRUNCATED: {
+        FeedFault.TRUNCATED: {
             "count": 1,
             "first_offset": 39 * SIZE,
             "first": f"the feed ends {SIZE - cut} bytes into a message",
@@ -100,14 +100,14 @@ def test_a_message_that_looks_like_others_inside_is_one_message() -> None:
     inner = itch.message("A", 1, 5, decoy + b"\0" * 5 + b"B" + pack(">I", 10) + itch.stock("ISO") + pack(">I", 7))
     events, log = decode(frame(*TRADES[:3], inner, *TRADES[3:]))
     assert len(events) == 41
-    assert Fault.BACKWARD_TIME in log.faults
-    assert set(log.faults) == {Fault.BACKWARD_TIME}
+    assert FeedFault.BACKWARD_TIME in log.faults
+    assert set(log.faults) == {FeedFault.BACKWARD_TIME}
 
 
 def test_zeros_are_no_messages() -> None:
     events, log = decode(frame(*TRADES) + bytes(10_000))
     assert len(events) == 40
-    assert log.faults[Fault.GARBAGE]["first_offset"] == 40 * SIZE
+    assert log.faults[FeedFault.GARBAGE]["first_offset"] == 40 * SIZE
 
 
 def test_nothing_at_all_is_no_fault() -> None:

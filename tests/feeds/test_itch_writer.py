@@ -122,7 +122,7 @@ def test_what_events_are_written_without_is_counted() -> None:
     kept = {
         "an order that was entered before it is cancelled: readers of ITCH call that a fault": 1,
         "a correction: it comes back as a broken trade and a new one": 1,
-        "the owner of an order, which is no four letters": 1,
+        "the owner of an order, which is not four letters": 1,
         "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
         "the number of a mark": 1,
         "the smallest step of a symbol": 1,

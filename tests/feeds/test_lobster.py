@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -58,16 +58,16 @@ def test_every_type_becomes_its_event() -> None:
 @pytest.mark.parametrize(
     "row, kind",
     [
-        ("34201,9,1,1,1,1", Fault.UNKNOWN_TYPE),
-        ("34201,1,1,1,1", Fault.BAD_ROW),
-        ("34201,1,x,1,1,1", Fault.BAD_ROW),
-        ("34201,1,1,-5,1,1", Fault.BAD_ROW),
-        ("34100,1,1,5,1,1", Fault.BACKWARD_TIME),
+        ("34201,9,1,1,1,1", FeedFault.UNKNOWN_TYPE),
+        ("34201,1,1,1,1", FeedFault.BAD_ROW),
+        ("34201,1,x,1,1,1", FeedFault.BAD_ROW),
+        ("34201,1,1,-5,1,1", FeedFault.BAD_ROW),
+        ("34100,1,1,5,1,1", FeedFault.BACKWARD_TIME),
     ],
 )
-def test_what_is_wrong_is_named_with_its_byte(row: str, kind: Fault) -> None:
+def test_what_is_wrong_is_named_with_its_byte(row: str, kind: FeedFault) -> None:
     events, log = decode(TEXT + row + "\n")
-    assert len(events) == 10 + (kind is Fault.BACKWARD_TIME)
+    assert len(events) == 10 + (kind is FeedFault.BACKWARD_TIME)
     assert log.faults[kind]["first_offset"] == len(TEXT)
     with pytest.raises(FeedError, match=f"byte {len(TEXT)}: {kind}"):
         decode(TEXT + row + "\n", strict=True)

@@ -24,7 +24,7 @@ from isocast.feeds.mold import (
     parse_request,
     request,
 )
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import Mic
 
@@ -168,7 +168,7 @@ def test_a_gap_is_counted_and_reading_goes_on() -> None:
     made = reader()
     assert ids(made, [PACKETS[0], *PACKETS[3:]]) == [*range(1, 7), *range(19, 101)]
     assert (counts(made).missing, counts(made).gaps) == (12, 1)
-    assert log_of(made).faults[Fault.GAP] == {
+    assert log_of(made).faults[FeedFault.GAP] == {
         "count": 12,
         "first_offset": 1_000,
         "first": "messages 7 to 18 are missing",
@@ -200,7 +200,7 @@ def test_a_lost_tail_that_the_next_number_proves_is_a_gap_of_its_size(proof: byt
     made = reader()
     assert ids(made, [*PACKETS, proof]) == list(range(1, 101))
     assert (counts(made).missing, counts(made).gaps, counts(made).last) == (222, 1, 322)
-    assert log_of(made).faults[Fault.GAP] == {
+    assert log_of(made).faults[FeedFault.GAP] == {
         "count": 222,
         "first_offset": 17_000,
         "first": f"messages 101 to 322 are missing, as {words} says",
@@ -275,14 +275,16 @@ def test_a_number_that_comes_again_with_other_bytes_is_a_fault() -> None:
     made = reader()
     (forged,) = packetise("ISO", 7, frame(itch.trade(1, 1, 1, "ISO", 1, 999)))
     assert ids(made, [*PACKETS, forged]) == list(range(1, 101))
-    assert log_of(made).faults[Fault.BAD_PACKET]["count"] == 1
+    assert log_of(made).faults[FeedFault.BAD_PACKET]["count"] == 1
 
 
 def test_a_new_session_begins_with_its_own_numbers() -> None:
     made = reader()
     assert ids(made, [PACKETS[0], *packetise("NEXT", 1, frame(*TRADES[:3]))]) == [1, 2, 3, 4, 5, 6, 1, 2, 3]
     assert [session.counts.session for _, session in made.streams] == ["ISO", "NEXT"]
-    assert log_of(made).faults[Fault.SESSION_CHANGED]["first"] == "session ISO has not ended when session NEXT begins"
+    assert (
+        log_of(made).faults[FeedFault.SESSION_CHANGED]["first"] == "session ISO has not ended when session NEXT begins"
+    )
     ids(reader(strict=True), [PACKETS[0], end_of_session("ISO", 7), *packetise("NEXT", 1, frame(*TRADES[:3]))])
 
 
@@ -291,7 +293,7 @@ def test_damaged_names_of_sessions_do_not_fill_the_memory() -> None:
     for number in range(1_002):
         made.receive(heartbeat(f"S{number}", 1), number)
     assert len(made.streams) == 1_000
-    assert log_of(made).faults[Fault.BAD_PACKET]["count"] == 2
+    assert log_of(made).faults[FeedFault.BAD_PACKET]["count"] == 2
 
 
 def test_unknown_types_and_wrong_lengths_cost_their_message_alone() -> None:
@@ -299,8 +301,8 @@ def test_unknown_types_and_wrong_lengths_cost_their_message_alone() -> None:
     made = reader()
     assert ids(made, list(packetise("S", 1, framed))) == [1, 3]
     faults = log_of(made).faults
-    assert faults[Fault.UNKNOWN_TYPE]["count"] == 1
-    assert faults[Fault.BAD_LENGTH]["count"] == 2
+    assert faults[FeedFault.UNKNOWN_TYPE]["count"] == 1
+    assert faults[FeedFault.BAD_LENGTH]["count"] == 2
 
 
 def test_packets_without_numbers_are_taken_as_they_come() -> None:

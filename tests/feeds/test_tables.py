@@ -10,7 +10,7 @@ import pytest
 
 from isocast.feeds.days import day_in_name, midnight_ns
 from isocast.feeds.mappings import BUILT_IN, TableMapping, TimeForm, read_mapping
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.tables import TableDecoder
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol
@@ -157,13 +157,13 @@ def test_a_last_line_that_does_not_fit_the_rows_is_a_fault(end: str, what: str, 
     text = TAQ.replace("09:31:00", "093100")
     events, log = decode(BUILT_IN["taq-trades"], text + end)
     assert len(events) == 4
-    assert log.faults == {Fault.ROW_COUNT: {"count": count, "first_offset": len(text), "first": what}}
+    assert log.faults == {FeedFault.ROW_COUNT: {"count": count, "first_offset": len(text), "first": what}}
 
 
 def test_rows_behind_the_last_line_are_bad() -> None:
     text = TAQ.replace("09:31:00", "093100")
     _, log = decode(BUILT_IN["taq-trades"], text + "END|20131007|4\n" + text.splitlines()[1] + "\n")
-    assert log.reasons[Fault.BAD_ROW] == {
+    assert log.reasons[FeedFault.BAD_ROW] == {
         "a row behind the line that ends the table": {
             "count": 1,
             "first_offset": len(text) + 15,
@@ -178,9 +178,10 @@ def test_every_reason_for_bad_rows_is_counted_with_its_first_row() -> None:
     text = "1,1,1\n1,x,1\n1,1\n1,1,-1\n1,y,1\nz,1,1\n1,2,3,4,5\n2,2,2\n"
     events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
     assert len(events) == 2
-    assert log.faults[Fault.BAD_ROW]["count"] == 6
+    assert log.faults[FeedFault.BAD_ROW]["count"] == 6
     found = {
-        what: (each["count"], each["first_row"], each["example"]) for what, each in log.reasons[Fault.BAD_ROW].items()
+        what: (each["count"], each["first_row"], each["example"])
+        for what, each in log.reasons[FeedFault.BAD_ROW].items()
     }
     assert found == {
         "a row of 2 cells where 3 are wanted": (1, 3, ""),
@@ -194,9 +195,9 @@ def test_every_reason_for_bad_rows_is_counted_with_its_first_row() -> None:
 def test_reasons_are_bounded() -> None:
     log = FeedLog("t.csv")
     for number in range(100):
-        log.fault(Fault.BAD_ROW, number, f"reason {number}")
-    assert len(log.reasons[Fault.BAD_ROW]) == 33
-    assert log.reasons[Fault.BAD_ROW]["other reasons"]["count"] == 68
+        log.fault(FeedFault.BAD_ROW, number, f"reason {number}")
+    assert len(log.reasons[FeedFault.BAD_ROW]) == 33
+    assert log.reasons[FeedFault.BAD_ROW]["other reasons"]["count"] == 68
 
 
 def test_taq_quotes_withdraw_a_side_and_count_in_lots() -> None:
@@ -234,7 +235,7 @@ def test_a_bad_row_is_named_and_the_others_are_read(row: str) -> None:
     mapping = TableMapping("trade", "t", TimeForm.MIDNIGHT_MS, ("t", "p", "q"), price="p", quantity="q")
     events, log = decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"))
     assert events["id"].tolist() == [1, 3]
-    assert log.faults[Fault.BAD_ROW]["first_offset"] == 6
+    assert log.faults[FeedFault.BAD_ROW]["first_offset"] == 6
     with pytest.raises(FeedError, match=r"t\.csv: byte 6: bad-row"):
         decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"), strict=True)
 
@@ -242,13 +243,13 @@ def test_a_bad_row_is_named_and_the_others_are_read(row: str) -> None:
 def test_a_venue_that_nobody_knows_is_a_bad_row() -> None:
     events, log = decode(BUILT_IN["us-tape-trades"], "1,1,1,?,0,0\n2,2,2,XLON,0,0\n", symbol=Symbol("A"))
     assert events["floor"].tolist() == [b"XLON"], "a market identifier code stands for itself"
-    assert log.faults[Fault.BAD_ROW]["first"] == "venue: not what the mapping says it is"
+    assert log.faults[FeedFault.BAD_ROW]["first"] == "venue: not what the mapping says it is"
 
 
 def test_time_that_steps_back_is_counted() -> None:
     events, log = decode(BUILT_IN["us-tape-trades"], "2,1,1,Q,0,0\n1,1,1,Q,0,0\n", symbol=Symbol("A"))
     assert len(events) == 2
-    assert log.faults[Fault.BACKWARD_TIME]["first"] == "time steps back by 1,000,000 ns"
+    assert log.faults[FeedFault.BACKWARD_TIME]["first"] == "time steps back by 1,000,000 ns"
 
 
 def test_a_missing_column_is_named() -> None:
@@ -298,15 +299,15 @@ def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
     [
         (("kind", "kynd"), "kynd", 'unknown key; did you mean "kind"'),
         (('"trade"', '"tirade"'), "kind", 'neither "trade" nor "quote"'),
-        (('"iso"', '"noon"'), "time_form", "is none of midnight-ns"),
+        (('"iso"', '"noon"'), "time_form", "is not one of midnight-ns"),
         (('"UTC"', '"Mars/Base"'), "zone", "is no time zone"),
         (('"XLON"', '"LSE"'), "codes.L", "a code of four capital letters"),
         (('price = "price"', ""), "price", "a table of trades needs this column"),
         (('quantity = "size"', "quantity = 5"), "quantity", "text is wanted, not 5"),
         (('kind = "trade"', 'kind = "trade"\nlot = 0'), "lot", "1 to 1,000,000 is wanted"),
         (('kind = "trade"', 'kind = "trade"\ndelimiter = "ab"'), "delimiter", "not one character"),
-        (('kind = "trade"', 'kind = "trade"\ncolumns = ["a"]'), "time", '"when" is none of the columns'),
-        (('kind = "trade"', 'like = "nothing"'), "like", "is none of us-tape-trades"),
+        (('kind = "trade"', 'kind = "trade"\ncolumns = ["a"]'), "time", '"when" is not one of the columns'),
+        (('kind = "trade"', 'like = "nothing"'), "like", "is not one of us-tape-trades"),
         (('kind = "trade"', "kind = "), "mapping", "is not TOML"),
     ],
 )
@@ -335,7 +336,7 @@ def test_a_product_beyond_64_bits_is_a_bad_row_with_its_reason(row: str, reason:
     events, log = decode(mapping, f"1,1,1\n{row}\n2,2,2\n", symbol=Symbol("A"), floor=Mic("XNYS"))
     assert events[["price", "quantity"]].tolist() == [(10_000, 1_000_000), (20_000, 2_000_000)]
     told = {"count": 1, "first_offset": 6, "first_row": 2, "example": example}
-    assert log.reasons[Fault.BAD_ROW] == {reason: told}
+    assert log.reasons[FeedFault.BAD_ROW] == {reason: told}
 
 
 def test_a_price_with_its_point_that_has_no_room_is_a_bad_row() -> None:
@@ -343,6 +344,6 @@ def test_a_price_with_its_point_that_has_no_room_is_a_bad_row() -> None:
     text = "1,922337203685477.5807,1\n1,922337203685477.5808,1\n1,9223372036854770.7,1\n"
     events, log = decode(mapping, text, symbol=Symbol("A"), floor=Mic("XNYS"))
     assert events["price"].tolist() == [(1 << 63) - 1]
-    assert log.faults[Fault.BAD_ROW]["count"] == 2
-    (reason,) = log.reasons[Fault.BAD_ROW].values()
+    assert log.faults[FeedFault.BAD_ROW]["count"] == 2
+    (reason,) = log.reasons[FeedFault.BAD_ROW].values()
     assert (reason["first_row"], reason["example"]) == (2, "922337203685477.5808")

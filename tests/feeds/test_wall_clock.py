@@ -14,7 +14,7 @@ from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import TableMapping, TimeForm
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.stripe_writer import StripeWriter
 from isocast.feeds.tables import TableDecoder
 from isocast.terms.market import EventKind, Mic, Symbol
@@ -84,7 +84,7 @@ def test_an_offset_that_is_none_is_a_bad_row(end: str) -> None:
     text = f"2024-03-10T09:30:00{end}"
     found, log = decoded("iso", NEW_YORK, date(2024, 1, 1), text, "2024-03-10T09:30:00Z", strict=False)
     assert len(found) == 1
-    assert log.faults[Fault.BAD_ROW]["count"] == 1
+    assert log.faults[FeedFault.BAD_ROW]["count"] == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_time_that_clocks_skip_is_a_bad_row_with_its_reason(form: str, text: s
     after = {"clock": "03:30:00", "midnight-ms": "12600000", "iso": "2024-03-10 03:30:00"}[form]
     found, log = decoded(form, NEW_YORK, date(2024, 3, 10), text, after, strict=False)
     assert found == [at(NEW_YORK, date(2024, 3, 10), 3, 30)]
-    assert log.faults[Fault.BAD_ROW]["first"] == f"t: {SKIPPED_TIME} in {NEW_YORK}"
+    assert log.faults[FeedFault.BAD_ROW]["first"] == f"t: {SKIPPED_TIME} in {NEW_YORK}"
 
 
 def test_a_time_that_comes_twice_is_settled_by_the_order_and_the_log_says_so() -> None:
@@ -137,7 +137,7 @@ def test_lobster_counts_by_the_clock_of_new_york() -> None:
     raw = b"34200.5,1,1,1,1,1\n9000.0,1,2,1,1,1\n99999999999999.0,1,3,1,1,1\n"
     (events,) = decoder.blocks([raw])
     assert events["time"].tolist() == [at(NEW_YORK, date(2024, 3, 10), 9, 30) + SECOND // 2]
-    assert log.faults[Fault.BAD_ROW]["count"] == 2
+    assert log.faults[FeedFault.BAD_ROW]["count"] == 2
 
 
 @pytest.mark.parametrize("zone, day, utc_hour", CHANGES)

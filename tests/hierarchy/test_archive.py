@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hierarchy.edge_makers import MS, NOW
 
-from isocast.hierarchy.archive import AnswerLimits, Answers, Bucket, CustomerThrottled, Piece
+from isocast.hierarchy.archive import AnswerLimits, Answers, Bucket, CustomerThrottled, RangePiece
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import NEVER, SECOND
 
@@ -28,7 +28,7 @@ LIMITS = AnswerLimits(
 )
 
 
-def sequences(pieces: list[Piece], customer: int | None = None) -> list[int]:
+def sequences(pieces: list[RangePiece], customer: int | None = None) -> list[int]:
     """Everything that goes out, in order."""
     chosen = [piece for piece in pieces if customer in (None, piece.customer)]
     return [sequence for piece in chosen for sequence in range(piece.first, piece.last + 1)]
@@ -54,7 +54,7 @@ def test_a_bucket_in_debt_pays_first() -> None:
 def test_a_request_is_answered_at_once() -> None:
     answers = Answers(LIMITS)
     assert answers.ask(7, 1, 5, NOW) == []
-    assert answers.serve(NOW) == ([Piece(7, 1, 5)], [])
+    assert answers.serve(NOW) == ([RangePiece(7, 1, 5)], [])
     assert answers.wake_at == NEVER
 
 

@@ -8,13 +8,13 @@ import pytest
 from tests.hierarchy.edge_makers import MS, NOW, X1, arrive, beat, customer, following, of, rel, rels, settings
 
 from isocast.hierarchy.edge import ClaimRefuted, LineBack, LineLate, LineSilent, LinesPlanned
-from isocast.hierarchy.lines import Line, Lines, Recent
+from isocast.hierarchy.lines import CustomerLines, Line, Recent
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade
 
 
-def lines(**changes: Any) -> Lines:  # noqa: ANN401 (any field)
-    return Lines(settings(**changes))
+def lines(**changes: Any) -> CustomerLines:  # noqa: ANN401 (any field)
+    return CustomerLines(settings(**changes))
 
 
 def test_recent_messages_are_found_until_their_slot_is_needed() -> None:

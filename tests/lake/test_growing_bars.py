@@ -18,7 +18,7 @@ from tests.lake.test_pipeline import rows
 from tests.lake.transforms.days import synthetic_day
 
 from isocast.lake import pipeline
-from isocast.lake.pipeline import Follower, Origin, run, stream
+from isocast.lake.pipeline import BackgroundWorker, Origin, run, stream
 from isocast.lake.pipeline_stages import spread_counts
 from isocast.lake.tables import Lake, LakeSettings
 from isocast.lake.transforms.asof import LEFT_OUT, NOTED
@@ -147,7 +147,7 @@ def test_a_follower_does_what_is_due_and_tells_what_failed() -> None:
         assert may_go_on.wait(30)
         done.append(len(done))
 
-    with Follower(work) as follower:
+    with BackgroundWorker(work) as follower:
         follower.wake()
         assert at_work.wait(30)
         follower.wake()
@@ -158,7 +158,7 @@ def test_a_follower_does_what_is_due_and_tells_what_failed() -> None:
     def fail() -> None:
         raise KeyError("no")
 
-    with pytest.raises(KeyError, match="no"), Follower(fail) as follower:
+    with pytest.raises(KeyError, match="no"), BackgroundWorker(fail) as follower:
         follower.wake()
     assert not follower.is_well
 
@@ -168,7 +168,7 @@ def test_an_error_of_the_job_itself_comes_first() -> None:
         raise KeyError("no")
 
     def job() -> None:
-        with Follower(fail) as follower:
+        with BackgroundWorker(fail) as follower:
             follower.wake()
             raise ValueError("first")
 

@@ -19,7 +19,7 @@ from tests.lake.direct import expected_rows, read_table
 from tests.lake.markets import FLOORS, Market, write_market
 from tests.runtime.disk.journals import segments
 
-from isocast.lake.schemas import RELEASED_COLUMNS, RELEASED_SCHEMA, SCHEMA_VERSION
+from isocast.lake.schemas import RELEASED_SCHEMA, SCHEMA_VERSION
 from isocast.lake.source import options as source_options
 from isocast.lake.source.columns import event_batch
 from isocast.lake.source.journal import IsocastSource
@@ -537,4 +537,5 @@ def test_every_option_of_reading_is_on_the_page() -> None:
 def test_the_columns_are_those_of_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "lake-schema.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `")]
-    assert [name for name in rows if name in RELEASED_COLUMNS][: len(RELEASED_COLUMNS)] == list(RELEASED_COLUMNS)
+    columns = RELEASED_SCHEMA.names
+    assert [name for name in rows if name in columns][: len(columns)] == columns

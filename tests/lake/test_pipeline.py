@@ -31,7 +31,7 @@ from isocast.cli.main import main
 from isocast.lake import pipeline, tables
 from isocast.lake.pipeline import Origin, compact, run
 from isocast.lake.schemas import SCHEMA_VERSION
-from isocast.lake.tables import Lake, LakeSettings, Table
+from isocast.lake.tables import Lake, LakeSettings, LakeTable
 from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.market import EventKind
 
@@ -285,7 +285,7 @@ def test_a_lake_has_one_writer_and_keeps_its_settings(tmp_path: Path) -> None:
 
 
 class Rows:
-    """What `Table.commit` needs of a frame, without Spark."""
+    """What `LakeTable.commit` needs of a frame, without Spark."""
 
     def __init__(self, first: int, count: int) -> None:
         self._table = pa.table({"stripe": [0] * count, "sequence": range(first, first + count), "index": [0] * count})
@@ -310,7 +310,7 @@ class Rows:
 
 def test_many_commits_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    table = Table(tmp_path, "t", ("stripe",))
+    table = LakeTable(tmp_path, "t", ("stripe",))
     for number in range(35):
         gone = table.snapshot().files[:1] if number % 5 == 4 else ()
         frame = None if number == 7 else cast("DataFrame", Rows(number * 2, 2))
@@ -325,7 +325,7 @@ def test_many_commits_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_long_log_is_forgotten_when_those_behind_it_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_KEPT_ENTRIES", 40)
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    table, reader = Table(tmp_path, "t", ("stripe",)), Table(tmp_path, "t", ("stripe",))
+    table, reader = LakeTable(tmp_path, "t", ("stripe",)), LakeTable(tmp_path, "t", ("stripe",))
     for number in range(100):
         gone = table.snapshot().files[:1] if number % 5 == 4 else ()
         table.commit(cast("DataFrame", Rows(number * 2, 2)), partial(lambda at, _: {"n": at}, number), gone)
@@ -336,7 +336,7 @@ def test_a_long_log_is_forgotten_when_those_behind_it_know_it(tmp_path: Path, mo
     assert [int(path.stem) for path in sorted(table.path.glob("_log/*.json"))] == list(range(31, 101))
     table.forget(known=100)
     assert [int(path.stem) for path in sorted(table.path.glob("_log/*.json"))] == list(range(61, 101))
-    for known in (table, reader, Table(tmp_path, "t", ("stripe",))):
+    for known in (table, reader, LakeTable(tmp_path, "t", ("stripe",))):
         assert set(known.snapshot().files) == set(before.files)
         assert known.snapshot().notes == {"n": 99}
         assert len(known.added_since(90)) == 10
@@ -346,7 +346,7 @@ def test_a_long_log_is_forgotten_when_those_behind_it_know_it(tmp_path: Path, mo
 
 
 def test_small_files_are_put_together_in_the_order_of_the_sequence(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table(tmp_path, "t", ("stripe",))
+    table = LakeTable(tmp_path, "t", ("stripe",))
     for number in range(10):
         table.commit(cast("DataFrame", Rows(number * 5, 5)), lambda _: {"offsets": {"0": 50}})
     assert compact(spark, table, 0) == 0, "whoever goes on behind it has not read them"

@@ -178,7 +178,7 @@ def test_a_symbol_of_another_stripe_stops_a_batch_before_it_is_written_down(tmp_
     events["symbol"] = [b"S%d" % (number % 20) for number in range(40)]
     log = publish_sink_log.PublishLog(tmp_path / "progress")
     with log.opened() as state:
-        with pytest.raises(ConfigurationError, match="travels in stripe 1, where floor does not publish"):
+        with pytest.raises(ConfigurationError, match="travels in stripe 1, where this source does"):
             log.begin(state, 0, events, door)
         own = door.routes.split(events)[0]
         assert log.begin(state, 0, own, door) is own

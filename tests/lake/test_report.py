@@ -9,7 +9,7 @@ import pytest
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.lake.fairness import FairnessReport
-from isocast.lake.report import Page, Table, draw_delays, draw_skew, write_page
+from isocast.lake.report import Page, ReportTable, draw_delays, draw_skew, write_page
 from isocast.lake.report_fairness import fairness_page, span_text
 from isocast.lake.timing_advice import advise
 from isocast.terms.errors import ConfigurationError
@@ -74,7 +74,7 @@ def test_a_page_has_the_verdict_every_table_and_its_pictures(tmp_path: Path) -> 
 
 
 def test_an_unkind_cell_stays_in_its_cell() -> None:
-    page = Page("A", "b|c", (Table("T", ("h",), [("<script>|\n",)]),), good=False)
+    page = Page("A", "b|c", (ReportTable("T", ("h",), [("<script>|\n",)]),), good=False)
     assert "&lt;script&gt;" in page.as_html()
     assert "| &lt;script>\\|  |" in page.as_markdown()
 

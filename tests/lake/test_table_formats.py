@@ -27,14 +27,14 @@ from tests.lake.markets import write_market
 from isocast.lake.pipeline import Origin, run, stream
 from isocast.lake.table_formats import DeltaLog, IcebergLog, Mirror, mirror_of
 from isocast.lake.table_states import DataFile, FileChange, TableState
-from isocast.lake.tables import Lake, LakeSettings, Table
+from isocast.lake.tables import Lake, LakeSettings, LakeTable
 from isocast.terms.errors import ConfigurationError, IsocastError
 
 FORMATS = ("delta", "iceberg")
 Row = dict[str, Any]
 
 
-def shown(name: str, table: Table) -> list[Row]:
+def shown(name: str, table: LakeTable) -> list[Row]:
     """The rows that another format's reader finds."""
     if name == "delta":
         return ordered(DeltaTable(str(table.path)).to_pyarrow_table())
@@ -83,7 +83,7 @@ def some_rows(first: int, count: int) -> list[Row]:
 
 
 class Frame:
-    """What `Table.commit` needs of Spark's."""
+    """What `LakeTable.commit` needs of Spark's."""
 
     schema = SCHEMA
 
@@ -116,16 +116,16 @@ class Frame:
             pq.write_table(pa.Table.from_pylist(rows, schema), place / "part.parquet")
 
 
-def commit(table: Table, rows: Sequence[Row], removed: Sequence[DataFile] = ()) -> None:
+def commit(table: LakeTable, rows: Sequence[Row], removed: Sequence[DataFile] = ()) -> None:
     table.commit(cast("DataFrame", Frame(rows)), lambda _: {}, removed)
 
 
-def content(table: Table) -> list[Row]:
+def content(table: LakeTable) -> list[Row]:
     """Rows of the files that count, by their own bytes and paths."""
     return by_number([row for file in table.snapshot().files for row in rows_of(table, file)])
 
 
-def rows_of(table: Table, file: DataFile) -> list[Row]:
+def rows_of(table: LakeTable, file: DataFile) -> list[Row]:
     day, stripe = date.fromisoformat(file.partition["date"]), int(file.partition["stripe"])
     with pq.ParquetFile(table.path / file.path) as opened:
         return [{**row, "date": day, "stripe": stripe} for row in opened.read().to_pylist()]
@@ -135,8 +135,8 @@ def by_number(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: int(row["sequence"]))
 
 
-def new_table(root: Path, name: str) -> Table:
-    return Table(root, "silver/tape", ("date", "stripe"), name)
+def new_table(root: Path, name: str) -> LakeTable:
+    return LakeTable(root, "silver/tape", ("date", "stripe"), name)
 
 
 def breaking(*_: object) -> None:
@@ -261,10 +261,10 @@ def test_a_lake_that_was_moved_is_read_at_its_new_place(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_tables_of_a_lake_commit_at_the_same_time(name: str, tmp_path: Path) -> None:
-    tables = [Table(tmp_path, f"{level}/t", ("date", "stripe"), name) for level in ("bronze", "silver", "gold")]
+    tables = [LakeTable(tmp_path, f"{level}/t", ("date", "stripe"), name) for level in ("bronze", "silver", "gold")]
     together = Barrier(len(tables))
 
-    def fill(table: Table) -> None:
+    def fill(table: LakeTable) -> None:
         together.wait()
         for number in range(3):
             commit(table, some_rows(number * 10, 10))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isocast.lake.tables import DataFile, Lake, Table
+from isocast.lake.tables import DataFile, Lake, LakeTable
 from isocast.terms.errors import ConfigurationError
 
 HOUR = 3_600
@@ -71,15 +71,15 @@ class Clock:
         return self.now
 
 
-def table_of(folder: Path, clock: Clock, keep_s: float = HOUR) -> Table:
-    return Table(folder, "silver/tape", ("date", "stripe"), keep_s=keep_s, clock=clock)
+def table_of(folder: Path, clock: Clock, keep_s: float = HOUR) -> LakeTable:
+    return LakeTable(folder, "silver/tape", ("date", "stripe"), keep_s=keep_s, clock=clock)
 
 
-def put(table: Table, numbers: Sequence[int], removed: Sequence[DataFile] = ()) -> None:
+def put(table: LakeTable, numbers: Sequence[int], removed: Sequence[DataFile] = ()) -> None:
     table.commit(Rows(numbers), lambda _: {}, removed)  # type: ignore[arg-type]
 
 
-def paths_of(table: Table) -> list[Path]:
+def paths_of(table: LakeTable) -> list[Path]:
     """What a frame that is made now goes on reading, whenever it is collected."""
     files = table.snapshot().files
     return [table.frames_base(files) / file.path for file in files]
@@ -89,12 +89,12 @@ def numbers_in(paths: Sequence[Path]) -> list[int]:
     return sorted(number for path in paths for number in pq.ParquetFile(path).read()["number"].to_pylist())
 
 
-def on_disk(table: Table) -> set[Path]:
+def on_disk(table: LakeTable) -> set[Path]:
     """Second names: what takes room."""
     return set((table.path.parents[1] / "files" / table.name).rglob("*.parquet"))
 
 
-def in_folder(table: Table) -> list[int]:
+def in_folder(table: LakeTable) -> list[int]:
     """What an engine reads that takes every file of the table's folder."""
     return numbers_in(list(table.path.rglob("*.parquet")))
 
@@ -204,7 +204,7 @@ def test_where_another_formats_log_rules_replaced_files_stay_in_their_place(
 ) -> None:
     """Readers of Delta or Iceberg have the paths of the table's folder."""
     clock = Clock()
-    table = Table(tmp_path, "silver/tape", ("date", "stripe"), "delta", keep_s=HOUR, clock=clock)
+    table = LakeTable(tmp_path, "silver/tape", ("date", "stripe"), "delta", keep_s=HOUR, clock=clock)
     monkeypatch.setattr(table, "_mirror", table_of(tmp_path, clock)._mirror)  # noqa: SLF001 - nobody is told
     put(table, [1, 2])
     put(table, [3, 4], table.snapshot().files)

@@ -81,7 +81,8 @@ class TimedRing:
         """Everything is up, the ring is installed, and nothing has happened."""
         self.now = 0
         self.hears = hears
-        self.timing = timing.for_ring(size)
+        derived = timing.release_delay_ns == timing.minimum_release_delay_ns
+        self.timing = replace(timing, ring_size=size, release_delay_ns=0 if derived else timing.release_delay_ns)
         self.sites: tuple[NodeId, ...] = tuple(range(1, size + 1))
         self.sent: list[Sent] = []
         self.effects: list[tuple[int, NodeId, Effect]] = []

@@ -12,7 +12,7 @@ import pytest
 
 from isocast.ring.original.packets import Ack, Effect, Nack, Suspicion
 from isocast.ring.original.receiver import Receiver
-from isocast.simulation.original import OriginalParameters, Watch, run_original
+from isocast.simulation.original import EffectWatch, OriginalParameters, run_original
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms.errors import LocalProtocolError
@@ -258,9 +258,9 @@ def test_what_cannot_run_is_refused(key: str, value: object) -> None:
 # ---- the watcher
 
 
-def watched() -> Watch:
+def watched() -> EffectWatch:
     """Three receivers; two sources submitted two messages each, and site 1 acknowledged the first."""
-    watch = Watch((1, 2, 3))
+    watch = EffectWatch((1, 2, 3))
     for source in (S1, S2):
         watch.submitted(source, 0)
         watch.submitted(source, 0)

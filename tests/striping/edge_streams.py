@@ -12,7 +12,8 @@ from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.released import ReleasedPart
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventFlag, EventKind
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.limits import EVENT_BYTES
 
 PERIOD = 100 * MILLISECOND
 DELAY = 130 * MILLISECOND
@@ -32,6 +33,16 @@ def plan_of(version: int, *groups: Sequence[str], rate: int = RATE, first: int =
 
 PLAN = plan_of(1, SYMBOLS[:5], SYMBOLS[5:9])
 """S9 to S11 are on the spare stripe."""
+
+
+def part_of_payloads(
+    token_number: int, instant: int, token_count: int, place: int, first_sequence: int, payloads: Sequence[bytes]
+) -> ReleasedPart:
+    """Messages as a release gives them; one that is no market events has its place and no events."""
+    sound = [payload if are_events(payload) else b"" for payload in payloads]
+    counts = np.array([len(payload) // EVENT_BYTES for payload in sound], np.int64)
+    events = np.frombuffer(b"".join(sound), EVENT_DTYPE)
+    return ReleasedPart(token_number, instant, token_count, place, first_sequence, events, counts)
 
 
 def random_events(random: np.random.Generator, count: int, marks: float = 0.01) -> EventArray:

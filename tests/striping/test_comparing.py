@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.striping.busy_days import events_of, sectors_of
 
-from isocast.striping.comparing import Comparison, compare_with_hash, hash_plan, judge
+from isocast.striping.comparing import HashComparison, compare_with_hash, hash_plan, judge
 from isocast.striping.history import History, make_history
 from isocast.striping.loads import Load, limits_for
 from isocast.striping.making import DrawnStripe, Kinship, MakingSettings, make_plan, settle
@@ -32,7 +32,7 @@ def plan_of_day() -> StripePlan:
     return make_plan(day(), MakingSettings(rate=RATE), sectors_of(SYMBOLS)).plan
 
 
-def compared(plan: StripePlan, history: History, sectors: dict[str, str]) -> Comparison:
+def compared(plan: StripePlan, history: History, sectors: dict[str, str]) -> HashComparison:
     return compare_with_hash(plan, judge(plan, history), history, sectors, patience=4)
 
 

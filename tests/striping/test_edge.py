@@ -19,6 +19,7 @@ from tests.striping.edge_streams import (
     cut,
     insist_on_contiguous_numbers,
     insist_on_rate,
+    part_of_payloads,
     plan_of,
     random_tokens,
     run,
@@ -31,8 +32,8 @@ from isocast.striping.edge_queue import EdgePacket, conflate
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
 from isocast.striping.plan import plan_entry
 from isocast.striping.rates import budget_bytes
-from isocast.striping.released import ReleasedPart, part_of_block, part_of_payloads
-from isocast.striping.sizes import PACKET_BYTES, RECORD_SIZES
+from isocast.striping.released import ReleasedPart, part_of_block
+from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES
 from isocast.terms.conditions import TAPE_CONDITIONS
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -317,9 +318,9 @@ def test_a_stripe_too_narrow_for_one_packet_is_bad_configuration() -> None:
 
 
 def test_kinds_that_stripes_do_not_carry_are_counted() -> None:
-    zero = tuple(0 if kind == EventKind.QUOTE else size for kind, size in enumerate(RECORD_SIZES.kind_bytes))
+    zero = tuple(0 if kind == EventKind.QUOTE else size for kind, size in enumerate(ITCH_SIZES.kind_bytes))
     none = tuple(0 if kind == EventKind.QUOTE else 1 if kind else 0 for kind in range(len(zero)))
-    sizes = replace(RECORD_SIZES, kind_bytes=zero, kind_numbers=none)
+    sizes = replace(ITCH_SIZES, kind_bytes=zero, kind_numbers=none)
     striper = EdgeStriper(PLAN, 0, replace(SETTINGS, sizes=sizes))
     assert striper.step(token(1, quotes("S1", [1, 2]), 1)) == ()
     assert striper.not_carried == 2

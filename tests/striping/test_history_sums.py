@@ -30,7 +30,7 @@ def test_a_table_with_one_of_the_two_is_a_table_of_counts() -> None:
     assert history.prices.tolist() == history.everything.tolist() == [3 * MESSAGE_BYTES]
 
 
-@pytest.mark.parametrize("row, rule", [("AA,1,1,-3,5", "is no count"), ("AA,1,1,3", "has only 4 cells")])
+@pytest.mark.parametrize("row, rule", [("AA,1,1,-3,5", "is not a count"), ("AA,1,1,3", "has only 4 cells")])
 def test_a_sum_that_is_none_is_named_by_its_line(row: str, rule: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"sums\.csv: line 2: .*{rule}"):
         add_count_rows(HistoryMaker(), [HEADER, f"{row}\n"], "sums.csv")

@@ -214,10 +214,10 @@ def test_counts_are_a_history() -> None:
 @pytest.mark.parametrize(
     "row, rule",
     [
-        ("A,yesterday,3", "is no time"),
-        ("A,1,many", "is no count"),
-        ("A,-5,1", "is no time since 1970"),
-        ("A,NaN,1", "is no time since 1970"),
+        ("A,yesterday,3", "is not a time"),
+        ("A,1,many", "is not a count"),
+        ("A,-5,1", "is not a time since 1970"),
+        ("A,NaN,1", "is not a time since 1970"),
         ("NINECHARS,1,1", "1 to 8 printable"),
         ("A,1", "has only 2 cells"),
     ],

@@ -18,7 +18,7 @@ from isocast.striping.plan import (
     read_plan_entry,
 )
 from isocast.striping.rates import budget_bytes, parse_rate, rate_text
-from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES, RECORD_SIZES
+from isocast.striping.sizes import ITCH_SIZES, PACKET_BYTES
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind
@@ -123,7 +123,7 @@ def test_a_plan_that_breaks_a_rule_is_refused(case: str) -> None:
 FILE = 'version = 1\n[[stripe]]\nnumber = 1\nname = "spare"\nrate = "56k"\nspare = true\n'
 
 WRONG_FILES = {
-    "version = 1\nstripes = []": 'stripes: is no key here.*did you mean "stripe"',
+    "version = 1\nstripes = []": 'stripes: is not a key here.*did you mean "stripe"',
     "= =": "neither TOML nor JSON",
     "{": "neither TOML nor JSON",
     "[]": "neither TOML nor JSON|must be a table",
@@ -214,4 +214,4 @@ def test_the_room_for_messages_holds_however_they_are_packed(budget: int, length
 def test_sizes_that_no_packet_can_keep_are_refused() -> None:
     for changes in ({"mtu": 60}, {"kind_bytes": (0, 1)}, {"kind_numbers": (0,) * 12}):
         with pytest.raises(LocalProtocolError):
-            replace(RECORD_SIZES, **changes)
+            replace(ITCH_SIZES, **changes)

@@ -52,7 +52,7 @@ def test_a_plan_decides_for_what_it_names_and_its_first_core_stripe_has_the_rest
 
 
 def test_a_plan_of_other_stripes_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"4 is none of ring\.stripes: 0, 1"):
+    with pytest.raises(ConfigurationError, match=r"stripe 4 is not in ring\.stripes \(0, 1\)"):
         CoreRoutes([0, 1], PLAN)
 
 

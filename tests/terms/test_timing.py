@@ -94,8 +94,8 @@ def test_what_the_protocol_does_not_allow_is_refused(change: dict[str, int]) -> 
 
 def test_another_ring_size_changes_only_the_gate_that_counts_a_cycle() -> None:
     total = replace(PAPER, gate=Gate.TOTAL, release_delay_ns=0)
-    assert PAPER.for_ring(5).release_delay_ns == PAPER.release_delay_ns
-    assert total.for_ring(5).release_delay_ns == (1 + 4) * 2775 * MILLISECOND
+    assert replace(PAPER, ring_size=5, release_delay_ns=0).release_delay_ns == PAPER.release_delay_ns
+    assert replace(total, ring_size=5, release_delay_ns=0).release_delay_ns == (1 + 4) * 2775 * MILLISECOND
 
 
 # ---- the formulas for people say what Timing computes

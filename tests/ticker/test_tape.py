@@ -19,7 +19,7 @@ from isocast.ticker import quotes as lines_module
 from isocast.ticker import tape as tape_module
 from isocast.ticker.records import NAMES_KEPT, TapeFault
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import busiest, counted_trades, day_rows, left_out, symbol_views, tentative, unlisted
+from isocast.ticker.views import busiest, day_rows, left_out, symbol_views, tentative, unlisted
 from isocast.wire.events import EVENT_DTYPE, EventArray, MarketEvent, build_events
 
 HOUR = 3_600 * 10**9
@@ -198,7 +198,6 @@ def test_a_symbol_whose_only_trade_is_cancelled_has_no_prices() -> None:
     tape = tape_of(trade(1, 100), cancel(1))
     assert figures(tape) == [(None, None, None, None, 0, None, 0, 1, 0)]
     assert symbol_views(tape)[0].last is None
-    assert len(counted_trades(tape)) == 0
 
 
 def test_a_trade_without_a_price_counts_once_it_is_corrected() -> None:

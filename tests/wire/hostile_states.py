@@ -31,7 +31,7 @@ from isocast.ring.effects import (
 )
 from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.records import (
-    Kind,
+    RecordKind,
     checkpoint_bytes,
     read_ballot,
     read_checkpoint,
@@ -70,16 +70,16 @@ Found = TypeVar("Found")
 
 _TAPE_HEAD = Struct("<8sIIQ32s")
 _READERS: Mapping[int, Callable[[bytes], object]] = {
-    Kind.PROMISE: read_promise,
-    Kind.RING: read_installed,
-    Kind.SITE: read_site_snapshot,
-    Kind.REPLACED: read_replaced,
-    Kind.OUTGOING: read_outgoing,
-    Kind.FREED: read_freed,
-    Kind.OUTBOX: read_outbox_snapshot,
-    Kind.BALLOT: read_ballot,
-    Kind.DECIDED: read_decided,
-    Kind.SERVER: read_server_snapshot,
+    RecordKind.PROMISE: read_promise,
+    RecordKind.RING: read_installed,
+    RecordKind.SITE: read_site_snapshot,
+    RecordKind.REPLACED: read_replaced,
+    RecordKind.OUTGOING: read_outgoing,
+    RecordKind.FREED: read_freed,
+    RecordKind.OUTBOX: read_outbox_snapshot,
+    RecordKind.BALLOT: read_ballot,
+    RecordKind.DECIDED: read_decided,
+    RecordKind.SERVER: read_server_snapshot,
 }
 
 
@@ -121,7 +121,7 @@ def _checkpoint(data: bytes) -> None:
 def _record(data: bytes) -> None:
     """Its kind, and its checked bytes; before those of an entry, how many at the end are loose."""
     kind, checked = data[:1], data[1:]
-    if kind == bytes((Kind.ENTRY,)):
+    if kind == bytes((RecordKind.ENTRY,)):
         _refusing(_entry, checked)
     else:
         _refusing(_READERS.get(max(kind or b"\0"), read_promise), checked)
@@ -191,5 +191,5 @@ def _record_seeds() -> list[tuple[Way, bytes]]:
         outbox_snapshot(OutboxSnapshot(7, 9, 3, {b"key": 8, b"other": 7})),
         server_snapshot(ServerState(_POINT.epoch, ring)),
     ]
-    entry = bytes((Kind.ENTRY,)) + pack(">H", frame.loose_bytes) + frame.checked + b"".join(frame.loose)
+    entry = bytes((RecordKind.ENTRY,)) + pack(">H", frame.loose_bytes) + frame.checked + b"".join(frame.loose)
     return [(_record, entry), *[(_record, bytes((one.kind,)) + one.checked) for one in frames]]

@@ -22,7 +22,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade
 from isocast.terms.quantities import counted
-from isocast.trials.demo.cast import Note, Tone, actors, own_place
+from isocast.trials.demo.cast import LogNote, Tone, actors, own_place
 from isocast.trials.demo.show import Phase, Show, ShowSettings
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.demo.summary import CustomerLine, Summary
@@ -302,7 +302,7 @@ async def _lines(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summ
         told = time.monotonic()
 
 
-def _say(note: Note) -> None:
+def _say(note: LogNote) -> None:
     if note.tone in _SAID:
         line(f"{note.at / SECOND:6.1f} s  {note.text}")
         sys.stdout.flush()

@@ -20,7 +20,7 @@ from isocast.cli.live_parts import (
     FAINT,
     MOTTO,
     STATES,
-    Line,
+    MapLine,
     Mark,
     bars,
     figures,
@@ -218,20 +218,20 @@ def _mark(show: Show, plan: NodePlan, place: City, now: int) -> Mark:
     return Mark(place, symbol, style)
 
 
-def _lines(show: Show, now: int) -> Iterable[Line]:
+def _lines(show: Show, now: int) -> Iterable[MapLine]:
     """Repairs in green, and the token on its way to its next owner."""
     by_name, ring = show.market.by_name, show.watch.ring
     for at, giver, taker in show.watch.repairs:
         start, end = by_name[giver].place, by_name[taker].place
         if now - at < _REPAIR_SHOWN_NS and start is not None and end is not None:
-            yield Line(start, end, "bright_green")
+            yield MapLine(start, end, "bright_green")
     if ring is None or _is_broken(show):
         return
     token = ring.token_at(now)
     if token >= ring.first_token:
         here, there = by_name[ring.owner(token)].place, by_name[ring.owner(token + 1)].place
         if here is not None and there is not None:
-            yield Line(here, there, "bright_yellow", (now - ring.instant(token)) / ring.period_ns)
+            yield MapLine(here, there, "bright_yellow", (now - ring.instant(token)) / ring.period_ns)
 
 
 # Figures ------------------------------------------------------------------------------------------
@@ -350,10 +350,6 @@ def _customers(show: Show) -> RenderableType:
             f"{ledger.total('messages_skipped_total', own):,}" if customer else "",
         )
     return table
-
-
-def _where(plan: NodePlan) -> str:
-    return f"{plan.name}, {plan.place.name}" if plan.place else plan.name
 
 
 def _edge_line(show: Show) -> Text:

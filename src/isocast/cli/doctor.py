@@ -46,7 +46,7 @@ def _doctor(
     json
         Print one JSON object instead of a table.
     """
-    from isocast.runtime.watch.doctor import Outcome, Wants, examine, wants_of
+    from isocast.runtime.watch.doctor import CheckOutcome, Wants, examine, wants_of
 
     wants = Wants()
     if config is not None:
@@ -54,7 +54,7 @@ def _doctor(
 
         wants = wants_of(load_market(config))
     findings = list(examine(wants))
-    failed = [finding for finding in findings if finding.outcome is Outcome.FAIL]
+    failed = [finding for finding in findings if finding.outcome is CheckOutcome.FAIL]
     if json:
         show_json(
             {
@@ -71,6 +71,6 @@ def _doctor(
     for finding in findings:
         if finding.change:
             line(f"{finding.check}: {finding.change}")
-    warned = sum(finding.outcome is Outcome.WARN for finding in findings)
+    warned = sum(finding.outcome is CheckOutcome.WARN for finding in findings)
     line(f"{counted(len(findings), 'check')}, {len(failed)} failed, {warned} with a warning.")
     return int(bool(failed))

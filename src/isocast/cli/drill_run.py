@@ -17,7 +17,7 @@ from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
-from isocast.trials.demo.cast import Place, own_place
+from isocast.trials.demo.cast import DemoNetwork, own_place
 from isocast.trials.demo.staging import new_nursery
 from isocast.trials.drill.cast import SITES, TIMINGS, DrillSettings
 from isocast.trials.drill.run import DRILLS, Drill, run_drill
@@ -162,7 +162,7 @@ def _chosen(names: Sequence[str]) -> list[Drill]:
     return [drill for drill in DRILLS if not names or drill.name in names]
 
 
-async def _run(drills: Sequence[Drill], options: DrillOptions, directory: Path, place: Place) -> list[Outcome]:
+async def _run(drills: Sequence[Drill], options: DrillOptions, directory: Path, place: DemoNetwork) -> list[Outcome]:
     outcomes: list[Outcome] = []
     with _Steps(options) as steps:
         async with new_nursery(COMMANDS) as nursery:

@@ -19,7 +19,7 @@ from isocast.terms.errors import ConfigurationError
 if TYPE_CHECKING:
     from isocast.runtime.edge.narrow.choosing import Chosen
     from isocast.runtime.edge.narrow.listener import StripeBatch, StripeListener
-    from isocast.runtime.market.model import Market, NodePlan
+    from isocast.runtime.market.model import Market
     from isocast.striping.plan import StripePlan
 
 __all__ = ["listen"]
@@ -94,12 +94,13 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     quiet
         Print no events, only the counts at the end.
     """
+    from isocast.cli.gateway import customer_named
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
     from isocast.runtime.market.file import load_market
 
     market = load_market(config)
-    seat = _seat(market, name)
+    seat = customer_named(market, name)
     chosen_rate = _rate(rate)
 
     def chosen_by(wanted: StripePlan) -> Chosen:
@@ -125,18 +126,6 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     listener = shutdown.run(work())
     _report(listener, market, as_json=json)
     return 1 if listener.counts.total.lost or listener.counts.unread else 0
-
-
-def _seat(market: Market, name: str) -> NodePlan:
-    from isocast.runtime.market.model import NodeRole
-    from isocast.terms.quantities import suggestion
-
-    plan = market.by_name.get(name)
-    if plan is None or plan.role is not NodeRole.CUSTOMER:
-        names = [customer.name for customer in market.by_role(NodeRole.CUSTOMER)]
-        rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
-        raise ConfigurationError(market.file, f"nodes.{name}", rule)
-    return plan
 
 
 def _rate(text: str | None) -> int | None:

@@ -75,7 +75,7 @@ class RowFault(IsocastError):  # noqa: N818 - a fault of somebody's file, and th
         self.rule = rule
 
 
-class _Wrong(Exception):  # noqa: N818
+class _BadField(Exception):  # noqa: N818
     """Inside a row, before its line is known."""
 
     def __init__(self, column: str, rule: str) -> None:
@@ -105,7 +105,7 @@ def _member(value: object, names: type[IntEnum]) -> int:
     if name in names.__members__:
         return int(names[name])
     known = [member.lower() for member in names.__members__]
-    raise ValueError(f"{_shown(value)} is none of {', '.join(known)}{suggestion(text.lower(), known)}")
+    raise ValueError(f"{_shown(value)} is not one of {', '.join(known)}{suggestion(text.lower(), known)}")
 
 
 def _side(value: object) -> int:
@@ -126,7 +126,7 @@ def _flags(value: object) -> int:
     known = {flag.name.lower(): flag for flag in EventFlag if flag.name}
     for part in parts:
         if str(part).lower() not in known:
-            raise ValueError(f"{_shown(part)} is none of {', '.join(known)}{suggestion(str(part), known)}")
+            raise ValueError(f"{_shown(part)} is not one of {', '.join(known)}{suggestion(str(part), known)}")
     return int(reduce(or_, [known[str(part).lower()] for part in parts], EventFlag(0)))
 
 
@@ -196,12 +196,12 @@ def _value(
     value = row.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
         if required:
-            raise _Wrong(name, "must be given")
+            raise _BadField(name, "must be given")
         return 0
     try:
         return parse(value)
     except (ValueError, LocalProtocolError) as reason:
-        raise _Wrong(name, str(reason)) from reason
+        raise _BadField(name, str(reason)) from reason
 
 
 def _column(name: str) -> str:
@@ -212,7 +212,7 @@ def _column(name: str) -> str:
         return plain
     if plain in _IGNORED:
         return ""
-    raise _Wrong(name, f"unknown column{suggestion(plain, FIELDS)}; an event has {', '.join(FIELDS)}")
+    raise _BadField(name, f"unknown column{suggestion(plain, FIELDS)}; an event has {', '.join(FIELDS)}")
 
 
 # ---- many rows
@@ -237,7 +237,7 @@ def read_header(line: str) -> list[str]:
         columns = [_column(name) for name in names]
     except csv.Error as reason:
         raise RowFault(1, "", f"not CSV: {reason}") from reason
-    except _Wrong as wrong:
+    except _BadField as wrong:
         raise RowFault(1, wrong.column, str(wrong)) from wrong
     for name in ("kind", "floor"):
         if name not in columns:
@@ -324,7 +324,7 @@ class RowReader:
         try:
             named = self._json(text) if self._form is RowFormat.JSON else self._csv(text)
             return None if named is None else read_row(named)
-        except _Wrong as wrong:
+        except _BadField as wrong:
             raise RowFault(self.line, wrong.column, str(wrong)) from wrong
 
     def _json(self, text: str) -> Mapping[str, object] | None:

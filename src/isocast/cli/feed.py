@@ -245,7 +245,7 @@ def generate(  # noqa: PLR0913 - a plan of a day
     names = [name.decode("ascii") for name in made.world.floor_names.tolist()]
     if floor is not None and floor not in names:
         shown = ", ".join(names[:24])
-        raise ConfigurationError("command line", "--as", f"{floor} is none of the day's floors: {shown}")
+        raise ConfigurationError("command line", "--as", f"{floor} is not one of the day's floors: {shown}")
     blocks = of_floor(made.blocks(), floor)
     total = int(trades * (1 + 2 * quotes))
     with Progress("events", total, quiet=json) as progress:

@@ -249,7 +249,7 @@ def feed_options(
 ) -> FeedOptions:
     """What the command line says, checked."""
     if form is not None and form not in list(FeedFormat):
-        rule = f'"{form}" is none of {", ".join(FeedFormat)}{suggestion(form, list(FeedFormat))}'
+        rule = f'"{form}" is not one of {", ".join(FeedFormat)}{suggestion(form, list(FeedFormat))}'
         raise ConfigurationError("command line", "--format", rule)
     named_floor = named_symbol = None
     key = "--as"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isocast.runtime.edge.gateway import GatewayCounts, ItchGateway
     from isocast.runtime.market.model import Market, NodePlan
 
-__all__ = ["app", "sent_text"]
+__all__ = ["app", "customer_named", "sent_text"]
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
@@ -103,7 +103,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     from isocast.runtime.net.sockets import Endpoint
 
     market = load_market(config)
-    seat = _seat(market, name)
+    seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
     feed = EdgeFeed(folder, stripes, split, zone=zone, keep_days=keep)
@@ -186,7 +186,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
         rule = "needs the package websockets: pip install isocast[websocket]"
         raise ConfigurationError("command line", "gateway websocket", rule) from None
     market = load_market(config)
-    seat = _seat(market, name)
+    seat = customer_named(market, name)
     start = "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])
     gateway = WebGateway(address, port, fields_of, origins=origin or (), rows_max=rows, clients_max=clients)
@@ -213,14 +213,15 @@ def _welcome(name: str, place: tuple[str, int]) -> str:
     return f"{name} serves WebSockets at ws://{place[0]}:{place[1]}; Ctrl-C ends it"
 
 
-def _seat(market: Market, name: str) -> NodePlan:
+def customer_named(market: Market, name: str) -> NodePlan:
+    """The customer of the market file with this name; ConfigurationError if there is none."""
     from isocast.runtime.market.model import NodeRole
     from isocast.terms.quantities import suggestion
 
     plan = market.by_name.get(name)
     if plan is None or plan.role is not NodeRole.CUSTOMER:
         names = [customer.name for customer in market.by_role(NodeRole.CUSTOMER)]
-        rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
+        rule = f"is not a customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
         raise ConfigurationError(market.file, f"nodes.{name}", rule)
     return plan
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from isocast.checks.skew import Quantiles, ReleaseSkew
     from isocast.trials.lab.nodes import LabNode
     from isocast.trials.lab.report import Episode
-    from isocast.trials.lab.session import Session, SessionReport
-    from isocast.trials.lab.verdict import LateInLab, Verdict
+    from isocast.trials.lab.session import LabSession, SessionReport
+    from isocast.trials.lab.verdict import LabVerdict, LateInLab
     from isocast.trials.lab.world import World
 
 __all__ = ["Flag", "Words", "app", "one_line", "parse_option", "show_lab", "show_links", "show_nodes", "show_verdict"]
@@ -367,7 +367,7 @@ def down(*, run: _Run = None) -> int:
 _LATE_SHOWN = 20
 
 
-def show_verdict(verdict: Verdict) -> None:
+def show_verdict(verdict: LabVerdict) -> None:
     """Tables, and one sentence."""
     if not verdict.evidence.messages:
         line("The journals say nothing: no message was released. --publish 100 lets a floor publish at each source.")
@@ -381,7 +381,7 @@ def show_verdict(verdict: Verdict) -> None:
     line(_sentence(verdict))
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: LabVerdict) -> str:
     if not verdict.is_sound:
         return "NOT as it should be: see the table."
     if not verdict.evidence.is_simultaneous:
@@ -389,7 +389,7 @@ def _sentence(verdict: Verdict) -> str:
     return "As it should be: nothing was early, lost, repeated or different, and sites released together."
 
 
-def _rows(verdict: Verdict) -> list[tuple[str, str, str]]:
+def _rows(verdict: LabVerdict) -> list[tuple[str, str, str]]:
     from isocast.trials.lab.report import short_time
 
     found = verdict.evidence
@@ -422,7 +422,7 @@ def _times(quantiles: Quantiles | ReleaseSkew) -> str:
     return " / ".join(map(short_time, (quantiles.p50_ns, quantiles.p99_ns, quantiles.max_ns)))
 
 
-def _show_late(verdict: Verdict) -> None:
+def _show_late(verdict: LabVerdict) -> None:
     if not verdict.late:
         return
     rows = [_late_row(late) for late in verdict.late[-_LATE_SHOWN:]]
@@ -453,7 +453,7 @@ def _episodes(episodes: Sequence[Episode]) -> str:
     return f"{len(episodes)} times late, by up to {short_time(worst)}"
 
 
-def _show_followers(verdict: Verdict) -> None:
+def _show_followers(verdict: LabVerdict) -> None:
     rows = [
         (
             follower.name,
@@ -668,12 +668,12 @@ def _session(
     *,
     without_root: bool,
     front: tuple[str, Sequence[str]] | None = None,
-    ending: Callable[[Session], None] | None = None,
+    ending: Callable[[LabSession], None] | None = None,
 ) -> SessionReport:
     """What `up` and `run` share."""
     from isocast.trials.lab.session import run_session
 
-    def began(session: Session) -> None:
+    def began(session: LabSession) -> None:
         parts = f"{counted(len(world.sites), 'site')}, {counted(len(session.nodes), 'node')}"
         note(f"lab: {parts}; control socket and output in {directory}")
 
@@ -689,7 +689,7 @@ def _session(
     )
 
 
-def _show(report: SessionReport, verdict: Verdict | None = None, *, json: bool) -> None:
+def _show(report: SessionReport, verdict: LabVerdict | None = None, *, json: bool) -> None:
     """The whole report."""
     parts = report.as_json() | ({} if verdict is None else {"journals": verdict.as_json()})
     if json:

@@ -23,7 +23,7 @@ from isocast.terms.quantities import counted, parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from isocast.lake.pipeline import Origin, Report
+    from isocast.lake.pipeline import Origin, PipelineReport
     from isocast.lake.tables import LakeSettings
 
 __all__ = ["LakeOptions", "OriginOptions", "insist_on_spark", "lake_session", "run", "stream"]
@@ -301,7 +301,7 @@ def _teller(*, quiet: bool) -> Callable[[str], None]:
     return (lambda _: None) if quiet else note
 
 
-def _show(report: Report, *, json: bool) -> None:
+def _show(report: PipelineReport, *, json: bool) -> None:
     if json:
         show_json(report.as_json())
         return

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from isocast.terms.instants import to_seconds
 from isocast.terms.topology import City
-from isocast.trials.demo.cast import Note, Tone
+from isocast.trials.demo.cast import LogNote, Tone
 
 __all__ = [
     "COASTS",
@@ -38,7 +38,7 @@ __all__ = [
     "MOTTO",
     "STATES",
     "Corner",
-    "Line",
+    "MapLine",
     "Mark",
     "bars",
     "can_draw",
@@ -153,7 +153,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MapLine:
     """A line from one city towards another; `share` of the way is drawn."""
 
     start: City
@@ -167,7 +167,7 @@ def height_for(columns: int) -> int:
     return max(round(columns * (_NORTH - _SOUTH) / 360 / 2), 1)
 
 
-def draw_map(columns: int, rows: int, marks: Sequence[Mark], lines: Iterable[Line] = ()) -> Text:
+def draw_map(columns: int, rows: int, marks: Sequence[Mark], lines: Iterable[MapLine] = ()) -> Text:
     """Land first, then lines, then labels and markers."""
     dots = dict(_land(columns, rows))
     styles: dict[_Cell, str] = {}
@@ -242,7 +242,7 @@ def _dot(place: City, columns: int, rows: int) -> tuple[float, float]:
     return x, y
 
 
-def _dots_of(line: Line, columns: int, rows: int) -> dict[_Cell, int]:
+def _dots_of(line: MapLine, columns: int, rows: int) -> dict[_Cell, int]:
     """Every second dot of a straight line, so that it looks like a track."""
     (x1, y1), (x2, y2) = _dot(line.start, columns, rows), _dot(line.end, columns, rows)
     steps = max(round(max(abs(x2 - x1), abs(y2 - y1))), 1)
@@ -378,7 +378,7 @@ def header(seconds: float, words: str, style: str, right: Text, width: int) -> T
     return text
 
 
-def fitted_map(columns: int, rows: int, marks: Sequence[Mark], lines: Iterable[Line]) -> RenderableType:
+def fitted_map(columns: int, rows: int, marks: Sequence[Mark], lines: Iterable[MapLine]) -> RenderableType:
     """As wide as its height allows, and a little wider: better a stretched world than an empty sea."""
     wide = min(columns, round(_STRETCH * rows * columns / height_for(columns)))
     return Align.center(draw_map(max(wide, 20), rows, marks, lines))
@@ -405,7 +405,7 @@ def bars(values: Sequence[float], top: float, styles: Sequence[str]) -> tuple[Te
     return upper, lower
 
 
-def log(notes: Sequence[Note], most: int) -> RenderableType:
+def log(notes: Sequence[LogNote], most: int) -> RenderableType:
     """The newest line comes first: what does not fit is old."""
     lines = [
         Text.assemble((f"{to_seconds(note.at):6.1f} ", FAINT), (note.text, _TONES[note.tone]))

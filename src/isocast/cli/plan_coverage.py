@@ -22,7 +22,7 @@ from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.plan import KM_PER_MILE, Change, Plan, Scope, What, changes
 from isocast.reformation.scopes.world import Floats, Surface, World
 from isocast.studies.coverage.land import LAKES, LAND, Corner, on_land
-from isocast.studies.coverage.report import Report, change_counts, report
+from isocast.studies.coverage.report import CoverageReport, change_counts, report
 from isocast.studies.coverage.world_file import load_world
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, from_seconds, to_seconds
@@ -84,7 +84,7 @@ _Span: TypeAlias = tuple[int, int, int]
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
-def coverage_png(report: Report, width: int) -> bytes:
+def coverage_png(report: CoverageReport, width: int) -> bytes:
     """One picture, as the bytes of a file."""
     canvas = canvas_for(report.world, width)
     pixels = _ground(canvas)
@@ -207,7 +207,7 @@ _CORNERS, _CORNERS_OF_MANY, _MANY = 64, 20, 2_000
 """Of a circle; of many circles, so that the file stays small."""
 
 
-def coverage_svg(report: Report, title: str, width: int) -> str:
+def coverage_svg(report: CoverageReport, title: str, width: int) -> str:
     """One picture, whole in itself."""
     canvas = canvas_for(report.world, width)
     dot = max(width / 900, 0.6) if len(report.plan.scopes) > _MANY else max(width / 500, 1.2)
@@ -257,7 +257,7 @@ def _land(canvas: Canvas) -> list[str]:
     ]
 
 
-def _scopes(report: Report, canvas: Canvas, dot: float) -> list[str]:
+def _scopes(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
     by_address: dict[int, list[Scope]] = {}
     for scope in report.plan.scopes:
         if scope.address is not None:
@@ -306,7 +306,7 @@ def _cap(north: Floats, east: Floats, pole: float) -> Floats:
     return np.vstack((np.column_stack((north[order], around[order])), np.array(ends)))
 
 
-def _receivers(report: Report, canvas: Canvas, dot: float) -> list[str]:
+def _receivers(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
     points = canvas.points(report.world.receivers.where)
     lines = [f'<g fill="{_hex(colours.RECEIVER)}">']
     lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{dot:.2f}"/>' for x, y in points.tolist()]
@@ -320,7 +320,7 @@ def _receivers(report: Report, canvas: Canvas, dot: float) -> list[str]:
     return [*lines, "</g>"]
 
 
-def _short(report: Report, canvas: Canvas, dot: float) -> list[str]:
+def _short(report: CoverageReport, canvas: Canvas, dot: float) -> list[str]:
     """A cross for each customer who hears fewer than k sources."""
     wanting = np.flatnonzero(report.coverage.lines_of < report.plan.lines)
     points = canvas.points(report.world.customers.where[wanting])
@@ -346,7 +346,7 @@ class CoverageRun:
 
     title: str
     seed: int
-    report: Report
+    report: CoverageReport
     before: Plan | None
     now_ns: int
 
@@ -473,7 +473,7 @@ def _side(plan: Plan, scope: Scope | None) -> dict[str, object] | None:
     return {"radius_km": scope.radius_km, "group": str(plan.group(scope.address))}
 
 
-def _lines_by_customer(judged: Report) -> dict[str, list[str]]:
+def _lines_by_customer(judged: CoverageReport) -> dict[str, list[str]]:
     """The receivers that each customer hears."""
     heard: dict[str, list[str]] = {name: [] for name in judged.world.customers.names}
     names, receivers = judged.world.customers.names, judged.world.receivers.names
@@ -482,7 +482,7 @@ def _lines_by_customer(judged: Report) -> dict[str, list[str]]:
     return heard
 
 
-def _ttl(judged: Report, scope: Scope) -> int:
+def _ttl(judged: CoverageReport, scope: Scope) -> int:
     return judged.world.paths.hops(scope.radius_km) if scope.address is not None else 0
 
 
@@ -509,7 +509,7 @@ def _title(what: str, shown: int, total: int) -> str:
     return what if shown == total else f"{what}, {shown:,} of {total:,} (--rows shows more, --json all)"
 
 
-def _show_scopes(judged: Report, rows: int) -> None:
+def _show_scopes(judged: CoverageReport, rows: int) -> None:
     scopes, counts = judged.plan.scopes, judged.coverage.customers_of.tolist()
     widest = sorted(range(len(scopes)), key=lambda place: (-scopes[place].radius_km, place))[:rows]
     chosen = range(len(scopes)) if len(scopes) <= rows else widest
@@ -527,7 +527,7 @@ def _show_scopes(judged: Report, rows: int) -> None:
     show_table(title, ("receiver", "radius", "delay", "TTL", "customers", "group"), table)
 
 
-def _show_customers(judged: Report) -> None:
+def _show_customers(judged: CoverageReport) -> None:
     table = [(figure(lines), figure(count)) for lines, count in judged.coverage.by_lines().items()]
     show_table("Customers by the sources they hear", ("sources", "customers"), table)
     short = judged.coverage.short
@@ -537,13 +537,13 @@ def _show_customers(judged: Report) -> None:
         show_table(title, ("customer", "sources", "the nearest that cannot serve"), rows)
 
 
-def _show_lines(judged: Report, rows: int) -> None:
+def _show_lines(judged: CoverageReport, rows: int) -> None:
     heard = list(_lines_by_customer(judged).items())
     table = [(name, ", ".join(receivers) or "–") for name, receivers in heard[:rows]]
     show_table(_title("Who hears whom", len(table), len(heard)), ("customer", "sources"), table)
 
 
-def _show_bounds(judged: Report) -> None:
+def _show_bounds(judged: CoverageReport) -> None:
     bounds = judged.bounds
     if bounds is None:
         return

@@ -33,7 +33,7 @@ from isocast.cli.sheet import (
 from isocast.feeds.days import NEW_YORK
 from isocast.runtime.client.feed_files import FeedFile
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.striping.comparing import Comparison, Judgement, PlanWorth, StripeLoad, compare_with_hash, judge
+from isocast.striping.comparing import HashComparison, Judgement, PlanWorth, StripeLoad, compare_with_hash, judge
 from isocast.striping.history import (
     COUNT_COLUMNS,
     SIZE_COLUMNS,
@@ -74,7 +74,7 @@ __all__ = [
 # ---- What a plan is worth beside a hash of the symbols, for people and as JSON.
 
 
-def show_against(found: Comparison, rows: int) -> None:
+def show_against(found: HashComparison, rows: int) -> None:
     """Two tables: lines and listeners, and each sector where sectors are known."""
     needs = "more than symbols" if found.hashed_needs is None else figure(found.hashed_needs)
     both = [
@@ -105,11 +105,11 @@ def show_against(found: Comparison, rows: int) -> None:
         show_table(f"Whoever wants one sector{more}", headers, table)
 
 
-def _each(found: Comparison, text: Callable[[PlanWorth], str]) -> tuple[str, str]:
+def _each(found: HashComparison, text: Callable[[PlanWorth], str]) -> tuple[str, str]:
     return text(found.planned), text(found.hashed)
 
 
-def against_json(found: Comparison) -> dict[str, object]:
+def against_json(found: HashComparison) -> dict[str, object]:
     """All of it; shares from 0 to 1."""
     return {
         "planned": _rounded(asdict(found.planned)),
@@ -226,7 +226,7 @@ class StripeRun:
     own: Judgement | None
     """On the history that it was made from."""
     checks: tuple[tuple[str, Judgement], ...]
-    against: Comparison | None = None
+    against: HashComparison | None = None
     """Beside a hash, on that history."""
     history: History | None = None
 
@@ -474,7 +474,7 @@ _KILO, _HOUR = 1_000, 3_600
 
 
 def stripe_picture(
-    plan: StripePlan, own: Judgement, against: Comparison, history: History, kind: str, width: int
+    plan: StripePlan, own: Judgement, against: HashComparison, history: History, kind: str, width: int
 ) -> bytes:
     """One sheet, as SVG or PNG; the same plan and history give the same bytes."""
     import matplotlib as mpl
@@ -514,7 +514,7 @@ def _shown(judgement: Judgement) -> list[StripeLoad]:
     return sorted(loads, key=lambda load: (-load.peak, load.stripe.number))
 
 
-def _peaks(axes: Axes, own: Judgement, against: Comparison) -> None:
+def _peaks(axes: Axes, own: Judgement, against: HashComparison) -> None:
     loads, hashed = _shown(own), _shown(against.hashed_judgement)
     over = sum(load.peak > load.stripe.rate and not load.stripe.conflated for load in loads)
     title = (
@@ -594,7 +594,7 @@ def _kin(axes: Axes, plan: StripePlan, history: History) -> None:
     bar.outline.set_visible(False)
 
 
-def _listeners(axes: Axes, against: Comparison) -> None:
+def _listeners(axes: Axes, against: HashComparison) -> None:
     """What somebody joins, with this plan and by a hash."""
     from matplotlib.ticker import MaxNLocator
 

@@ -17,7 +17,7 @@ from isocast.cli.world_options import WorldOptions
 from isocast.reformation.scopes.world import Floats
 from isocast.studies.coverage.land import land_raster
 from isocast.studies.planet.report import Beside, PlanetReport, page_figures, report
-from isocast.studies.planet.settings import DELAYS, OFFSETS, Column, load_planet, with_counts
+from isocast.studies.planet.settings import DELAYS, OFFSETS, CountColumn, load_planet, with_counts
 from isocast.studies.planet.study import run_planet
 from isocast.terms.instants import MILLISECOND
 
@@ -110,7 +110,7 @@ def show_world(run: WorldRun, options: WorldOptions) -> None:
         _show_rows("The design's figures, by the same arrays", run.page)
     line(
         f"{world.receivers.count:,} receivers, {len(judged.run.ground.ring):,} of them on the ring; "
-        f"{edge.total(Column.CUSTOMERS):,} customers; {judged.run.core.tokens:,} tokens, {world.edge.messages} "
+        f"{edge.total(CountColumn.CUSTOMERS):,} customers; {judged.run.core.tokens:,} tokens, {world.edge.messages} "
         f"messages followed to every customer; seed {world.seed}."
     )
     if not run.sound:
@@ -174,7 +174,7 @@ def _heading(sheet: Figure, report: PlanetReport, *, narrow: bool) -> None:
     model = "tree" if world.core.tree else "independent"
     height = float(sheet.get_figheight())
     left = 0.11 if narrow else 0.045
-    customers = f"{report.run.edge.total(Column.CUSTOMERS):,} customers, up to {world.edge.lines} lines each"
+    customers = f"{report.run.edge.total(CountColumn.CUSTOMERS):,} customers, up to {world.edge.lines} lines each"
     told = (
         f"{world.receivers.count:,} receivers, {len(report.run.ground.ring):,} on the ring · {customers}",
         f"loss {world.core.loss:.2g} in the core ({model}), {world.edge.loss:.2g} at the edge · seed {world.seed}",
@@ -230,7 +230,7 @@ def _dots(axes: Axes, report: PlanetReport, values: Floats, label: str, *, low: 
     bar.outline.set_visible(False)
 
 
-def _by_server(report: PlanetReport, column: Column, over: Column) -> Floats:
+def _by_server(report: PlanetReport, column: CountColumn, over: CountColumn) -> Floats:
     table = report.run.edge.table
     share = np.full(len(report.run.ground.points), np.nan)
     some = table[:, over] > 0
@@ -239,9 +239,9 @@ def _by_server(report: PlanetReport, column: Column, over: Column) -> Floats:
 
 
 def _coverage(axes: Axes, report: PlanetReport) -> None:
-    two = 100 * _by_server(report, Column.HEAR_TWO, Column.CUSTOMERS)
+    two = 100 * _by_server(report, CountColumn.HEAR_TWO, CountColumn.CUSTOMERS)
     edge = report.run.edge
-    total = 100 * edge.total(Column.HEAR_TWO) / max(edge.total(Column.CUSTOMERS), 1)
+    total = 100 * edge.total(CountColumn.HEAR_TWO) / max(edge.total(CountColumn.CUSTOMERS), 1)
     _map(axes, f"Hear two lines within {report.run.world.edge.reach_km:.0f} km: {total:.2f} % of the customers")
     # The worst on top: where somebody is short is what a planner looks for.
     _dots(axes, report, -two, "% of the region", low=-100, high=-50)
@@ -251,10 +251,10 @@ def _coverage(axes: Axes, report: PlanetReport) -> None:
 
 def _delivery(axes: Axes, report: PlanetReport) -> None:
     table, messages = report.run.edge.table, report.run.world.edge.messages
-    there = table[:, Column.EXPECTED] - table[:, Column.NEVER]
+    there = table[:, CountColumn.EXPECTED] - table[:, CountColumn.NEVER]
     mean = np.full(len(report.run.ground.points), np.nan)
     some = there > 0
-    mean[report.run.edge.servers[some]] = table[some, Column.DELAY_SUM] / there[some] / MILLISECOND
+    mean[report.run.edge.servers[some]] = table[some, CountColumn.DELAY_SUM] / there[some] / MILLISECOND
     known = mean[np.isfinite(mean)]
     low, high = (float(np.quantile(known, share)) for share in (0.01, 0.99)) if len(known) else (0.0, 1.0)
     _map(axes, f"Delivery after the common instant, mean of {messages} messages")
@@ -264,11 +264,11 @@ def _delivery(axes: Axes, report: PlanetReport) -> None:
 def _repairs(axes: Axes, report: PlanetReport) -> None:
     edge = report.run.edge
     load = np.full(len(report.run.ground.points), np.nan)
-    load[edge.servers] = edge.table[:, Column.REQUESTS] / report.run.world.edge.messages
+    load[edge.servers] = edge.table[:, CountColumn.REQUESTS] / report.run.world.edge.messages
     load[load == 0] = np.nan
     known = load[np.isfinite(load)]
     high = float(np.quantile(known, 0.995)) if len(known) else 1.0
-    silent = int((edge.table[:, Column.REQUESTS] == 0).sum())
+    silent = int((edge.table[:, CountColumn.REQUESTS] == 0).sum())
     _map(axes, f"Requests at a retransmit server for one message ({silent:,} had none)")
     _dots(axes, report, load, "requests", low=0.0, high=high)
 
@@ -325,7 +325,7 @@ def _skew(axes: Axes, report: PlanetReport) -> None:
 
 def _arrivals(axes: Axes, report: PlanetReport) -> None:
     counts, deadline = report.run.edge.delays, report.run.world.edge.deadline_ns / MILLISECOND
-    total = max(report.run.edge.total(Column.EXPECTED), 1)
+    total = max(report.run.edge.total(CountColumn.EXPECTED), 1)
     missing = 1 - np.cumsum(counts) / total
     ends = (DELAYS.low + (np.arange(DELAYS.count) + 1) * DELAYS.step) / MILLISECOND
     last = float(np.clip(report.delays_ms["last"] * 1.05, 2 * deadline, DELAYS.low + DELAYS.count * DELAYS.step))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ from cyclopts.validators import Number
 
 from isocast.cli.render import Progress, line, note, show_json
 from isocast.runtime.operate import shutdown
-from isocast.terms.errors import ConfigurationError
+from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.quantities import counted
 
 if TYPE_CHECKING:
     from isocast.cli.event_rows import RowFormat
-    from isocast.runtime.client.publisher import Lane, Publisher
+    from isocast.runtime.client.message_cutter import MessageCutter
+    from isocast.runtime.client.publisher import Publisher, SourceDoor
     from isocast.striping.routing import CoreRoutes
     from isocast.terms.ids import Label
     from isocast.wire.events import EventArray
@@ -99,13 +101,15 @@ def _command(
     json
         Print one JSON object instead of a sentence.
     """
+    from isocast.runtime.client.message_cutter import FULL, MessageCutter
     from isocast.runtime.client.publisher import Publisher
     from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
     door = Publisher(config, source, patience_s=patience)
     began = monotonic()
-    sent = _Sent(prefix, door.events_per_message, door.routes, {stripe: _Cutting() for stripe in door.lanes})
+    lanes = {stripe: MessageCutter(door.events_per_message, FULL) for stripe in door.lanes}
+    sent = _Sent(prefix, door.events_per_message, door.routes, lanes)
     try:
         shutdown.run(_publish(door, file, form, sent, repeatable=bool(key_prefix), quiet=json))
     except DoorError as reason:
@@ -156,16 +160,6 @@ def _label(label: Label | None) -> dict[str, int] | None:
 
 
 @dataclass(slots=True)
-class _Cutting:
-    """Events of one stripe that wait to fill a message."""
-
-    waiting: list[EventArray] = field(default_factory=list)
-    events: int = 0
-    messages: int = 0
-    """Cut so far."""
-
-
-@dataclass(slots=True)
 class _Sent:
     """What was published, and the events that wait to fill a message.
 
@@ -176,8 +170,10 @@ class _Sent:
     prefix: bytes
     per_message: int
     routes: CoreRoutes
-    lanes: dict[int, _Cutting]
+    lanes: dict[int, MessageCutter]
     """What waits, by stripe of the core."""
+    places: Counter[int] = field(default_factory=Counter)
+    """Messages cut so far, by stripe of the core."""
     events: int = 0
     messages: int = 0
     repeated: int = 0
@@ -188,38 +184,33 @@ class _Sent:
     @property
     def waiting_events(self) -> int:
         """Events that are not published yet."""
-        return sum(lane.events for lane in self.lanes.values())
+        return sum(lane.waiting for lane in self.lanes.values())
 
     def add(self, events: EventArray) -> None:
         """Events that follow all before."""
-        for stripe, part in self.routes.split(events, self.lanes).items():
-            if stripe not in self.lanes:
-                rule = f"{part['symbol'][0].decode('ascii')} travels in stripe {stripe}, where this source is not"
-                raise ConfigurationError("command line", "--source", rule)
-            self.lanes[stripe].waiting.append(part)
-            self.lanes[stripe].events += len(part)
+        try:
+            parts = self.routes.split(events, self.lanes)
+        except LocalProtocolError as reason:
+            raise ConfigurationError("command line", "--source", str(reason)) from None
+        for stripe, part in parts.items():
+            self.lanes[stripe].put(part)
 
     def cut(self, stripe: int, *, rest: bool) -> list[tuple[bytes, bytes]]:
         """(key, records) of the full messages of a stripe; with `rest` of all that wait."""
+        return [self._message(stripe, records) for _, records in self.lanes[stripe].cut(None if rest else 0)]
+
+    def _message(self, stripe: int, records: bytes) -> tuple[bytes, bytes]:
         import numpy as np
 
-        lane = self.lanes[stripe]
-        if not lane.waiting:
-            return []
-        events = np.concatenate(lane.waiting)
-        stop = len(events) if rest else len(events) - len(events) % self.per_message
-        lane.waiting = [events[stop:]] if stop < len(events) else []
-        lane.events = len(events) - stop
-        return [self._message(lane, events[at : at + self.per_message]) for at in range(0, stop, self.per_message)]
-
-    def _message(self, lane: _Cutting, events: EventArray) -> tuple[bytes, bytes]:
         from isocast.runtime.client.publisher import stamped
+        from isocast.wire.events import EVENT_DTYPE
 
         # The present time is no part of the key: a repeat has another one.
-        digest = blake2b(events.tobytes(), digest_size=_DIGEST_BYTES).digest()
-        key = self.prefix + lane.messages.to_bytes(8) + digest
-        lane.messages += 1
-        return key, (events if events["time"].all() else stamped(events, time_ns())).tobytes()
+        digest = blake2b(records, digest_size=_DIGEST_BYTES).digest()
+        key = self.prefix + self.places[stripe].to_bytes(8) + digest
+        self.places[stripe] += 1
+        events = np.frombuffer(records, EVENT_DTYPE)
+        return key, records if events["time"].all() else stamped(events, time_ns()).tobytes()
 
     def accepted(self, labels: Sequence[Label], events: int) -> None:
         """The source has them."""
@@ -256,7 +247,7 @@ async def _tell_waiting(door: Publisher) -> None:
 
 
 async def _send(door: Publisher, sent: _Sent, *, rest: bool) -> None:
-    async def send(stripe: int, lane: Lane) -> None:
+    async def send(stripe: int, lane: SourceDoor) -> None:
         messages = sent.cut(stripe, rest=rest)
         for at in range(0, len(messages), _AT_ONCE):
             some = messages[at : at + _AT_ONCE]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from isocast.runtime.market.model import Market, NodePlan
-    from isocast.runtime.operate.ring_change import Change, RingView
+    from isocast.runtime.operate.ring_change import RingChange, RingView
     from isocast.runtime.watch.line_gauges import LineGauges
     from isocast.runtime.watch.status import Answer, NodeStatus
 
@@ -75,7 +75,7 @@ def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> in
     market = load_market(config)
     if stripe is not None and stripe not in market.stripes:
         listed = ", ".join(map(str, market.stripes))
-        raise ConfigurationError("command line", "--stripe", f"is none of ring.stripes: {listed}, not {stripe}")
+        raise ConfigurationError("command line", "--stripe", f"stripe {stripe} is not in ring.stripes ({listed})")
     reports = [ring_report(market.of_stripe(one)) for one in market.stripes if stripe in (None, one)]
     whole = all(report["whole"] for report in reports)
     if json:
@@ -107,7 +107,7 @@ def drain(
         Let it come back.
     """
 
-    async def work(change: Change, plan: NodePlan) -> str:
+    async def work(change: RingChange, plan: NodePlan) -> str:
         view = await (change.undrain(plan) if undo else change.drain(plan))
         state = "is on the ring again" if undo else "is off the ring; stop it, or bring it back with --undo"
         return f"{plan.name} {state} (epoch {view.epoch}, {_names(change.market, view)})"
@@ -132,7 +132,7 @@ def add(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
         Only its process in this stripe.
     """
 
-    async def work(change: Change, plan: NodePlan) -> str:
+    async def work(change: RingChange, plan: NodePlan) -> str:
         view = await change.add(plan)
         return f"{plan.name} is in U and on the ring (epoch {view.epoch}, {_names(change.market, view)})"
 
@@ -156,7 +156,7 @@ def remove(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
         Only its process in this stripe.
     """
 
-    async def work(change: Change, plan: NodePlan) -> str:
+    async def work(change: RingChange, plan: NodePlan) -> str:
         view = await change.remove(plan)
         members = ", ".join(change.market.name_of(site) for site in view.universe)
         return f"{plan.name} is out: U is {members} (epoch {view.epoch}). Stop it, and take it out of the file"
@@ -180,7 +180,7 @@ def restart(*names: str, config: Config) -> int:
     """
     from isocast.runtime.market.file import load_market
     from isocast.runtime.operate.operator_door import OperatorError
-    from isocast.runtime.operate.ring_change import Change, RollingRestart, restart_order
+    from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 
     market = load_market(config)
     for name in names:
@@ -198,10 +198,10 @@ def restart(*names: str, config: Config) -> int:
             sys.stdout.flush()
 
         if not names:  # A table whose node has yet to join is in the file before the node is up.
-            wanted = await RollingRestart(Change(market), note).up(plans)
+            wanted = await RollingRestart(RingChange(market), note).up(plans)
             if not wanted:
                 raise OperatorError(f"no node answers below {market.data_directory}: run this where one is")
-        await RollingRestart(Change(market), told).run(wanted)
+        await RollingRestart(RingChange(market), told).run(wanted)
         return f"{len(wanted)} {'node' if len(wanted) == 1 else 'nodes'} restarted"
 
     return _carry_out(work())
@@ -229,7 +229,7 @@ def force(
         The others are gone for good, and I know what this means.
     """
     from isocast.runtime.market.file import load_market
-    from isocast.runtime.operate.ring_change import Change
+    from isocast.runtime.operate.ring_change import RingChange
 
     market = load_market(config)
     if stripe is None and len(market.stripes) > 1:
@@ -244,22 +244,22 @@ def force(
         raise ConfigurationError("command line", "--yes", rule)
 
     async def work() -> str:
-        view = await Change(market, _waiting).force(plans)
+        view = await RingChange(market, _waiting).force(plans)
         return f"U is {', '.join(plan.name for plan in plans)}, by force (epoch {view.epoch})"
 
     return _carry_out(work())
 
 
 def _on_receiver(
-    config: Path, name: str, stripe: int | None, work: Callable[[Change, NodePlan], Coroutine[Any, Any, str]]
+    config: Path, name: str, stripe: int | None, work: Callable[[RingChange, NodePlan], Coroutine[Any, Any, str]]
 ) -> int:
     """In each of its stripes, one after the other, until one does not do it."""
     from isocast.runtime.market.file import load_market
-    from isocast.runtime.operate.ring_change import Change
+    from isocast.runtime.operate.ring_change import RingChange
 
     market = load_market(config)
     for plan in _receivers(market, name, stripe):
-        if _carry_out(work(Change(market.of_stripe(plan.stripe), _waiting), plan)):
+        if _carry_out(work(RingChange(market.of_stripe(plan.stripe), _waiting), plan)):
             return 1
     return 0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from isocast.checks.facts import Fact
     from isocast.simulation.exploration.properties import Bounds
     from isocast.simulation.exploration.search import SearchProgress
-    from isocast.simulation.exploration.verdict import Verdict
+    from isocast.simulation.exploration.verdict import SearchVerdict
     from isocast.simulation.swarm import SwarmReport
 
 __all__ = ["EXPLORE_EXAMPLES", "app", "explore"]
@@ -149,7 +149,7 @@ def explore(  # noqa: PLR0913 (one for each bound)
     return int(verdict.found.broken is not None)
 
 
-def _explored(bounds: Bounds, mutant: str | None, states_max: int, *, quiet: bool) -> Verdict:
+def _explored(bounds: Bounds, mutant: str | None, states_max: int, *, quiet: bool) -> SearchVerdict:
     """One search; a mutant is held to agreement alone, so that its trace ends with two stories."""
     from isocast.simulation.exploration.verdict import explore as search
 
@@ -180,7 +180,7 @@ def _memory_mib() -> int:
     return used // _KIB if sys.platform != "darwin" else used // _KIB // _KIB
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: SearchVerdict) -> None:
     figures = verdict.as_json()
     names = ("states", "transitions", "depth", "exhausted", "machine_steps", "node_states")
     rows = [(name.replace("_", " "), figure(figures[name])) for name in names]
@@ -189,7 +189,7 @@ def _show(verdict: Verdict) -> None:
     _show_trace(verdict)
 
 
-def _show_trace(verdict: Verdict) -> None:
+def _show_trace(verdict: SearchVerdict) -> None:
     if verdict.found.broken is None:
         whole = "in all of them" if verdict.found.exhausted else "so far; not all were visited"
         line(f"Safe: nothing is broken {whole}.")
@@ -223,11 +223,11 @@ def _all_mutants(bounds: Bounds, states_max: int, *, json: bool) -> int:
     return int(not found or product.found.broken is not None)
 
 
-def _length(verdict: Verdict) -> str:
+def _length(verdict: SearchVerdict) -> str:
     return figure(len(verdict.found.trace)) if verdict.found.broken is not None else "–"
 
 
-def _judged(verdict: Verdict) -> str:
+def _judged(verdict: SearchVerdict) -> str:
     if verdict.found.broken is not None:
         return verdict.found.broken[1]
     return "nothing is broken" if verdict.found.exhausted else "nothing is broken so far"

@@ -20,10 +20,10 @@ from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 from isocast.terms.topology import City, delay_ns
-from isocast.trials.demo.cast import Note, Tone
+from isocast.trials.demo.cast import LogNote, Tone
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
-__all__ = ["Chunk", "Key", "Releases", "Scene", "Site"]
+__all__ = ["Chunk", "Key", "ObservedSite", "Releases", "Scene"]
 
 
 # ---- Releases of a run as its view measures them: skew between cities, and latency against the formula.
@@ -172,7 +172,7 @@ _REASONS = {
 
 
 @dataclass(slots=True)
-class Site:
+class ObservedSite:
     """One city's receiver, as an observer counts it."""
 
     site: NodeId
@@ -206,11 +206,11 @@ class Scene:
         self.scenario = scenario
         places: Sequence[City | None] = scenario.ring or [None] * scenario.receivers
         self.sites = {
-            number: Site(number, place.name if place else f"site {number}", place)
+            number: ObservedSite(number, place.name if place else f"site {number}", place)
             for number, place in enumerate(places, 1)
         }
-        self.notes: deque[Note] = deque(maxlen=_NOTES_MAX)
-        self.on_note: Callable[[Note], None] | None = None
+        self.notes: deque[LogNote] = deque(maxlen=_NOTES_MAX)
+        self.on_note: Callable[[LogNote], None] | None = None
         self.needs: Callable[[NodeId, Key], bool] = lambda _site, _key: True
         """Whether a city still lacks a packet."""
         self.now = 0
@@ -249,12 +249,12 @@ class Scene:
         """Fairness faults of all cities."""
         return sum([site.faults for site in self.sites.values()])
 
-    def recent_repairs(self) -> list[tuple[Site, Site]]:
+    def recent_repairs(self) -> list[tuple[ObservedSite, ObservedSite]]:
         """Pairs between which repairs travelled a moment ago."""
         pairs = {(a, b): None for at, a, b in self.repairs if at >= self.now - _REPAIR_SHOWN_NS}
         return [(self.sites[a], self.sites[b]) for a, b in pairs]
 
-    def next_token(self) -> tuple[int, Site, int] | None:
+    def next_token(self) -> tuple[int, ObservedSite, int] | None:
         """Number, owner and instant of the token that is due next; None before the first ring."""
         if self.schedule is None:
             return None
@@ -264,7 +264,7 @@ class Scene:
             number = max(number, self.token.token_number + 1)
         return number, self.sites[schedule.owner(number)], schedule.instant(number)
 
-    def missing(self) -> list[Site]:
+    def missing(self) -> list[ObservedSite]:
         """Cities that are not on the present ring."""
         ring = self.schedule.ring if self.schedule else ()
         return [site for site in self.sites.values() if site.site not in ring]
@@ -331,7 +331,7 @@ class Scene:
                 if repair and repair.sender in self.sites:
                     self.repairs.append((self.now, repair.sender, to))
 
-    def _regained(self, site: Site, key: Key) -> None:
+    def _regained(self, site: ObservedSite, key: Key) -> None:
         """By a repair, by its source's next attempt, or by the log of another city after a ballot."""
         del site.lacking[key]
         site.regained += 1
@@ -435,7 +435,7 @@ class Scene:
         return True
 
     def _note(self, at: int, tone: Tone, text: str) -> None:
-        note = Note(at, tone, text)
+        note = LogNote(at, tone, text)
         self.notes.append(note)
         if self.on_note is not None:
             self.on_note(note)

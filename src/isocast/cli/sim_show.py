@@ -19,7 +19,7 @@ from isocast.cli.live_parts import (
     FAINT,
     MOTTO,
     STATES,
-    Line,
+    MapLine,
     Mark,
     bars,
     can_draw,
@@ -31,7 +31,7 @@ from isocast.cli.live_parts import (
     panel,
 )
 from isocast.cli.render import line
-from isocast.cli.sim_scene import Key, Scene, Site
+from isocast.cli.sim_scene import Key, ObservedSite, Scene
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.ring.effects import Effect
 from isocast.ring.inputs import PacketsArrived
@@ -44,7 +44,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND, to_seconds
 from isocast.terms.topology import delay_ns
-from isocast.trials.demo.cast import Note, Tone
+from isocast.trials.demo.cast import LogNote, Tone
 
 __all__ = ["beats", "frame", "next_steps", "phase", "show_scenario", "state_of", "summary", "ten_cities", "watch"]
 
@@ -187,7 +187,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     return scene, run
 
 
-def state_of(scene: Scene, run: TimedRun, site: Site) -> str:
+def state_of(scene: Scene, run: TimedRun, site: ObservedSite) -> str:
     """One word on what a city does."""
     machine = run.world.hosts[site.site].machine
     if not isinstance(machine, PrimaryReceiver):
@@ -307,7 +307,7 @@ def _lines(scene: Scene, run: TimedRun, speed: float | None) -> None:
     scene.on_note = None
 
 
-def _say(note: Note) -> None:
+def _say(note: LogNote) -> None:
     if note.tone in (Tone.TROUBLE, Tone.RING):
         line(f"{to_seconds(note.at):6.1f} s  {note.text}")
         sys.stdout.flush()
@@ -419,7 +419,7 @@ def _map(scene: Scene, run: TimedRun, columns: int, rows: int) -> RenderableType
     return fitted_map(columns, rows, [mark for mark in marks if mark], _sim_view_lines(scene))
 
 
-def _mark(scene: Scene, run: TimedRun, site: Site) -> Mark | None:
+def _mark(scene: Scene, run: TimedRun, site: ObservedSite) -> Mark | None:
     if site.place is None:
         return None
     shown, style = STATES[state_of(scene, run, site)]
@@ -430,10 +430,10 @@ def _mark(scene: Scene, run: TimedRun, site: Site) -> Mark | None:
     return Mark(site.place, shown[0], style)
 
 
-def _sim_view_lines(scene: Scene) -> list[Line]:
+def _sim_view_lines(scene: Scene) -> list[MapLine]:
     """Repairs in green, and the token on its way to its next owner."""
     lines = [
-        Line(giver.place, taker.place, "bright_green")
+        MapLine(giver.place, taker.place, "bright_green")
         for giver, taker in scene.recent_repairs()
         if giver.place and taker.place
     ]
@@ -441,7 +441,7 @@ def _sim_view_lines(scene: Scene) -> list[Line]:
     holder = scene.sites.get(scene.holder) if scene.holder is not None else None
     if due is not None and token is not None and holder is not None and holder.place and due[1].place:
         share = (scene.now - token.instant) / scene.scenario.timing.token_period_ns
-        lines.append(Line(holder.place, due[1].place, "bright_yellow", share))
+        lines.append(MapLine(holder.place, due[1].place, "bright_yellow", share))
     return lines
 
 
@@ -511,7 +511,7 @@ def _sites(scene: Scene, run: TimedRun, shown: int, *, wide: bool) -> Renderable
     return table
 
 
-def _site(scene: Scene, run: TimedRun, site: Site) -> list[Text]:
+def _site(scene: Scene, run: TimedRun, site: ObservedSite) -> list[Text]:
     host = run.world.hosts[site.site]
     machine = host.machine
     word, style = STATES[state_of(scene, run, site)]

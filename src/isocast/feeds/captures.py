@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import FeedError
 
 __all__ = ["CAPTURE_MAGICS", "Datagram", "read_capture", "write_capture"]
@@ -91,22 +91,22 @@ def _read_pcap(stream: _Bytes, log: FeedLog, magic: bytes) -> Iterator[tuple[int
     unit = 1 if magic in (_LITTLE_NANO, _BIG_NANO) else 1_000
     rest = stream.take(20)
     if len(rest) < 20:  # noqa: PLR2004
-        log.fault(Fault.TRUNCATED, stream.offset, "the capture ends in its header")
+        log.fault(FeedFault.TRUNCATED, stream.offset, "the capture ends in its header")
         return
     link = int(unpack_from(f"{order}I", rest, 16)[0]) & 0xFFFF
     record = Struct(f"{order}IIII")
     while head := stream.take(16):
         offset = stream.offset - len(head)
         if len(head) < 16:  # noqa: PLR2004
-            log.fault(Fault.TRUNCATED, offset, "the capture ends in the header of a packet")
+            log.fault(FeedFault.TRUNCATED, offset, "the capture ends in the header of a packet")
             return
         seconds, fraction, size, _ = record.unpack(head)
         if size > _PACKET_MAX:
-            log.fault(Fault.BAD_LENGTH, offset, f"a packet of {size} bytes: the rest of the capture is not read")
+            log.fault(FeedFault.BAD_LENGTH, offset, f"a packet of {size} bytes: the rest of the capture is not read")
             return
         frame = stream.take(size)
         if len(frame) < size:
-            log.fault(Fault.TRUNCATED, offset, f"the capture ends {len(frame)} bytes into a packet of {size}")
+            log.fault(FeedFault.TRUNCATED, offset, f"the capture ends {len(frame)} bytes into a packet of {size}")
             return
         yield seconds * 1_000_000_000 + fraction * unit, link, frame, offset
 
@@ -123,23 +123,23 @@ def _read_pcapng(stream: _Bytes, log: FeedLog) -> Iterator[tuple[int, int, bytes
             order = "<" if order_mark == b"\x4d\x3c\x2b\x1a" else ">"
             links = []
         if len(kind_bytes) < 4 or len(size_bytes) < 4:  # noqa: PLR2004
-            log.fault(Fault.TRUNCATED, offset, "the capture ends in the header of a block")
+            log.fault(FeedFault.TRUNCATED, offset, "the capture ends in the header of a block")
             return
         kind, size = unpack_from(f"{order}I", kind_bytes)[0], unpack_from(f"{order}I", size_bytes)[0]
         had = 12 if kind_bytes == _SECTION else 8
         if size < had + 4 or size % 4 or size > _PACKET_MAX:
-            log.fault(Fault.BAD_LENGTH, offset, f"a block of {size} bytes: the rest of the capture is not read")
+            log.fault(FeedFault.BAD_LENGTH, offset, f"a block of {size} bytes: the rest of the capture is not read")
             return
         body = stream.take(size - had)
         if len(body) < size - had:
-            log.fault(Fault.TRUNCATED, offset, f"the capture ends {len(body)} bytes into a block of {size}")
+            log.fault(FeedFault.TRUNCATED, offset, f"the capture ends {len(body)} bytes into a block of {size}")
             return
         if kind == _INTERFACE_BLOCK and len(body) >= 12:  # noqa: PLR2004
             links.append(_interface(order, body))
         elif kind in (_ENHANCED_BLOCK, _SIMPLE_BLOCK):
             packet = _packet_of_block(order, kind, body, links)
             if packet is None:
-                log.fault(Fault.BAD_PACKET, offset, "a block whose packet does not fit it, or of no interface")
+                log.fault(FeedFault.BAD_PACKET, offset, "a block whose packet does not fit it, or of no interface")
             else:
                 yield *packet, offset
         kind_bytes = stream.take(4)
@@ -198,7 +198,7 @@ def _datagram(time: int, link: int, frame: bytes, offset: int, log: FeedLog) -> 
         return None
     size = int.from_bytes(packet[header + 4 : header + 6])
     if header < 20 or size < 8 or header + size > min(total, len(packet)):  # noqa: PLR2004
-        log.fault(Fault.BAD_PACKET, offset, "a datagram whose lengths do not fit its frame")
+        log.fault(FeedFault.BAD_PACKET, offset, "a datagram whose lengths do not fit its frame")
         return None
     source, target = (".".join(map(str, packet[at : at + 4])) for at in (12, 16))
     port = int.from_bytes(packet[header + 2 : header + 4])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Protocol
 
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 
 __all__ = ["HEAD_BYTES", "compression_of", "expand", "is_bomb", "plain_name"]
 
@@ -155,21 +155,21 @@ def _expand(chunks: Iterable[bytes], log: FeedLog, name: str, at_most: int) -> I
             try:
                 content = stream.take(left, at_most)
             except Exception as reason:  # noqa: BLE001 - each of the four libraries has an error of its own
-                log.fault(Fault.DAMAGED_COMPRESSION, read - len(left), f"not what {name} writes: {reason}")
+                log.fault(FeedFault.DAMAGED_COMPRESSION, read - len(left), f"not what {name} writes: {reason}")
                 return
             for at in range(0, len(content), at_most):
                 yield content[at : at + at_most]
             given += len(content)
             if is_bomb(read, given):
                 what = f"{read:,} bytes of {name} became {given:,}: more than {_RATIO_MAX:,} times as many are not read"
-                log.fault(Fault.DAMAGED_COMPRESSION, read, what)
+                log.fault(FeedFault.DAMAGED_COMPRESSION, read, what)
                 return
             left = stream.rest
             if stream.ended:
                 stream = _STREAMS[name]()
                 members, begun = members + 1, False
     if begun:
-        log.fault(Fault.TRUNCATED, read, f"the {name} stream ends too early")
+        log.fault(FeedFault.TRUNCATED, read, f"the {name} stream ends too early")
 
 
 def _may_begin(name: str, left: bytes) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import ConfigurationError
-from isocast.terms.zones import DAY_NS, NEW_YORK, Settled, Zone, day_number, zone_of
+from isocast.terms.zones import DAY_NS, NEW_YORK, SettledTimes, Zone, day_number, zone_of
 
 __all__ = [
     "NEW_YORK",
@@ -137,7 +137,7 @@ class ClockWatch:
         back = np.flatnonzero(times < latest[:-1])
         if len(back):
             step = int((latest[back] - times[back]).max())
-            self._log.fault(Fault.BACKWARD_TIME, int(where[back[0]]), f"time steps back by {step:,} ns", len(back))
+            self._log.fault(FeedFault.BACKWARD_TIME, int(where[back[0]]), f"time steps back by {step:,} ns", len(back))
         self._latest = latest[-1]
 
 
@@ -151,7 +151,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class _Round:
+class _RepeatedHour:
     """Wall times that come twice, and how far a feed has come in them."""
 
     begins: int
@@ -173,7 +173,7 @@ class WallClock:
         """Nothing was read."""
         self.zone = zone
         self._log = log
-        self._round: _Round | None = None
+        self._round: _RepeatedHour | None = None
         self._counts = [0, 0]
         self._said = ""
 
@@ -186,7 +186,7 @@ class WallClock:
             self._round = None
         return settled.instants, ~settled.skipped
 
-    def _in_order(self, walls: Instants, settled: Settled) -> Instants:
+    def _in_order(self, walls: Instants, settled: SettledTimes) -> Instants:
         """Each change of clocks for itself: a file seldom has more than one."""
         instants = settled.instants.copy()
         place = np.searchsorted(self.zone.changes, settled.instants, "right")
@@ -205,7 +205,7 @@ class WallClock:
         """Which times of one round are of its second pass."""
         known = self._round
         if known is None or known.begins != begins:
-            known = _Round(begins, length)
+            known = _RepeatedHour(begins, length)
         before = walls < begins
         # Runs between times before the round: in each, the latest time until now, and whether times stepped back.
         runs = np.cumsum(before)
@@ -214,7 +214,7 @@ class WallClock:
         stepped = own & (latest - keys >= length // 2)
         stepped[0] |= known.is_second and not before[0]
         second: Flags = np.maximum.accumulate(np.where(stepped, runs, -1)) == runs
-        self._round = _Round(begins, length, int(latest[-1] - runs[-1] * 2 * length), bool(second[-1]))
+        self._round = _RepeatedHour(begins, length, int(latest[-1] - runs[-1] * 2 * length), bool(second[-1]))
         return own & second
 
     def _say(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 
@@ -59,5 +59,5 @@ def sound_events(raw: bytes, log: FeedLog, offset: int, step: int = EVENT_BYTES)
         return events
     good = np.array([are_events(raw[at : at + EVENT_BYTES]) for at in range(0, len(raw), EVENT_BYTES)], np.bool_)
     bad = np.flatnonzero(~good)
-    log.fault(Fault.BAD_VALUE, offset + int(bad[0]) * step, "a record that is no event", len(bad))
+    log.fault(FeedFault.BAD_VALUE, offset + int(bad[0]) * step, "a record that is no event", len(bad))
     return events[good]

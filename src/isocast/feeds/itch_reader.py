@@ -41,7 +41,7 @@ from isocast.feeds.itch_layout import (
     salt_of,
     told_by,
 )
-from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
@@ -123,12 +123,12 @@ class MessageBlock:
         numbers: npt.NDArray[np.uint64] = self.records[name][field].astype(np.uint64)
         return numbers if self.salt is None else numbers ^ self.salt[self.chosen[name]]
 
-    def refuse(self, name: str, which: npt.NDArray[np.bool_], kind: Fault, what: str) -> None:
+    def refuse(self, name: str, which: npt.NDArray[np.bool_], kind: FeedFault, what: str) -> None:
         """Some messages of a type have no event, because of a fault."""
         if which.any():
             self.refuse_messages(self.chosen[name][which], kind, what)
 
-    def refuse_messages(self, messages: Indices, kind: Fault, what: str) -> None:
+    def refuse_messages(self, messages: Indices, kind: FeedFault, what: str) -> None:
         """These messages have no event; one that was refused before is not counted twice."""
         fresh = messages[~self.refused[messages]]
         if len(fresh):
@@ -212,7 +212,7 @@ class OrderBook:
     def _enter(self, block: MessageBlock, name: str) -> None:
         records, to = block.of(name)
         sides = _SIDE_OF[records["side"]]
-        block.refuse(name, sides == 0, Fault.BAD_VALUE, "an order whose side is neither B nor S")
+        block.refuse(name, sides == 0, FeedFault.BAD_VALUE, "an order whose side is neither B nor S")
         owners = records["owner"].astype(np.uint32) if name == "F" else np.zeros(len(records), np.uint32)
         prices, shares = records["price"].astype(np.uint32), records["shares"].astype(np.uint32)
         events = block.events
@@ -231,7 +231,7 @@ class OrderBook:
         old, new = block.order_keys("U"), block.order_keys("U", "new_order")
         slots = self.orders.find(old[_first_of_chain(old, new)])
         known = slots >= 0
-        block.refuse("U", ~known, Fault.UNKNOWN_ORDER, f"{NAMES['U']}: an order that was not entered")
+        block.refuse("U", ~known, FeedFault.UNKNOWN_ORDER, f"{NAMES['U']}: an order that was not entered")
         sides = np.where(known, self.orders.side[slots], 0)
         owners = np.where(known, self.orders.owner[slots], 0)
         events, second = block.events, to + 1
@@ -257,11 +257,11 @@ class OrderBook:
         if len(unknown):
             # The message says all that a CANCEL has: it is worth having even when nobody knows the order.
             what = f"{NAMES[name]}: an order that was not entered"
-            block.log.fault(Fault.UNKNOWN_ORDER, int(block.where[unknown[0]]), what, len(unknown))
+            block.log.fault(FeedFault.UNKNOWN_ORDER, int(block.where[unknown[0]]), what, len(unknown))
         block.events["id"][to] = records["order"]
         block.events["reference"][to] = np.where(known, self.orders.owner[slots], 0)
         if name == "X":
-            block.refuse(name, records["shares"] == 0, Fault.BAD_VALUE, "a cancel of no shares")
+            block.refuse(name, records["shares"] == 0, FeedFault.BAD_VALUE, "a cancel of no shares")
             block.events["quantity"][to] = records["shares"]
 
     def _execute(self, block: MessageBlock, name: str, slots: Indices) -> None:
@@ -281,7 +281,7 @@ class OrderBook:
             events["flags"][to] = np.where(records["printable"] == ord("N"), int(EventFlag.UNPRINTED), 0)
         else:
             events["price"][to] = np.where(known, self.orders.price[slots], 0)
-            block.refuse(name, ~known, Fault.UNKNOWN_ORDER, f"{NAMES[name]}: an order that was not entered")
+            block.refuse(name, ~known, FeedFault.UNKNOWN_ORDER, f"{NAMES[name]}: an order that was not entered")
 
     @staticmethod
     def _note_reuse(block: MessageBlock, name: str, field: str, stood: npt.NDArray[np.bool_]) -> None:
@@ -289,7 +289,7 @@ class OrderBook:
         if len(again):
             number = int(block.records[name][field][again[0]])
             where = int(block.where[block.chosen[name][again[0]]])
-            block.log.fault(Fault.REUSED_ORDER, where, f"order {number} stands already", len(again))
+            block.log.fault(FeedFault.REUSED_ORDER, where, f"order {number} stands already", len(again))
 
 
 def _first_of_chain(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
@@ -310,7 +310,7 @@ def _first_of_chain(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) ->
 # A length prefix says where the next message begins, which is a walk. Instead every byte is asked at once whether a
 # message could begin there: a zero, the length of a type, that type. Almost all such places are true; the rest lie
 # inside messages. A chain from the first byte through places that follow each other exactly is then found by looking
-# only at the breaks. What is no known message is judged one by one: see `_Walk._judge`.
+# only at the breaks. What is no known message is judged one by one: see `_BlockPass._judge`.
 
 
 _UNKNOWN = 0xFF
@@ -330,7 +330,7 @@ def find_messages(block: Bytes, log: FeedLog, offset: int, *, last: bool) -> tup
     A place is that of the length prefix. The rest of the block belongs before the next one; with `last` there is no
     next one, and a rest is a fault. `offset` is where in the feed the block begins.
     """
-    walk = _Walk(block, log, offset, last=last)
+    walk = _BlockPass(block, log, offset, last=last)
     walk.run()
     return walk.places(), walk.at
 
@@ -347,7 +347,7 @@ def _candidates(block: Bytes) -> Indices:
     return np.concatenate(found)
 
 
-class _Walk:
+class _BlockPass:
     """One pass over one block."""
 
     def __init__(self, block: Bytes, log: FeedLog, offset: int, *, last: bool) -> None:
@@ -405,18 +405,18 @@ class _Walk:
         if not self._last and max(by_length, by_type) + _HEAD > size:
             return False  # Judged when the next bytes are there.
         if length == 0 and known != _UNKNOWN and self._zero_or_sound(by_type):
-            self._fault(Fault.MISSING_LENGTH, f"a message of type {_shown(code)} has length 0")
+            self._fault(FeedFault.MISSING_LENGTH, f"a message of type {_shown(code)} has length 0")
             self._runs.append(np.array([at], np.int64))
             self.at = by_type
             return True
         if length and self._sound(by_length):
-            kind = Fault.UNKNOWN_TYPE if known == _UNKNOWN else Fault.BAD_LENGTH
+            kind = FeedFault.UNKNOWN_TYPE if known == _UNKNOWN else FeedFault.BAD_LENGTH
             expected = "" if known == _UNKNOWN else f", not {known}"
             self._fault(kind, f"a message of type {_shown(code)} has {length} bytes{expected}")
             self.at = by_length
             return True
         if known != _UNKNOWN and self._sound(by_type):
-            self._fault(Fault.BAD_LENGTH, f"a message of type {_shown(code)} has {length} bytes, not {known}")
+            self._fault(FeedFault.BAD_LENGTH, f"a message of type {_shown(code)} has {length} bytes, not {known}")
             self.at = by_type
             return True
         return self._resume(length, code)
@@ -452,18 +452,18 @@ class _Walk:
             return self._unfinished()
         else:
             self.at = len(self._block)
-        self._fault(Fault.GARBAGE, f"{self.at - began} bytes that are no messages", began)
+        self._fault(FeedFault.GARBAGE, f"{self.at - began} bytes that are no messages", began)
         return True
 
     def _unfinished(self) -> bool:
         """What is left of the block is the beginning of a message."""
         if self._last:
             left = len(self._block) - self.at
-            self._fault(Fault.TRUNCATED, f"the feed ends {left} bytes into a message")
+            self._fault(FeedFault.TRUNCATED, f"the feed ends {left} bytes into a message")
             self.at = len(self._block)
         return False
 
-    def _fault(self, kind: Fault, what: str, place: int | None = None) -> None:
+    def _fault(self, kind: FeedFault, what: str, place: int | None = None) -> None:
         self._log.fault(kind, self._offset + (self.at if place is None else place), what)
 
 
@@ -624,9 +624,9 @@ class ItchDecoder:
             events["floor"] = self._floors.floors[0]
         events["time"] = times[carrier]
         events["symbol"] = self._symbols[numbers[carrier]]
-        block.refuse_messages(np.flatnonzero(~exists), Fault.BAD_VALUE, SKIPPED_TIME)
+        block.refuse_messages(np.flatnonzero(~exists), FeedFault.BAD_VALUE, SKIPPED_TIME)
         nameless = _NEEDS_SYMBOL[block.types] > self._named[numbers]
-        block.refuse_messages(np.flatnonzero(nameless), Fault.UNKNOWN_SYMBOL, "a stock that was not announced")
+        block.refuse_messages(np.flatnonzero(nameless), FeedFault.UNKNOWN_SYMBOL, "a stock that was not announced")
 
     def _learn(self, block: MessageBlock, name: str) -> None:
         """Numbers of stocks get their names from whatever message says both."""
@@ -642,7 +642,7 @@ class ItchDecoder:
         if len(renamed):
             what = f"the name of stock {numbers[renamed[0]]} changes"
             message = block.chosen[name][news[renamed[0]]]
-            self.log.fault(Fault.BAD_VALUE, int(block.where[message]), what, len(renamed))
+            self.log.fault(FeedFault.BAD_VALUE, int(block.where[message]), what, len(renamed))
         self._fields[numbers] = fields
         self._symbols[numbers] = _clean(fields)
         self._named[numbers] = self._symbols[numbers] != b""
@@ -676,7 +676,7 @@ def _fill_mark(block: MessageBlock, name: str) -> None:
 def _fill_status(block: MessageBlock, name: str) -> None:
     records, to = block.of(name)
     status = _STATUS_OF[records["state"]]
-    block.refuse(name, status == 0, Fault.BAD_VALUE, "a trading state that is none of H, P, Q, T")
+    block.refuse(name, status == 0, FeedFault.BAD_VALUE, "a trading state that is not one of H, P, Q, T")
     if name == "H":
         status = np.where(records["reason"] == CLOSED_REASON, int(MarketStatus.CLOSED), status)
     block.events["reference"][to] = status
@@ -691,7 +691,7 @@ def _fill_trade(block: MessageBlock, name: str) -> None:
     events["price"][to] = records["price"]
     if name == "Q":
         block.leave_out(name, records["shares"] == 0, "Q cross trade: nothing was traded in it")
-        block.refuse(name, records["shares"] > _U32, Fault.BAD_VALUE, "a cross of more shares than 32 bits count")
+        block.refuse(name, records["shares"] > _U32, FeedFault.BAD_VALUE, "a cross of more shares than 32 bits count")
         events["flags"][to] = EventFlag.AUCTION
         events["reference"][to] = records["cross"]
     events["quantity"][to] = records["shares"].astype(np.uint64) & np.uint64(_U32)

@@ -354,7 +354,7 @@ class ItchWriter:
         trade, auction = types == ord("P"), types == ord("Q")
         lacks = {
             "a correction: it comes back as a broken trade and a new one": (types > 0) & (kind == EventKind.CORRECTION),
-            "the owner of an order, which is no four letters": (types == ord("A")) & (reference > 0),
+            "the owner of an order, which is not four letters": (types == ord("A")) & (reference > 0),
             "the reference of a trade in an auction: it comes back as the letter of a cross": auction
             & (reference != _cross_letters(events)),
             "the number of a mark": ((types == ord("S")) | (types == ord("W"))) & (events["id"] > 0),

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.feeds.days import NEW_YORK, SKIPPED_TIME, ClockWatch, WallClock, read_day
-from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.feeds.tables import Cells, read_cells
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.terms.zones import DAY_NS, day_number, zone_of
@@ -111,7 +111,7 @@ class LobsterDecoder:
         unknown = np.flatnonzero(good & ~known)
         if len(unknown):
             what = f"a message of type {kind.values[unknown[0]]}"
-            self.log.fault(Fault.UNKNOWN_TYPE, int(cells.offsets[unknown[0]]), what, len(unknown))
+            self.log.fault(FeedFault.UNKNOWN_TYPE, int(cells.offsets[unknown[0]]), what, len(unknown))
         number = np.arange(self._rows + 1, self._rows + len(cells) + 1)
         self._rows += len(cells)
         kept = np.flatnonzero(good & known)
@@ -149,7 +149,7 @@ class LobsterDecoder:
         rows = np.flatnonzero(bad)
         if len(rows):
             row = int(cells.lines[rows[0]])
-            self.log.fault(Fault.BAD_ROW, int(cells.offsets[rows[0]]), what, len(rows), row=row)
+            self.log.fault(FeedFault.BAD_ROW, int(cells.offsets[rows[0]]), what, len(rows), row=row)
 
     @staticmethod
     def _special(events: EventArray, codes: npt.NDArray[Any], number: npt.NDArray[Any]) -> None:

@@ -192,7 +192,7 @@ def read_mapping(text: str, file: str) -> TableMapping:
     base = table.pop("like", None)
     if base is not None and base not in BUILT_IN:
         raise ConfigurationError(
-            file, "like", f'"{base}" is none of {", ".join(BUILT_IN)}{suggestion(str(base), BUILT_IN)}'
+            file, "like", f'"{base}" is not one of {", ".join(BUILT_IN)}{suggestion(str(base), BUILT_IN)}'
         )
     values: dict[str, Any] = {} if base is None else {name: getattr(BUILT_IN[base], name) for name in _NAMES}
     for key, value in table.items():
@@ -216,7 +216,7 @@ def _value(key: str, value: object, file: str) -> object:
         return tuple(value)
     if key == "time_form":
         if value not in list(TimeForm):
-            raise ConfigurationError(file, key, f"{value!r} is none of {', '.join(TimeForm)}")
+            raise ConfigurationError(file, key, f"{value!r} is not one of {', '.join(TimeForm)}")
         return TimeForm(str(value))
     if key == "codes" and value == "us-tape":
         return US_TAPE
@@ -256,7 +256,7 @@ def _check(mapping: TableMapping, file: str) -> None:
     if mapping.columns:
         for key in [*column_keys(mapping), *(["conditions"] if mapping.conditions else [])]:
             name = getattr(mapping, key)
-            insist(right=name in mapping.columns, key=key, rule=f'"{name}" is none of the columns')
+            insist(right=name in mapping.columns, key=key, rule=f'"{name}" is not one of the columns')
     for text, code in mapping.codes.items():
         try:
             Mic(code)

@@ -20,7 +20,7 @@ import numpy as np
 
 from isocast.feeds.itch_layout import LENGTHS, PREFIX_BYTES, Indices
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.wire.events import EventArray
 
@@ -367,7 +367,7 @@ class MoldSession:
         self.counts.repeated += count - late - early
         if not self._repeats(packet):
             what = f"message {packet.sequence} or one behind it came before with other bytes"
-            self._log.fault(Fault.BAD_PACKET, where, what)
+            self._log.fault(FeedFault.BAD_PACKET, where, what)
 
     def _wait(self, packet: MoldPacket, where: int) -> None:
         """Of two packets that begin alike the longer one waits."""
@@ -402,7 +402,7 @@ class MoldSession:
             self.gaps.append((first, upto - 1))
         self.next_sequence = upto
         which = f"message {first} is" if missing == 1 else f"messages {first} to {upto - 1} are"
-        self._log.fault(Fault.GAP, where, f"{which} missing{evidence}", missing)
+        self._log.fault(FeedFault.GAP, where, f"{which} missing{evidence}", missing)
 
     # ---- messages to events
 
@@ -427,7 +427,7 @@ class MoldSession:
     ) -> None:
         for place in np.flatnonzero(bad).tolist():
             letter = chr(types[place]) if lengths[place] else ""
-            kind = Fault.BAD_LENGTH if letter in LENGTHS or not letter else Fault.UNKNOWN_TYPE
+            kind = FeedFault.BAD_LENGTH if letter in LENGTHS or not letter else FeedFault.UNKNOWN_TYPE
             self._log.fault(kind, int(where[place]), f"a message of type {letter!r} has {lengths[place]} bytes")
 
 
@@ -448,12 +448,12 @@ class MoldReader:
         try:
             packet = parse_packet(raw)
         except RemoteProtocolError as reason:
-            self._log.fault(Fault.BAD_PACKET, where, str(reason))
+            self._log.fault(FeedFault.BAD_PACKET, where, str(reason))
             return
         session = self._of.get((line, packet.session))
         if session is None and len(self._of) >= _SESSIONS_MAX:
             self._log.fault(
-                Fault.BAD_PACKET, where, f"of one more session than the {_SESSIONS_MAX:,} that are followed"
+                FeedFault.BAD_PACKET, where, f"of one more session than the {_SESSIONS_MAX:,} that are followed"
             )
             return
         if session is None:
@@ -481,7 +481,7 @@ class MoldReader:
         if before is not None and not before.counts.ended:
             begins = packet.session.decode("ascii", "replace").strip()
             what = f"session {before.counts.session} has not ended when session {begins} begins"
-            self._log.fault(Fault.SESSION_CHANGED, where, what)
+            self._log.fault(FeedFault.SESSION_CHANGED, where, what)
         numbered = packet.sequence > 0 and bool(packet.session.strip(b" \0"))
         for name, session, lines in self._sessions:
             if numbered and name == packet.session and session.agrees(packet):

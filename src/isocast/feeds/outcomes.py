@@ -8,14 +8,14 @@ from typing import TypedDict
 
 from isocast.terms.errors import FeedError
 
-__all__ = ["ADVICE", "Fault", "FaultReason", "FaultRecord", "FeedLog", "Listing"]
+__all__ = ["ADVICE", "FaultReason", "FaultRecord", "FeedFault", "FeedLog", "Listing"]
 
 _REASONS_MAX = 32
 """Different reasons of one kind of fault that are kept apart."""
 _OTHERS = "other reasons"
 
 
-class Fault(StrEnum):
+class FeedFault(StrEnum):
     """What can be wrong with a feed. Each has a way on, or ends the feed where it stands."""
 
     BAD_LENGTH = "bad-length"
@@ -36,23 +36,23 @@ class Fault(StrEnum):
     SESSION_CHANGED = "session-changed"
 
 
-ADVICE: dict[Fault, str] = {
-    Fault.BAD_LENGTH: "the file is damaged here; without --strict the message is skipped",
-    Fault.MISSING_LENGTH: "lengths are zero in this file; without --strict the length of the type is taken",
-    Fault.UNKNOWN_TYPE: "is it ITCH 5.0? Without --strict the message is skipped by its length",
-    Fault.GARBAGE: "is it ITCH 5.0? Without --strict reading goes on at the next run of sound messages",
-    Fault.TRUNCATED: "fetch the file again; without --strict everything before this place is read",
-    Fault.DAMAGED_COMPRESSION: "fetch the file again; without --strict everything before this place is read",
-    Fault.BACKWARD_TIME: "without --strict the file's own order is kept",
-    Fault.UNKNOWN_ORDER: "does the file begin in the middle of a day? Without --strict the message is skipped",
-    Fault.REUSED_ORDER: "without --strict the newest order of this number counts",
-    Fault.UNKNOWN_SYMBOL: "does the file begin in the middle of a day? Without --strict the message is skipped",
-    Fault.BAD_VALUE: "without --strict the message is skipped",
-    Fault.BAD_ROW: "does the mapping fit the file? Without --strict the row is skipped",
-    Fault.ROW_COUNT: "rows are missing, or were added: fetch the file again; without --strict what is there is read",
-    Fault.BAD_PACKET: "choose the feed's port with --port; without --strict the packet is skipped",
-    Fault.GAP: "packets are missing from the capture; without --strict the messages are counted and reading goes on",
-    Fault.SESSION_CHANGED: "the end of the first may be lost; without --strict each session is read for itself",
+ADVICE: dict[FeedFault, str] = {
+    FeedFault.BAD_LENGTH: "the file is damaged here; without --strict the message is skipped",
+    FeedFault.MISSING_LENGTH: "lengths are zero in this file; without --strict the length of the type is taken",
+    FeedFault.UNKNOWN_TYPE: "is it ITCH 5.0? Without --strict the message is skipped by its length",
+    FeedFault.GARBAGE: "is it ITCH 5.0? Without --strict reading goes on at the next run of sound messages",
+    FeedFault.TRUNCATED: "fetch the file again; without --strict everything before this place is read",
+    FeedFault.DAMAGED_COMPRESSION: "fetch the file again; without --strict everything before this place is read",
+    FeedFault.BACKWARD_TIME: "without --strict the file's own order is kept",
+    FeedFault.UNKNOWN_ORDER: "does the file begin in the middle of a day? Without --strict the message is skipped",
+    FeedFault.REUSED_ORDER: "without --strict the newest order of this number counts",
+    FeedFault.UNKNOWN_SYMBOL: "does the file begin in the middle of a day? Without --strict the message is skipped",
+    FeedFault.BAD_VALUE: "without --strict the message is skipped",
+    FeedFault.BAD_ROW: "does the mapping fit the file? Without --strict the row is skipped",
+    FeedFault.ROW_COUNT: "rows are missing or were added: fetch the file again; without --strict what is there is read",
+    FeedFault.BAD_PACKET: "choose the feed's port with --port; without --strict the packet is skipped",
+    FeedFault.GAP: "packets are missing in the capture; without --strict the messages are counted and reading goes on",
+    FeedFault.SESSION_CHANGED: "the end of the first may be lost; without --strict each session is read for itself",
 }
 """What a reader can do about a fault."""
 
@@ -98,8 +98,8 @@ class FeedLog:
     """Messages or rows by the feed's own names of types."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Sound messages that no event carries, by reason."""
-    faults: dict[Fault, FaultRecord] = field(default_factory=dict)
-    reasons: dict[Fault, dict[str, FaultReason]] = field(default_factory=dict)
+    faults: dict[FeedFault, FaultRecord] = field(default_factory=dict)
+    reasons: dict[FeedFault, dict[str, FaultReason]] = field(default_factory=dict)
     """The same faults by what was wrong."""
     lacking: dict[str, int] = field(default_factory=dict)
     """Of a feed that is written: events that are in it, but without something."""
@@ -123,7 +123,9 @@ class FeedLog:
         if count:
             self.lacking[what] = self.lacking.get(what, 0) + count
 
-    def fault(self, kind: Fault, offset: int, what: str, count: int = 1, *, row: int = 0, example: str = "") -> None:
+    def fault(
+        self, kind: FeedFault, offset: int, what: str, count: int = 1, *, row: int = 0, example: str = ""
+    ) -> None:
         """Something is wrong at a byte of the file; raises FeedError if the reader insists on a sound feed."""
         if not count:
             return

@@ -23,12 +23,12 @@ from isocast.wire.events import EVENT_DTYPE, EventArray
 __all__ = [
     "HOUR_NS",
     "STEP_TICKS",
-    "Arrivals",
     "Prices",
-    "Session",
     "SyntheticDay",
     "SyntheticPlan",
-    "World",
+    "SyntheticWorld",
+    "TradeArrivals",
+    "TradingHours",
     "build_world",
     "day_shape",
     "draws",
@@ -99,7 +99,7 @@ def draws(seed: int, *names: object) -> np.random.Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TradingHours:
     """The hours of one region, in nanoseconds since 1970."""
 
     opens: int
@@ -107,12 +107,12 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SyntheticWorld:
     """Everything that stays the same all day. Symbols and floors are known by their places here."""
 
     plan: SyntheticPlan
     midnight: int
-    sessions: tuple[Session, ...]
+    sessions: tuple[TradingHours, ...]
     floor_names: npt.NDArray[np.bytes_]
     floor_region: Integers
     symbol_names: npt.NDArray[np.bytes_]
@@ -145,14 +145,14 @@ class World:
         return found
 
 
-def build_world(plan: SyntheticPlan) -> World:
+def build_world(plan: SyntheticPlan) -> SyntheticWorld:
     """Floors, symbols and listings of a plan."""
     random = draws(plan.seed, "world")
     regions = min(len(_HOURS), plan.floors)
     chosen = range(len(_HOURS) - regions, len(_HOURS))
     midnight = midnight_ns(plan.day, "UTC")
     sessions = tuple(
-        Session(midnight + int(_HOURS[region][0] * HOUR_NS), midnight + int(_HOURS[region][1] * HOUR_NS))
+        TradingHours(midnight + int(_HOURS[region][0] * HOUR_NS), midnight + int(_HOURS[region][1] * HOUR_NS))
         for region in chosen
     )
     floor_region = np.arange(plan.floors) % regions
@@ -165,7 +165,7 @@ def build_world(plan: SyntheticPlan) -> World:
         activity[mine] /= activity[mine].sum() if mine.any() else 1.0
     venues, chance = _venues(plan, random, floor_region, symbol_region)
     price = np.clip(random.lognormal(3.9, 0.8, plan.symbols), 2.0, 5_000.0)
-    return World(
+    return SyntheticWorld(
         plan=plan,
         midnight=midnight,
         sessions=sessions,
@@ -245,10 +245,10 @@ def day_shape(part: Reals) -> Reals:
     return 1.0 + 1.2 * (2 * part - 1.1) ** 2 + opening + closing
 
 
-class Arrivals:
+class TradeArrivals:
     """Times and symbols of the trades of one day, slice by slice."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SyntheticWorld) -> None:
         """Nothing has happened."""
         self._world = world
         self._random = draws(world.plan.seed, "arrivals")
@@ -351,7 +351,7 @@ _REGION, _SECTOR, _OWN = 0.009, 0.012, 0.010
 class Prices:
     """Middles between bid and offer at any time, asked for slice by slice in order."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SyntheticWorld) -> None:
         """Every symbol at its first price."""
         self._world = world
         self._random = draws(world.plan.seed, "prices")
@@ -405,7 +405,7 @@ class SyntheticDay:
     def __init__(self, plan: SyntheticPlan) -> None:
         """Build the world; the day itself is made while it is read."""
         self.plan = plan
-        self.world: World = build_world(plan)
+        self.world: SyntheticWorld = build_world(plan)
 
     @property
     def directory(self) -> list[Listing]:
@@ -427,9 +427,9 @@ class SyntheticDay:
 class _Run:
     """The state of a day that is being made."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SyntheticWorld) -> None:
         self._world = world
-        self._arrivals = Arrivals(world)
+        self._arrivals = TradeArrivals(world)
         self._prices = Prices(world)
         self._random = draws(world.plan.seed, "events")
         self._next_id = np.ones(len(world.floor_names), np.int64)
@@ -565,7 +565,7 @@ def _on_grid(price: Integers) -> Integers:
     return np.maximum(price // STEP_TICKS, 1) * STEP_TICKS
 
 
-def _both_sides(rows: EventArray, world: World) -> EventArray:
+def _both_sides(rows: EventArray, world: SyntheticWorld) -> EventArray:
     """Each quote becomes a bid and, linked to it, an offer."""
     quote = rows["kind"] == EventKind.QUOTE
     each = np.where(quote, 2, 1)
@@ -583,7 +583,7 @@ def _both_sides(rows: EventArray, world: World) -> EventArray:
     return events
 
 
-def _halts(world: World) -> Integers:
+def _halts(world: SyntheticWorld) -> Integers:
     """When each symbol is halted, or 0."""
     random = draws(world.plan.seed, "halts")
     symbols = world.plan.symbols
@@ -595,7 +595,7 @@ def _halts(world: World) -> Integers:
     return begins
 
 
-def _halt_events(world: World, halted: Integers) -> EventArray:
+def _halt_events(world: SyntheticWorld, halted: Integers) -> EventArray:
     made = [np.zeros(0, EVENT_DTYPE)]
     for symbol in np.flatnonzero(halted).tolist():
         floors = np.unique(world.venues[symbol])
@@ -610,7 +610,7 @@ def _halt_events(world: World, halted: Integers) -> EventArray:
     return np.concatenate(made)
 
 
-def _announcements(world: World) -> EventArray:
+def _announcements(world: SyntheticWorld) -> EventArray:
     """Directories and marks of every floor, and when its symbols trade."""
     symbols, places = np.nonzero(_first_places(world.venues))
     floors = world.venues[symbols, places]

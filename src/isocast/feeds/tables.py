@@ -17,7 +17,7 @@ import numpy.typing as npt
 from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
-from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
@@ -33,7 +33,7 @@ __all__ = [
     "ColumnSource",
     "TableClock",
     "TableDecoder",
-    "Tally",
+    "TableProgress",
     "Wrong",
     "read_cells",
     "scaled",
@@ -84,7 +84,7 @@ class Column(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class TableProgress:
     """How far a table was read."""
 
     offset: int = 0
@@ -210,14 +210,14 @@ def read_cells(
     log: FeedLog,
     columns: int,
     delimiter: bytes,
-    tally: Tally | None = None,
-    trailer: Callable[[bytes, Tally], bytes] | None = None,
+    tally: TableProgress | None = None,
+    trailer: Callable[[bytes, TableProgress], bytes] | None = None,
 ) -> Iterator[Cells]:
     """The whole rows of each chunk; what is left of a line waits for the next. Empty lines are nothing.
 
     `tally` says where the chunks begin, and counts on. `trailer` may cut off the end of what it is shown.
     """
-    at = tally or Tally()
+    at = tally or TableProgress()
     rest = b""
     for chunk in chunks:
         log.bytes_read += len(chunk)
@@ -225,7 +225,7 @@ def read_cells(
         if not cut:
             rest += chunk
             if len(rest) > _LINE_MAX:
-                log.fault(Fault.BAD_ROW, at.offset, f"a line of more than {_LINE_MAX} bytes", row=at.lines + 1)
+                log.fault(FeedFault.BAD_ROW, at.offset, f"a line of more than {_LINE_MAX} bytes", row=at.lines + 1)
                 at.offset, rest = at.offset + len(rest), b""
             continue
         whole = rest + chunk[:cut]
@@ -240,8 +240,8 @@ def _rows_of(
     log: FeedLog,
     columns: int,
     delimiter: bytes,
-    at: Tally,
-    trailer: Callable[[bytes, Tally], bytes] | None,
+    at: TableProgress,
+    trailer: Callable[[bytes, TableProgress], bytes] | None,
 ) -> Iterator[Cells]:
     if not at.offset and whole.startswith(BOM):
         whole, at.offset = whole[len(BOM) :], len(BOM)
@@ -252,7 +252,7 @@ def _rows_of(
     at.lines += whole.count(b"\n")
 
 
-def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: Tally) -> Cells:
+def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: TableProgress) -> Cells:
     if b'"' in whole:
         whole, delimiter, lines_at = _unquoted(whole, delimiter)
     else:
@@ -273,7 +273,7 @@ def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: Tally
     for cells in dict.fromkeys(count[wrong].tolist()):
         those = wrong[count[wrong] == cells]
         what = f"a row of {cells} cells where {columns} are wanted"
-        log.fault(Fault.BAD_ROW, int(places[those[0]]), what, len(those), row=int(lines[those[0]]))
+        log.fault(FeedFault.BAD_ROW, int(places[those[0]]), what, len(those), row=int(lines[those[0]]))
     chosen = np.flatnonzero(right)
     inner = commas[first[chosen][:, None] + np.arange(columns - 1)] if columns > 1 else np.empty((len(chosen), 0), int)
     starts = np.concatenate([begins[chosen][:, None], inner + 1], axis=1)
@@ -490,7 +490,6 @@ def _offsets(texts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Numbers, Flags,
 _U32 = (1 << 32) - 1
 _CODE_WIDTH = 12
 _EXAMPLE_WIDTH = 24
-_SCALE_DIGITS = 9
 
 
 class ColumnSource(Protocol):
@@ -549,7 +548,7 @@ class _Trailer:
         self._line = b""
         self._offset = 0
 
-    def cut(self, whole: bytes, at: Tally) -> bytes:
+    def cut(self, whole: bytes, at: TableProgress) -> bytes:
         """The lines before it; lines behind it are bad."""
         if self._line:
             self._refuse(whole, at.offset, at.lines)
@@ -564,19 +563,19 @@ class _Trailer:
 
     def _refuse(self, behind: bytes, offset: int, lines: int) -> None:
         count = sum(1 for line in behind.split(b"\n") if line.strip())
-        self._log.fault(Fault.BAD_ROW, offset, "a row behind the line that ends the table", count, row=lines + 1)
+        self._log.fault(FeedFault.BAD_ROW, offset, "a row behind the line that ends the table", count, row=lines + 1)
 
-    def check(self, at: Tally) -> None:
+    def check(self, at: TableProgress) -> None:
         """Its number of rows must be that of the rows that were there."""
         if not self._line:
             return
         cells = self._line.strip().split(self._delimiter)
         number = cells[2].strip() if len(cells) > 2 else b""  # noqa: PLR2004 - the word, the day, the number
         if not number.isdigit():
-            self._log.fault(Fault.ROW_COUNT, self._offset, "the last line says no number of rows")
+            self._log.fault(FeedFault.ROW_COUNT, self._offset, "the last line says no number of rows")
         elif int(number) != at.rows:
             what = f"the last line says {int(number):,} rows, there are {at.rows:,}"
-            self._log.fault(Fault.ROW_COUNT, self._offset, what, abs(int(number) - at.rows))
+            self._log.fault(FeedFault.ROW_COUNT, self._offset, what, abs(int(number) - at.rows))
 
 
 class TableDecoder:
@@ -617,7 +616,7 @@ class TableDecoder:
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
         """The events of a table of text, a block for each chunk."""
         names: Sequence[str] = self._mapping.columns
-        tally = Tally()
+        tally = TableProgress()
         if not names:
             chunks, names, tally.offset = self._header(chunks)
             tally.lines = 1
@@ -701,7 +700,7 @@ class TableDecoder:
             if len(own):
                 row = int(rows.lines[own[0]])
                 what, offset = f"{name}: {wrong.what}", int(rows.offsets[own[0]])
-                self.log.fault(Fault.BAD_ROW, offset, what, len(own), row=row, example=wrong.example)
+                self.log.fault(FeedFault.BAD_ROW, offset, what, len(own), row=row, example=wrong.example)
                 good &= ~wrong.rows
         bad = np.flatnonzero(good & ~column.good)
         if len(bad):
@@ -709,7 +708,7 @@ class TableDecoder:
             first = bad[0]
             example = rows.text(name, _EXAMPLE_WIDTH).values[first].decode("ascii", "replace")
             row = int(rows.lines[first])
-            self.log.fault(Fault.BAD_ROW, int(rows.offsets[first]), what, len(bad), row=row, example=example)
+            self.log.fault(FeedFault.BAD_ROW, int(rows.offsets[first]), what, len(bad), row=row, example=example)
             good &= column.good
         base[field] = np.where(column.good, column.values, np.zeros(1, column.values.dtype))
 

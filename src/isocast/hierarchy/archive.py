@@ -32,8 +32,8 @@ __all__ = [
     "GiveRange",
     "GiveSnapshot",
     "KeepSnapshot",
-    "Piece",
     "RangeAsked",
+    "RangePiece",
     "RangeWithdrawn",
     "ReadArchive",
     "ServerEffect",
@@ -276,7 +276,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RangePiece:
     """A range to be answered now."""
 
     customer: NodeId
@@ -348,9 +348,9 @@ class Answers:
         self._total.take(count, now)
         return True
 
-    def serve(self, now: int) -> tuple[list[Piece], list[CustomerThrottled]]:
+    def serve(self, now: int) -> tuple[list[RangePiece], list[CustomerThrottled]]:
         """What may go now, everybody in turn; those whose share is used up wait, and are named."""
-        pieces: list[Piece] = []
+        pieces: list[RangePiece] = []
         named: list[CustomerThrottled] = []
         waiting: deque[NodeId] = deque()
         self.wake_at = NEVER
@@ -377,9 +377,9 @@ class Answers:
         self._turns.extend(waiting)
         return pieces, named
 
-    def _turn(self, customer: NodeId, account: Account, room: int, now: int) -> list[Piece]:
+    def _turn(self, customer: NodeId, account: Account, room: int, now: int) -> list[RangePiece]:
         """At most `room` messages of one customer's oldest requests."""
-        pieces: list[Piece] = []
+        pieces: list[RangePiece] = []
         while account.pending and room > 0:
             first, last, since = account.pending.popleft()
             if now - since > self.limits.stale_ns:
@@ -392,7 +392,7 @@ class Answers:
             while wanted and room > 0:
                 start, end = wanted.pop(0)
                 stop = min(end, start + room - 1)
-                pieces.append(Piece(customer, start, stop))
+                pieces.append(RangePiece(customer, start, stop))
                 room -= stop - start + 1
                 self._serve(account, start, stop, now)
                 if stop < end:

@@ -555,7 +555,7 @@ class Customer:
         return self._deadline
 
     def snapshot(self) -> CustomerSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         complete, newest = self._complete, self._newest
         gaps = complete.gaps if newest is None else newest.gaps
         return CustomerSnapshot(

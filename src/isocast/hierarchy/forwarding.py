@@ -180,7 +180,7 @@ class SecondarySource:
         return self._retry_at if self._held and self._offered is None else NEVER
 
     def snapshot(self) -> SecondarySourceSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         return SecondarySourceSnapshot(
             self.source, self._next_number, self._base, len(self._held), self._failures, self._settings.held_max
         )

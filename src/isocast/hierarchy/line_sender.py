@@ -145,7 +145,7 @@ class LineSender:
         return self._heartbeat.due
 
     def snapshot(self) -> LineSenderSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         return LineSenderSnapshot(self.site, self.next_sequence, self._messages, self._heartbeats)
 
     def _on_released(self, event: MessagesReleased, now: int) -> tuple[SendLine, ...]:

@@ -19,7 +19,7 @@ from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER, SECOND
 from isocast.wire.packets import Released, digest_of
 
-__all__ = ["Arbitration", "Counters", "Line", "LineView", "Lines", "Recent"]
+__all__ = ["Arbitration", "Counters", "CustomerLines", "Line", "LineView", "Recent"]
 
 
 _SMOOTHING = 4
@@ -142,7 +142,7 @@ class Line:
         self.queued_ns = delay_ns - min(self._least_ns, self._least_before_ns)
 
     def view(self) -> LineView:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         return LineView(
             self.owner,
             self.repairs,
@@ -162,7 +162,7 @@ class Line:
         )
 
 
-class Lines:
+class CustomerLines:
     """All lines of one customer."""
 
     def __init__(self, settings: CustomerSettings) -> None:
@@ -247,7 +247,7 @@ class Lines:
             line.distrusted_until = min(line.distrusted_until, now + self._distrust_ns)
 
     def views(self) -> tuple[LineView, ...]:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         return tuple([line.view() for line in self.by_owner.values()])
 
 
@@ -299,7 +299,7 @@ class Arbitration:
         """Nothing was heard yet."""
         self.node = node
         self.settings = settings
-        self.lines = Lines(settings)
+        self.lines = CustomerLines(settings)
         self.recent = Recent(settings.recent_max)
         self.counters = Counters()
         self.out: list[CustomerEffect] = []

@@ -209,7 +209,7 @@ class SecondaryRing:
         return schedule.instant(slot) + self._delay_ns if slot <= min(receiver.held, self._below()) else NEVER
 
     def snapshot(self) -> SecondaryRingSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         tally = self.tally
         return SecondaryRingSnapshot(
             self.group, self.members, self.floor, tuple(sorted(tally.passed.items())), tuple(tally.stalled)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from isocast.runtime.watch.measurements import FOLDER, MEASUREMENT_VERSION
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["LINE_DDL", "Lines", "measurement_files", "read_measurements"]
+__all__ = ["LINE_DDL", "MeasurementLines", "measurement_files", "read_measurements"]
 
 _BROKEN = "broken"
 LINE_DDL = (
@@ -20,7 +20,7 @@ LINE_DDL = (
 )
 
 
-class Lines(NamedTuple):
+class MeasurementLines(NamedTuple):
     """What could be read, and what could not."""
 
     lines: DataFrame
@@ -33,7 +33,7 @@ def measurement_files(where: Path) -> list[str]:
     return sorted(str(path) for path in where.rglob(f"{FOLDER}/m-*.jsonl"))
 
 
-def read_measurements(spark: SparkSession, where: Path) -> Lines:
+def read_measurements(spark: SparkSession, where: Path) -> MeasurementLines:
     """The measurements of a market's data directory; ConfigurationError if there are none."""
     files = measurement_files(where)
     if not files:
@@ -48,4 +48,4 @@ def read_measurements(spark: SparkSession, where: Path) -> Lines:
         F.sum((whole & (F.col("v") != MEASUREMENT_VERSION)).cast("bigint")).alias("newer"),
     ).first()
     unread = {} if reasons is None else {name: count for name, count in reasons.asDict().items() if count}
-    return Lines(read.where(whole & (F.col("v") == MEASUREMENT_VERSION)).drop(_BROKEN), unread)
+    return MeasurementLines(read.where(whole & (F.col("v") == MEASUREMENT_VERSION)).drop(_BROKEN), unread)

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from isocast.lake.pipeline_stages import (
     BronzeSink,
-    Report,
+    PipelineReport,
     StoppedError,
     Tell,
     advance_bars,
@@ -35,12 +35,22 @@ from isocast.lake.pipeline_stages import (
     news_of,
     spread_counts,
 )
-from isocast.lake.tables import DataFile, Lake, Table
+from isocast.lake.tables import DataFile, Lake, LakeTable
 from isocast.lake.transforms.slices import SLICE_ROWS, in_slices
 from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.quantities import counted
 
-__all__ = ["BATCH_ROWS", "Follower", "Origin", "Report", "advance", "compact", "compact_lake", "run", "stream"]
+__all__ = [
+    "BATCH_ROWS",
+    "BackgroundWorker",
+    "Origin",
+    "PipelineReport",
+    "advance",
+    "compact",
+    "compact_lake",
+    "run",
+    "stream",
+]
 
 
 # ---- Small files of a stream become few large ones, and old log entries go.
@@ -64,7 +74,7 @@ def compact_lake(spark: SparkSession, lake: Lake, most: int = _MOST_SMALL) -> di
     return {name: rows for name, rows in moved.items() if rows}
 
 
-def compact(spark: SparkSession, table: Table, known: int, most: int = _MOST_SMALL) -> int:
+def compact(spark: SparkSession, table: LakeTable, known: int, most: int = _MOST_SMALL) -> int:
     """Put small files of a partition together, in the order of the sequence; how many rows were moved.
 
     Only files of commits up to `known`: whoever goes on behind this table reads the others.
@@ -84,7 +94,7 @@ def compact(spark: SparkSession, table: Table, known: int, most: int = _MOST_SMA
 # ---- Work that goes on behind other work: silver and gold, while bronze takes the next batch.
 
 
-class Follower:
+class BackgroundWorker:
     """Does its work in a thread of its own, once more whenever it was woken; waking it twice may do it once."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -172,9 +182,9 @@ class Origin:
 
 def run(
     spark: SparkSession, lake: Lake, origin: Origin, *, max_rows: int = BATCH_ROWS, tell: Tell = lambda _: None
-) -> Report:
+) -> PipelineReport:
     """Everything that is there now into all tables, and the days closed: spreads made, small files put together."""
-    report = Report()
+    report = PipelineReport()
     began = time.monotonic()
     with lake.writing():
         sink = BronzeSink(lake, report, tell)
@@ -193,15 +203,15 @@ def stream(
     max_rows: int = BATCH_ROWS,
     go_on: Callable[[StreamingQuery], bool] = lambda _: True,
     tell: Tell = lambda _: None,
-) -> Report:
+) -> PipelineReport:
     """Bronze, tape, quotes, bars and VWAP follow the market, until `go_on` says no; asked once a second or so.
 
     `available_now` ends with what is there at the beginning.
     """
-    report = Report()
+    report = PipelineReport()
     began = time.monotonic()
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
-    with lake.writing(), Follower(lambda: _follow(spark, lake, tell)) as follower:
+    with lake.writing(), BackgroundWorker(lambda: _follow(spark, lake, tell)) as follower:
         # What a killed job had in bronze and not in the others comes first.
         follower.wake()
         sink = BronzeSink(lake, report, tell, after=follower.wake)
@@ -238,12 +248,12 @@ def _tell_compacted(moved: Mapping[str, int], tell: Tell) -> None:
         tell(f"{name}: {counted(rows, 'row')} of small files put together")
 
 
-def _tell_rows(table: Table, rows: int, tell: Tell) -> None:
+def _tell_rows(table: LakeTable, rows: int, tell: Tell) -> None:
     if rows:
         tell(f"{table.name}: {counted(rows, 'row')}")
 
 
-def _finished(lake: Lake, report: Report, began: float) -> Report:
+def _finished(lake: Lake, report: PipelineReport, began: float) -> PipelineReport:
     report.seconds = time.monotonic() - began
     for table in lake.tables:
         now = table.snapshot()

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from isocast.lake.schemas import RELEASED_SCHEMA
 from isocast.lake.source.options import struct_of
-from isocast.lake.tables import DataFile, Lake, Table, make_folder, sync_file, sync_folder
+from isocast.lake.tables import DataFile, Lake, LakeTable, make_folder, sync_file, sync_folder
 from isocast.lake.transforms.asof import LEFT_OUT, NOTED, spreads, trade_spreads
 from isocast.lake.transforms.bars import (
     Calendar,
@@ -38,16 +38,16 @@ from isocast.lake.transforms.bars import (
 )
 from isocast.lake.transforms.quotes import STANDING_COLUMNS, quotes_across_floors, trades_with_quotes
 from isocast.lake.transforms.slices import QUOTE_STATE_SCHEMA, Sliced
-from isocast.lake.transforms.survey import Amendment, FloorDays, Line, Survey, survey_files
+from isocast.lake.transforms.survey import Amendment, FloorDays, Survey, SymbolLine, survey_files
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, next_tape, reported_trades
 from isocast.terms.quantities import counted
 
 __all__ = [
     "DAY_NS",
     "HOUR_NS",
+    "BronzeNews",
     "BronzeSink",
-    "News",
-    "Report",
+    "PipelineReport",
     "StoppedError",
     "Tell",
     "advance_bars",
@@ -101,7 +101,7 @@ _Found = tuple[Sliced, Survey]
 
 
 @dataclass(frozen=True)
-class News:
+class BronzeNews:
     """Bronze up to a version, as it is when tables begin to catch up: it goes on meanwhile."""
 
     version: int
@@ -109,15 +109,15 @@ class News:
     """What quotes and tape both do not know; None if that is nothing, or not the same."""
 
 
-def news_of(spark: SparkSession, lake: Lake) -> News:
+def news_of(spark: SparkSession, lake: Lake) -> BronzeNews:
     """What there is to catch up with now."""
     version = lake.released.snapshot().version
     quotes, tape = (_new_files(lake, table, version) for table in (lake.quotes, lake.tape))
     shared = _look_into(spark, lake, lake.quotes, quotes) if quotes and quotes == tape else None
-    return News(version, shared)
+    return BronzeNews(version, shared)
 
 
-def advance_quotes(spark: SparkSession, lake: Lake, news: News) -> int:
+def advance_quotes(spark: SparkSession, lake: Lake, news: BronzeNews) -> int:
     """Quotes catch up; how many rows came."""
     files = _new_files(lake, lake.quotes, news.version)
     if not files:
@@ -128,7 +128,7 @@ def advance_quotes(spark: SparkSession, lake: Lake, news: News) -> int:
     return _commit(lake.quotes, rows, state, {"released_version": news.version})
 
 
-def advance_tape(spark: SparkSession, lake: Lake, news: News) -> int:
+def advance_tape(spark: SparkSession, lake: Lake, news: BronzeNews) -> int:
     """The tape catches up; how many rows came or changed."""
     files = _new_files(lake, lake.tape, news.version)
     released = lake.released.read(spark, files)
@@ -158,13 +158,13 @@ def advance_tape(spark: SparkSession, lake: Lake, news: News) -> int:
     return _commit(lake.tape, rows.withColumn("date", date_of(F.col("due_ns"))), state, said, changed)
 
 
-def _new_files(lake: Lake, table: Table, version: int) -> list[DataFile]:
+def _new_files(lake: Lake, table: LakeTable, version: int) -> list[DataFile]:
     """Files of bronze, up to a version, that a table does not know."""
     known = table.snapshot().notes.get("released_version", 0)
     return lake.released.added_since(known, version)
 
 
-def _look_into(spark: SparkSession, lake: Lake, table: Table, files: Sequence[DataFile]) -> _Found:
+def _look_into(spark: SparkSession, lake: Lake, table: LakeTable, files: Sequence[DataFile]) -> _Found:
     """New files of bronze, in slices that begin where a table ends."""
     paths = [(str(lake.released.path / file.path), int(file.partition["stripe"])) for file in files]
     earlier = _state(table, "quotes", QUOTE_STATE_SCHEMA)
@@ -174,7 +174,7 @@ def _look_into(spark: SparkSession, lake: Lake, table: Table, files: Sequence[Da
 def _memory(lake: Lake) -> TapeMemory:
     notes = lake.tape.snapshot().notes
     ids = _state(lake.tape, "ids", _ID_SCHEMA).to_pylist()
-    spans = {Line(row["stripe"], row["symbol"], row["floor"]): (row["least"], row["most"]) for row in ids}
+    spans = {SymbolLine(row["stripe"], row["symbol"], row["floor"]): (row["least"], row["most"]) for row in ids}
     return TapeMemory(FloorDays.from_json(notes.get("days", [])), spans)
 
 
@@ -185,14 +185,14 @@ def _id_table(memory: TapeMemory) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=_ID_SCHEMA)
 
 
-def _state(table: Table, name: str, schema: pa.Schema) -> pa.Table:
+def _state(table: LakeTable, name: str, schema: pa.Schema) -> pa.Table:
     """What the newest commit of a table kept under a name."""
     file = table.snapshot().notes.get("state", {}).get(name)
     return pq.read_table(table.path / "_state" / file) if file else schema.empty_table()
 
 
 def _commit(
-    table: Table,
+    table: LakeTable,
     rows: DataFrame,
     state: Mapping[str, pa.Table],
     notes: Any,  # noqa: ANN401 - a mapping, or what makes one from the files that were added
@@ -221,7 +221,7 @@ def _commit(
     return came
 
 
-def _files_of(spark: SparkSession, table: Table, amendments: Sequence[Amendment]) -> list[DataFile]:
+def _files_of(spark: SparkSession, table: LakeTable, amendments: Sequence[Amendment]) -> list[DataFile]:
     """The files that hold some trades."""
     earlier = table.read(spark)
     if earlier is None:
@@ -239,7 +239,7 @@ def _files_of(spark: SparkSession, table: Table, amendments: Sequence[Amendment]
     return [file for file in table.snapshot().files if Path(file.path).name in names]
 
 
-def _hours(table: Table, files: Sequence[DataFile]) -> list[int]:
+def _hours(table: LakeTable, files: Sequence[DataFile]) -> list[int]:
     """Hours since 1970, by the floors' clocks, of the trades in some files."""
     found: set[int] = set()
     for file in files:
@@ -257,7 +257,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Report:
+class PipelineReport:
     """What a job did."""
 
     events: int = 0
@@ -287,7 +287,9 @@ class StoppedError(Exception):
 class BronzeSink:
     """Writes each batch of the stream once."""
 
-    def __init__(self, lake: Lake, report: Report, tell: Tell, after: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, lake: Lake, report: PipelineReport, tell: Tell, after: Callable[[], None] = lambda: None
+    ) -> None:
         """`after` is called behind each commit."""
         self.error: BaseException | None = None
         self._lake = lake
@@ -453,7 +455,7 @@ def spread_counts(lake: Lake) -> dict[str, int]:
     return totals if own else {}
 
 
-def _changed(lake: Lake, table: Table) -> tuple[int, list[int]]:
+def _changed(lake: Lake, table: LakeTable) -> tuple[int, list[int]]:
     """The tape's version, and the hours that changed since a table was made from it."""
     known = table.snapshot().notes.get("tape_version", 0)
     notes = lake.tape.notes_since(known)
@@ -477,7 +479,7 @@ def _hours_of_bars(hours: Iterable[int], interval: Interval, calendar: Calendar)
     } | (set() if interval.is_whole_days else set(hours))
 
 
-def _files_in(table: Table, spans: set[_Span]) -> list[DataFile]:
+def _files_in(table: LakeTable, spans: set[_Span]) -> list[DataFile]:
     return [file for file in table.snapshot().files if _span_of(file) in spans]
 
 
@@ -504,7 +506,7 @@ def _placed(made: DataFrame, interval: str) -> DataFrame:
     )
 
 
-def _replace(table: Table, frames: Sequence[DataFrame], gone: Sequence[DataFile], notes: dict[str, object]) -> int:
+def _replace(table: LakeTable, frames: Sequence[DataFrame], gone: Sequence[DataFile], notes: dict[str, object]) -> int:
     came = 0
 
     def said(added: list[DataFile]) -> dict[str, object]:

@@ -20,7 +20,7 @@ __all__ = [
     "JOURNAL_HEADERS",
     "UNJUDGED_HEADERS",
     "Page",
-    "Table",
+    "ReportTable",
     "audit_page",
     "draw_delays",
     "draw_skew",
@@ -48,7 +48,7 @@ _MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """One table with its title and a word about it."""
 
     title: str
@@ -65,7 +65,7 @@ class Page:
 
     title: str
     sentence: str
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     good: bool | None = None
     """Whether the sentence is good news; None where it is neither."""
 
@@ -104,7 +104,7 @@ def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: ReportTable) -> str:
     head = "".join(f"<th>{escape(header)}</th>" for header in table.headers)
     rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -251,11 +251,11 @@ def audit_page(report: AuditReport) -> Page:
         f"Audit of {report.path}",
         report.sentence,
         (
-            Table("Findings", FINDING_HEADERS, finding_rows(report)),
-            Table("Journals", JOURNAL_HEADERS, journal_rows(report), _digest_text(report)),
-            Table("Not judged", UNJUDGED_HEADERS, unjudged_rows(report)),
-            Table("Notes", ("what", "receiver", "stripe", "count", "says"), note_rows(report)),
-            Table("What was checked", ("rule", "law", "how"), _CHECKED),
+            ReportTable("Findings", FINDING_HEADERS, finding_rows(report)),
+            ReportTable("Journals", JOURNAL_HEADERS, journal_rows(report), _digest_text(report)),
+            ReportTable("Not judged", UNJUDGED_HEADERS, unjudged_rows(report)),
+            ReportTable("Notes", ("what", "receiver", "stripe", "count", "says"), note_rows(report)),
+            ReportTable("What was checked", ("rule", "law", "how"), _CHECKED),
         ),
         report.verdict is Verdict.CLEAN,
     )

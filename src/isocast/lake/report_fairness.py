@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isocast.checks.skew import ReleaseSkew
 from isocast.lake.fairness import FairnessReport, Row
-from isocast.lake.report import Page, Table
+from isocast.lake.report import Page, ReportTable
 from isocast.lake.timing_advice import Advice
 
 __all__ = ["fairness_page", "fairness_tables", "span_text"]
@@ -36,7 +36,7 @@ def fairness_page(report: FairnessReport, title: str, pictures: Mapping[str, Pat
     return Page(title, report.sentence, tuple(fairness_tables(report, pictures)), not report.exceeding)
 
 
-def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None = None) -> list[Table]:
+def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None = None) -> list[ReportTable]:
     """Every table that has something to say."""
     drawn = pictures or {}
     tables = [_basis(report), _sites(report, drawn.get("skew")), _worst(report), _faults(report), _worst_faults(report)]
@@ -48,7 +48,7 @@ def fairness_tables(report: FairnessReport, pictures: Mapping[str, Path] | None 
     return tables
 
 
-def _basis(report: FairnessReport) -> Table:
+def _basis(report: FairnessReport) -> ReportTable:
     """What whoever has to judge the figures asks first."""
     basis = report.basis
     rows = [
@@ -70,7 +70,7 @@ def _basis(report: FairnessReport) -> Table:
         "A release time is what the receiver's own clock showed. Clocks that are within ε show one instant up to 2ε"
         " apart, so a skew within 2ε cannot be told from none, and one beyond it is real."
     )
-    return Table("What was measured", ("", "", "meaning"), rows, text)
+    return ReportTable("What was measured", ("", "", "meaning"), rows, text)
 
 
 def _figures(skew: ReleaseSkew) -> str:
@@ -89,7 +89,7 @@ def _instant(nanoseconds: int | None) -> str:
     return f"{whole:%Y-%m-%d %H:%M:%S}.{nanoseconds // 10**6 % 1000:03} UTC"
 
 
-def _sites(report: FairnessReport, picture: Path | None) -> Table:
+def _sites(report: FairnessReport, picture: Path | None) -> ReportTable:
     rows = [
         (
             row["receiver"],
@@ -108,10 +108,10 @@ def _sites(report: FairnessReport, picture: Path | None) -> Table:
         "How long after the first site each one released the same message, where nobody had a fault; 2ε is the bound."
     )
     headers = ("site", "messages", "was first", "p50", "p99", "p99.9", "max", "2ε", "beyond 2ε")
-    return Table("Release skew by site", headers, rows, text, picture)
+    return ReportTable("Release skew by site", headers, rows, text, picture)
 
 
-def _worst(report: FairnessReport) -> Table:
+def _worst(report: FairnessReport) -> ReportTable:
     rows = [
         (
             str(row["stripe"]),
@@ -129,10 +129,10 @@ def _worst(report: FairnessReport) -> Table:
     text = (
         "Of each token the message whose releases lie furthest apart. A fault is counted below, and held to no bound."
     )
-    return Table("Messages furthest apart", headers, rows, text)
+    return ReportTable("Messages furthest apart", headers, rows, text)
 
 
-def _faults(report: FairnessReport) -> Table:
+def _faults(report: FairnessReport) -> ReportTable:
     rows = [
         (
             row["receiver"],
@@ -160,10 +160,10 @@ def _faults(report: FairnessReport) -> Table:
         f"Messages that a site released later than P = {span_text(report.basis['late_after_ns'])} after the instant"
         " that all share, or, after a reformation, at a later instant than other sites: its customers had them late."
     )
-    return Table("Fairness faults by site", headers, rows, text)
+    return ReportTable("Fairness faults by site", headers, rows, text)
 
 
-def _worst_faults(report: FairnessReport) -> Table:
+def _worst_faults(report: FairnessReport) -> ReportTable:
     rows = [
         (
             str(row["stripe"]),
@@ -177,10 +177,10 @@ def _worst_faults(report: FairnessReport) -> Table:
         for row in report.worst_faults
     ]
     headers = ("stripe", "token", "site", "from sequence", "messages", "late", "owed for")
-    return Table("Latest tokens", headers, rows)
+    return ReportTable("Latest tokens", headers, rows)
 
 
-def _entry(report: FairnessReport) -> Table:
+def _entry(report: FairnessReport) -> ReportTable:
     rows = [
         (
             row["region"],
@@ -199,10 +199,10 @@ def _entry(report: FairnessReport) -> Table:
         " more than a minute old, or not past, is not live and in no figure."
     )
     headers = ("region", "messages", "not live", "mean", "p50", "p99", "max")
-    return Table("Entry delay by region", headers, rows, text)
+    return ReportTable("Entry delay by region", headers, rows, text)
 
 
-def _order(report: FairnessReport) -> Table:
+def _order(report: FairnessReport) -> ReportTable:
     rows = [
         (
             row["one"],
@@ -221,10 +221,10 @@ def _order(report: FairnessReport) -> Table:
         " an inversion the later event was ordered first."
     )
     headers = ("region", "against", "pairs", "happened first", "was ordered first", "inversions", "chance")
-    return Table("Who is ordered first", headers, rows, text)
+    return ReportTable("Who is ordered first", headers, rows, text)
 
 
-def _losses(report: FairnessReport) -> Table:
+def _losses(report: FairnessReport) -> ReportTable:
     rows = [
         (
             _place(row, "node", "city"),
@@ -244,7 +244,7 @@ def _losses(report: FairnessReport) -> Table:
         "kernel drops",
     )  # fmt: skip
     text = "Tokens lost: those of others that a place never heard, and had to ask for."
-    return Table("Losses and repairs by place", headers, rows, " ".join(filter(None, [text, _unread(report)])))
+    return ReportTable("Losses and repairs by place", headers, rows, " ".join(filter(None, [text, _unread(report)])))
 
 
 def _unread(report: FairnessReport) -> str:
@@ -258,7 +258,7 @@ def _place(row: Row, node: str, city: str) -> str:
     return f"{name} ({place})" if place and place.casefold().replace(" ", "-") != name.casefold() else name
 
 
-def _correlation(report: FairnessReport) -> Table:
+def _correlation(report: FairnessReport) -> ReportTable:
     rows = [
         (
             _place(row, "one", "one_city"),
@@ -275,10 +275,10 @@ def _correlation(report: FairnessReport) -> Table:
         " on one branch. A correlation of 0 and a lift of 1 are chance."
     )
     headers = ("place", "and", "seconds", "correlation", "both lost", "lift")
-    return Table("Places that lose together", headers, rows, text)
+    return ReportTable("Places that lose together", headers, rows, text)
 
 
-def _delays(report: FairnessReport, picture: Path | None) -> Table:
+def _delays(report: FairnessReport, picture: Path | None) -> ReportTable:
     rows = [
         (
             _place(row, "node", "city"),
@@ -295,10 +295,10 @@ def _delays(report: FairnessReport, picture: Path | None) -> Table:
         "From the scheduled instant of a token, by its owner's clock, until a place heard it, by its own: distance,"
         " queues and both clocks."
     )
-    return Table("Tokens after their instant", headers, rows, text, picture)
+    return ReportTable("Tokens after their instant", headers, rows, text, picture)
 
 
-def _advice(advice: Advice) -> Table:
+def _advice(advice: Advice) -> ReportTable:
     rows = [
         (symbol, name, span_text(present), span_text(wanted), f"{wanted / present:.2f}")
         for symbol, name, present, wanted in advice.rows
@@ -322,4 +322,4 @@ def _advice(advice: Advice) -> Table:
             f"TOO FEW TOKENS: every receiver must hear {least:,.0f} to tell this fraction; it is the largest so far."
         )
     headers = ("", "key of [timing]", "now", f"for {advice.fraction:g}", "factor")
-    return Table("Recommended times", headers, rows, " ".join(parts))
+    return ReportTable("Recommended times", headers, rows, " ".join(parts))

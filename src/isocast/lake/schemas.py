@@ -9,24 +9,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 __all__ = [
-    "EVENT_COLUMNS",
-    "EVENT_DDL",
-    "EVENT_KEY",
     "EVENT_SCHEMA",
-    "QUARANTINE_DDL",
     "QUARANTINE_SCHEMA",
-    "RELEASED_COLUMNS",
-    "RELEASED_DDL",
     "RELEASED_SCHEMA",
     "SCHEMA_VERSION",
-    "ddl_of",
 ]
 
 SCHEMA_VERSION = 3
 """Raised whenever a column is added, goes, or means something else; tables keep it beside their rows."""
-
-EVENT_KEY = ("stripe", "sequence", "index")
-"""What names a released event: its message's place in the sequence, and its own in the message."""
 
 _PLACE = [
     pa.field("stripe", pa.int32(), nullable=False),
@@ -81,26 +71,3 @@ QUARANTINE_SCHEMA = pa.schema(
 )
 """What could not be read: where, which sequences if that is known, a word for the reason, the rule that was broken,
 and how much (bytes of a torn or damaged piece, messages of a gap, files of another version)."""
-
-_SPARK_TYPES = {
-    pa.int8(): "TINYINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.string(): "STRING",
-    pa.bool_(): "BOOLEAN",
-}
-
-
-def ddl_of(schema: pa.Schema) -> str:
-    """The same columns as Spark spells them."""
-    return ", ".join(
-        f"`{field.name}` {_SPARK_TYPES[field.type]}{'' if field.nullable else ' NOT NULL'}" for field in schema
-    )
-
-
-RELEASED_COLUMNS: tuple[str, ...] = tuple(RELEASED_SCHEMA.names)
-EVENT_COLUMNS: tuple[str, ...] = tuple(EVENT_SCHEMA.names)
-
-RELEASED_DDL = ddl_of(RELEASED_SCHEMA)
-EVENT_DDL = ddl_of(EVENT_SCHEMA)
-QUARANTINE_DDL = ddl_of(QUARANTINE_SCHEMA)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -19,13 +18,11 @@ import pyarrow as pa
 from isocast.lake.schemas import QUARANTINE_SCHEMA
 from isocast.terms.errors import JournalError
 
-__all__ = ["Fault", "Faults", "message_of", "quarantine_rows", "write_faults"]
-
-_ERROR = re.compile(r"isocast(?:\.\w+)+\.(\w+Error|\w+Full): (.+)")
+__all__ = ["SourceFault", "SourceFaults", "quarantine_rows", "write_faults"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SourceFault:
     """One row of the quarantine; `schemas.QUARANTINE_SCHEMA` explains the fields."""
 
     path: str
@@ -44,20 +41,20 @@ class Fault:
         return JournalError(self.path, self.rule, self.offset)
 
 
-class Faults:
+class SourceFaults:
     """Collects what goes wrong while one piece is read."""
 
     def __init__(self, *, is_strict: bool) -> None:
         """Strict: what nobody makes good is raised."""
         self.is_strict = is_strict
-        self.found: list[Fault] = []
+        self.found: list[SourceFault] = []
 
-    def note(self, fault: Fault) -> None:
+    def note(self, fault: SourceFault) -> None:
         """Something cannot be read here; another receiver may have it."""
         if fault not in self.found:
             self.found.append(fault)
 
-    def lost(self, fault: Fault) -> None:
+    def lost(self, fault: SourceFault) -> None:
         """Nobody has it."""
         if not self.is_strict:
             self.note(fault)
@@ -76,13 +73,13 @@ class Faults:
                     raise fault.error()
 
 
-def quarantine_rows(faults: Iterable[Fault]) -> pa.RecordBatch:
+def quarantine_rows(faults: Iterable[SourceFault]) -> pa.RecordBatch:
     """Faults as rows."""
     rows = [asdict(fault) for fault in faults]
     return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE_SCHEMA)
 
 
-def write_faults(directory: Path, faults: Iterable[Fault]) -> None:
+def write_faults(directory: Path, faults: Iterable[SourceFault]) -> None:
     """One JSON file for each fault, named by what it says: a task that is repeated writes the same file again."""
     for fault in faults:
         line = json.dumps(asdict(fault), sort_keys=True) + "\n"
@@ -96,9 +93,3 @@ def write_faults(directory: Path, faults: Iterable[Fault]) -> None:
             part.replace(directory / name)
         except OSError as reason:
             raise JournalError(str(directory), f"the quarantine cannot be written: {reason.strerror}") from reason
-
-
-def message_of(error: BaseException) -> str | None:
-    """The sentence of ours within an error that Spark raised: it wraps what its Python workers say in pages."""
-    found = _ERROR.findall(str(error))
-    return str(found[-1][1]).strip() if found else None

@@ -141,7 +141,7 @@ class Mirror:
 def mirror_of(name: str) -> Mirror:
     """By its name; ConfigurationError for one that nobody knows."""
     if name not in FORMATS:
-        raise ConfigurationError("lake", "format", f'"{name}" is none of {", ".join(FORMATS)}')
+        raise ConfigurationError("lake", "format", f'"{name}" is not one of {", ".join(FORMATS)}')
     return Mirror(name)
 
 

@@ -44,9 +44,9 @@ __all__ = [
     "DataFile",
     "Lake",
     "LakeSettings",
+    "LakeTable",
     "ReplacedFile",
-    "Snapshot",
-    "Table",
+    "TableVersion",
     "create_json",
     "make_folder",
     "sync_file",
@@ -131,7 +131,7 @@ class LakeSettings:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TableVersion:
     """A table at one version."""
 
     version: int = 0
@@ -162,7 +162,7 @@ class Snapshot:
         return sum(file.bytes for file in self.replaced)
 
 
-class Table:
+class LakeTable:
     """One table of a lake."""
 
     def __init__(
@@ -183,14 +183,14 @@ class Table:
         self._second = root / "files" / name
         self.keys = tuple(keys)
         self._log = self.path / "_log"
-        self._known = Snapshot()
+        self._known = TableVersion()
         self._lock = Lock()
         self._committing = Lock()
         self._mirror = mirror_of(mirror)
         self._is_listed = mirror != "parquet"
         """Whether readers go by another format's log, and not by the folder: replaced files stay where they are."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableVersion:
         """The newest version; version 0 is an empty table."""
         with self._lock:
             known = self._known
@@ -199,7 +199,7 @@ class Table:
                 self._known = self._followed(known, newest)
             return self._known
 
-    def _followed(self, known: Snapshot, newest: int) -> Snapshot:
+    def _followed(self, known: TableVersion, newest: int) -> TableVersion:
         """From a version that is known, or from the last entry that lists all files."""
         files = {file.path: file for file in known.files}
         replaced = {file.path: file for file in known.replaced}
@@ -219,7 +219,7 @@ class Table:
             for path in entry.get("expired", ()):
                 replaced.pop(path, None)
             files.update({file["path"]: DataFile(**file) for file in entry["added"]})
-        return Snapshot(newest, tuple(files.values()), self._entry(newest)["notes"], tuple(replaced.values()))
+        return TableVersion(newest, tuple(files.values()), self._entry(newest)["notes"], tuple(replaced.values()))
 
     def _newest(self, known: int) -> int:
         """The greatest version; a log has no gaps."""
@@ -281,17 +281,17 @@ class Table:
         frame: DataFrame | None,
         notes: Callable[[list[DataFile]], Mapping[str, Any]],
         removed: Sequence[DataFile] = (),
-    ) -> Snapshot:
+    ) -> TableVersion:
         """One more version: rows are added, files go. The frame may read files that go.
 
         `notes` are made from the files that were added.
         """
         return self._commit(frame, removed, lambda added, _: notes(added), compacts=False)
 
-    def compact(self, frame: DataFrame, removed: Sequence[DataFile]) -> Snapshot:
+    def compact(self, frame: DataFrame, removed: Sequence[DataFile]) -> TableVersion:
         """Rows of some files in others, which take their place; others may commit meanwhile."""
 
-        def said(added: list[DataFile], before: Snapshot) -> Mapping[str, Any]:
+        def said(added: list[DataFile], before: TableVersion) -> Mapping[str, Any]:
             were, are = (sum(file.rows for file in files) for files in (removed, added))
             if were != are:
                 raise AssertionError(f"{self.name}: {were} rows became {are}")
@@ -303,10 +303,10 @@ class Table:
         self,
         frame: DataFrame | None,
         removed: Sequence[DataFile],
-        notes: Callable[[list[DataFile], Snapshot], Mapping[str, Any]],
+        notes: Callable[[list[DataFile], TableVersion], Mapping[str, Any]],
         *,
         compacts: bool,
-    ) -> Snapshot:
+    ) -> TableVersion:
         staging = self._write(frame) if frame is not None else None
         with self._committing:
             before = self.snapshot()
@@ -343,7 +343,7 @@ class Table:
                 (self.path / path).unlink(missing_ok=True)
             for path in expired:
                 (self._second / path).unlink(missing_ok=True)
-        return Snapshot(version, tuple(files), said, replaced)
+        return TableVersion(version, tuple(files), said, replaced)
 
     def _expired(self, kept: Iterable[ReplacedFile]) -> set[str]:
         """Replaced files whose time is over. A clock that was wrong keeps none for longer than the right one."""
@@ -422,8 +422,8 @@ class Lake:
         self.root = root
         self.settings = settings
 
-        def table(name: str, *keys: str) -> Table:
-            return Table(root, name, keys, settings.format, keep_s=keep_s)
+        def table(name: str, *keys: str) -> LakeTable:
+            return LakeTable(root, name, keys, settings.format, keep_s=keep_s)
 
         self.released = table("bronze/released", "date", "stripe")
         self.tape = table("silver/tape", "date", "stripe")
@@ -433,7 +433,7 @@ class Lake:
         self.spreads = table("gold/spreads", "interval", "date")
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[LakeTable, ...]:
         """All of them, from bronze to gold."""
         return self.released, self.tape, self.quotes, self.bars, self.vwap, self.spreads
 

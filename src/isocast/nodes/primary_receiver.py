@@ -139,7 +139,7 @@ class PrimaryReceiver:
         return self._deadline
 
     def snapshot(self) -> PrimaryReceiverSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         headship = self.headship
         if headship is None:
             return PrimaryReceiverSnapshot(self.receiver.snapshot(), self.member.snapshot())

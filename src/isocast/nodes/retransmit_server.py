@@ -192,7 +192,7 @@ class RetransmitServer:
         return min(self.customer.next_deadline(), heartbeat_at, self.line.wake_at, self.door.wake_at)
 
     def snapshot(self) -> RetransmitServerSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         line, door = self.line, self.door
         return RetransmitServerSnapshot(
             self.node,

@@ -242,7 +242,7 @@ class SecondaryReceiver:
         return self._deadline
 
     def snapshot(self) -> SecondaryReceiverSnapshot:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         receiver = self.receiver
         return SecondaryReceiverSnapshot(
             receiver.snapshot(),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 from struct import Struct
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from isocast.checks.facts import Delivered, Entrusted, Given, LatestDelivered, LeftOut, SnapshotTaken
 from isocast.hierarchy.archive import (
@@ -54,14 +54,12 @@ from isocast.ring.inputs import Machine, PublishRequested, TimerFired
 from isocast.ring.source import OutboxState
 from isocast.simulation.host import Host, Ordinary
 from isocast.simulation.network import stream
+from isocast.simulation.world import World
 from isocast.terms.ids import NodeId, is_site, is_source
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, Side
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import Released, payload_digest
-
-if TYPE_CHECKING:
-    from isocast.simulation.world import World
 
 __all__ = ["EdgeWorld", "event_payload"]
 

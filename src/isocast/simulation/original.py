@@ -44,7 +44,7 @@ from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId, describe, is_source, source_id
 from isocast.terms.instants import SECOND, to_seconds
 
-__all__ = ["OriginalParameters", "OriginalResult", "Watch", "run_original"]
+__all__ = ["EffectWatch", "OriginalParameters", "OriginalResult", "run_original"]
 
 
 # ---- Watches a world of the original protocol from outside: counts, figures, and what §2.1 promises.
@@ -57,7 +57,7 @@ _VIOLATIONS_MAX = 20
 """Enough to understand a failure; one broken rule breaks all later positions too."""
 
 
-class Watch:
+class EffectWatch:
     """Checks every effect of every node as it is performed."""
 
     def __init__(self, sites: tuple[NodeId, ...]) -> None:
@@ -356,7 +356,7 @@ class _World:
         self._arrivals: Random = stream(parameters.seed, "arrivals")
         self.arrived = 0
         self._arriving = True
-        self.watch = Watch(self._sites)
+        self.watch = EffectWatch(self._sites)
         self.network = Network(
             self.agenda,
             parameters.seed,

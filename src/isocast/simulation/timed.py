@@ -15,7 +15,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.ring.source import PrimarySource
-from isocast.simulation.edge import event_payload
+from isocast.simulation.edge import EdgeWorld, event_payload
 from isocast.simulation.faults import FaultPlan, correct_sites
 from isocast.simulation.network import stream
 from isocast.simulation.scenario import Scenario
@@ -178,7 +178,6 @@ class LastRequests:
         return machine.receiver if isinstance(machine, PrimaryReceiver) else None
 
 
-_CUTS = ("partition", "one-way", "isolate")
 _PLANNED = ("drain", "add", "remove", "force")
 STALLED_PERIODS = 400
 """Token periods without any token: forty rings of ten could have formed, one after the other."""
@@ -215,6 +214,8 @@ class TimedRun:
         trusted = scenario.receivers + len(scenario.tree.secondary_sites)
         self.recorder = Recorder(self.suite, trusted, transcript=transcript)
         self.world = World(scenario, seed, self.recorder, build)
+        if scenario.edge:
+            self.world.edge = EdgeWorld(self.world)
         self.world.network.lost_hook = self.recorder.losses.lost
         self.arrivals = Arrivals(self.world)
         self.faults = FaultPlan(self.world)

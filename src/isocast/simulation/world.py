@@ -82,7 +82,6 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
-from isocast.simulation.edge import EdgeWorld
 from isocast.simulation.host import Clock, Host, Ordinary
 from isocast.simulation.layers import is_edge
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
@@ -114,6 +113,7 @@ __all__ = [
     "LAYER_EFFECTS",
     "PRODUCT",
     "Build",
+    "EdgeOfWorld",
     "Judge",
     "Recorder",
     "World",
@@ -313,6 +313,33 @@ class _Burst:
         self.packets.append(decode(frame))  # type: ignore[arg-type]
 
 
+class EdgeOfWorld(Protocol):
+    """What a world asks of its archives, customers and secondary sources."""
+
+    everybody: tuple[NodeId, ...]
+
+    def machine(self, node: NodeId) -> Machine[Ordinary]:
+        """A machine made from what the node's disk says."""
+
+    def forget(self, node: NodeId) -> None:
+        """A node's disk is blank: of a receiver, its journal."""
+
+    def released(self, host: Host, effect: Release) -> None:
+        """A receiver releases."""
+
+    def replaced(self, site: NodeId, next_sequence: int) -> None:
+        """A receiver took a checkpoint over."""
+
+    def begin(self, instant: int) -> None:
+        """The first ring is formed."""
+
+    def settled(self, last_sequence: int) -> bool:
+        """Whether everybody who runs has everything up to a sequence."""
+
+    def correct(self) -> dict[NodeId, int]:
+        """Whoever runs and can go on, and the sequence that each waits for."""
+
+
 class World:
     """One market. `agenda.run(until)` lets it live."""
 
@@ -385,7 +412,8 @@ class World:
         """Under which id a source runs that lost its outbox."""
         self._taken: list[bytes] = []
         """Keys that a source has accepted of what it is being given."""
-        self.edge = EdgeWorld(self) if scenario.edge else None
+        self.edge: EdgeOfWorld | None = None
+        """Set by whoever makes a world that has one."""
 
     # Nodes --------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from isocast.striping.sizes import ITCH_SIZES, PacketSizes
 from isocast.terms.instants import SECOND
 
 __all__ = [
-    "Comparison",
+    "HashComparison",
     "Judgement",
     "PlanWorth",
     "SectorWorth",
@@ -169,7 +169,7 @@ class SectorWorth:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class HashComparison:
     """A plan beside a hash, on one history."""
 
     planned: PlanWorth
@@ -205,7 +205,7 @@ def compare_with_hash(
     *,
     patience: int,
     sizes: PacketSizes = ITCH_SIZES,
-) -> Comparison:
+) -> HashComparison:
     """Beside a hash on the same history; `own` is how the plan was judged there."""
     other = hash_plan(plan)
     theirs = judge(other, history, patience, sizes)
@@ -216,7 +216,7 @@ def compare_with_hash(
         _worth(judgement, history, numbers, kin, anybody)
         for judgement, numbers in zip((own, theirs), places, strict=True)
     ]
-    return Comparison(
+    return HashComparison(
         worths[0],
         worths[1],
         theirs,

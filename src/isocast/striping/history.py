@@ -278,19 +278,19 @@ def _time(text: str) -> int:
             value = Decimal(read_instant(text)) / SECOND
         except ValueError:
             raise ValueError(
-                f'"{text}" is no time: seconds or nanoseconds since 1970, or 2026-03-02T14:30:00Z'
+                f'"{text}" is not a time: seconds or nanoseconds since 1970, or 2026-03-02T14:30:00Z'
             ) from None
     if not value.is_finite() or not 0 <= value < 1 << 63:
-        raise ValueError(f'"{text}" is no time since 1970')
+        raise ValueError(f'"{text}" is not a time since 1970')
     nanoseconds = int(value) if value >= _NANOSECONDS_FROM else int(value * SECOND)
     if nanoseconds >= 1 << 63:
-        raise ValueError(f'"{text}" is no time since 1970')
+        raise ValueError(f'"{text}" is not a time since 1970')
     return nanoseconds
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > _COUNT_MAX:
-        raise ValueError(f'"{text}" is no count of messages')
+        raise ValueError(f'"{text}" is not a count of messages')
     return int(text)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from isocast.terms.errors import LocalProtocolError
 from isocast.wire.packets import Released, digest_of
 
-__all__ = ["MARKS_MAX", "Cut", "MergedRun", "StripeClocks", "StripeMerge"]
+__all__ = ["MARKS_MAX", "MergedRun", "StripeClocks", "StripeCut", "StripeMerge"]
 
 
 # ---- A time cut across stripes: what existed at an instant, the same for all who ask (§4.4).
@@ -40,7 +40,7 @@ _INSTANT = Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StripeCut:
     """The last sequence of every stripe that existed at an instant; 0 for none."""
 
     instant: int
@@ -111,7 +111,7 @@ class StripeClocks:
         marks = self._marks[stripe]
         marks.whole = max(marks.whole, instant)
 
-    def at(self, instant: int) -> Cut | None:
+    def at(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it yet.
 
         LocalProtocolError for an instant from before what is remembered.
@@ -124,7 +124,7 @@ class StripeClocks:
             if marks.forgotten and instant < marks.instants[0]:
                 raise LocalProtocolError(f"stripe {stripe}: nothing is remembered from before {marks.instants[0]}")
             rows.append((stripe, self._last(marks, instant)))
-        return Cut(instant, tuple(rows))
+        return StripeCut(instant, tuple(rows))
 
     @staticmethod
     def _last(marks: _Marks, instant: int) -> int:
@@ -244,6 +244,6 @@ class StripeMerge:
             if other != stripe and not waiting and self._whole[other] < instant - (other > stripe)
         )
 
-    def cut(self, instant: int) -> Cut | None:
+    def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it."""
         return self._clocks.at(instant)

@@ -260,7 +260,7 @@ def plan_entry(plan: StripePlan) -> ControlEntry:
 def read_plan_entry(entry: ControlEntry) -> PlanNotice:
     """What an entry announces; RemoteProtocolError for one that announces no plan of this form."""
     if entry.kind is not ControlKind.STRIPE_PLAN:
-        raise RemoteProtocolError(f"an entry of kind {entry.kind.name} is no stripe plan")
+        raise RemoteProtocolError(f"an entry of kind {entry.kind.name} is not a stripe plan")
     try:
         digest, stripes, symbols = _ENTRY.unpack(entry.body)
     except error as reason:
@@ -317,7 +317,7 @@ def _table(file: str, key: str, value: object, known: tuple[str, ...]) -> Mappin
     for name in value:
         if name not in known:
             where = f"{key}.{name}" if key else str(name)
-            rule = f"is no key here; known are {', '.join(known)}{suggestion(str(name), known)}"
+            rule = f"is not a key here; the keys are {', '.join(known)}{suggestion(str(name), known)}"
             raise ConfigurationError(file, where, rule)
     return value
 

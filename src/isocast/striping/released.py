@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
+from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import BlockView
-from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import ControlEntry
 
-__all__ = ["ReleasedPart", "part_of_block", "part_of_payloads"]
+__all__ = ["ReleasedPart", "part_of_block"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -41,22 +39,6 @@ class ReleasedPart:
     def ends_token(self) -> bool:
         """Whether the token's last message is here."""
         return self.place + len(self.counts) == self.token_count
-
-
-def part_of_payloads(
-    token_number: int,
-    instant: int,
-    token_count: int,
-    place: int,
-    first_sequence: int,
-    payloads: Sequence[bytes],
-    control: tuple[ControlEntry, ...] = (),
-) -> ReleasedPart:
-    """The same from payloads; one that is no market events has its place and no events."""
-    sound = [payload if are_events(payload) else b"" for payload in payloads]
-    counts = np.array([len(payload) // EVENT_BYTES for payload in sound], np.int64)
-    events = np.frombuffer(b"".join(sound), EVENT_DTYPE)
-    return ReleasedPart(token_number, instant, token_count, place, first_sequence, events, counts, control)
 
 
 def part_of_block(block: BlockView, control: tuple[ControlEntry, ...] = ()) -> ReleasedPart:

@@ -24,7 +24,7 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import SYMBOL_BYTES, EventFlag, Symbol
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 
-__all__ = ["Choice", "CoreRoutes", "choose_stripes", "heard_once", "stripes_for", "symbol_hash"]
+__all__ = ["CoreRoutes", "CustomerStripes", "choose_stripes", "heard_once", "stripes_for", "symbol_hash"]
 
 
 _COPIED = int(EventFlag.COPIED)
@@ -48,7 +48,7 @@ class CoreRoutes:
         strange = [core for core in plan.cores if core not in self.stripes] if plan is not None else []
         if plan is not None and strange:
             listed = ", ".join(map(str, self.stripes))
-            raise ConfigurationError(plan.file, "core", f"{strange[0]} is none of ring.stripes: {listed}")
+            raise ConfigurationError(plan.file, "core", f"stripe {strange[0]} is not in ring.stripes ({listed})")
         self._known: dict[bytes, int] = {}
 
     def stripe_of(self, symbol: str) -> int:
@@ -75,20 +75,25 @@ class CoreRoutes:
         return known
 
     def split(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, EventArray]:
-        """The events of each stripe that has any, in their order; events of no symbol in every one, or in `among`."""
+        """The events of each stripe that has any, in their order; events of no symbol in every one, or in `among`.
+
+        LocalProtocolError for a symbol whose stripe is not in `among`.
+        """
         return {stripe: self.part(events, stripe, mask, among) for stripe, mask in self.masks(events, among).items()}
 
     def masks(self, events: EventArray, among: Collection[int] | None = None) -> dict[int, npt.NDArray[np.bool_]]:
-        """Which events each stripe has, of those that have any."""
+        """Which events each stripe has, of those that have any; LocalProtocolError for a symbol outside `among`."""
         if len(self.stripes) == 1:
             return {self.stripes[0]: np.ones(len(events), np.bool_)} if len(events) else {}
         wide = self.stripes if among is None else tuple(sorted(among))
         found = self.stripes_of(events["symbol"])
         everybodys = events["symbol"] == b""
         named = np.unique(found[~everybodys]).tolist()
+        if strange := [stripe for stripe in named if stripe not in wide]:
+            symbol = events["symbol"][found == strange[0]][0].decode("ascii", "replace")
+            raise LocalProtocolError(f"{symbol} travels in stripe {strange[0]}, where this source does not publish")
         return {
-            stripe: (found == stripe) & ~everybodys | everybodys if stripe in wide else (found == stripe) & ~everybodys
-            for stripe in sorted({*named, *(wide if everybodys.any() else ())})
+            stripe: (found == stripe) | everybodys for stripe in sorted({*named, *(wide if everybodys.any() else ())})
         }
 
     def part(
@@ -165,7 +170,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CustomerStripes:
     """The stripes of one customer, in the order of their numbers."""
 
     stripes: tuple[EdgeStripe, ...]
@@ -190,7 +195,7 @@ class Choice:
         return sum(len(stripe.symbols) for stripe in self.stripes)
 
 
-def stripes_for(plan: StripePlan, symbols: Iterable[str], core: int | None = None) -> Choice:
+def stripes_for(plan: StripePlan, symbols: Iterable[str], core: int | None = None) -> CustomerStripes:
     """The stripes on which some symbols travel. ConfigurationError for what is no symbol."""
     names = []
     for symbol in symbols:
@@ -201,12 +206,12 @@ def stripes_for(plan: StripePlan, symbols: Iterable[str], core: int | None = Non
     numbers = plan.stripes_of(np.array(names, f"S{SYMBOL_BYTES}"), core).tolist()
     chosen = tuple(plan.by_number[number] for number in sorted(set(numbers)))
     unnamed = [str(name) for name, number in zip(names, numbers, strict=True) if plan.by_number[number].spare]
-    return Choice(chosen, None, tuple(unnamed))
+    return CustomerStripes(chosen, None, tuple(unnamed))
 
 
 def choose_stripes(
     plan: StripePlan, line_rate: int, symbols: Iterable[str] = (), preferred: Sequence[int] = ()
-) -> Choice:
+) -> CustomerStripes:
     """Stripes that fit a line: those of the symbols, all of them; without symbols, the preferred, then the others.
 
     ConfigurationError says what does not fit, and what would.
@@ -215,7 +220,7 @@ def choose_stripes(
     if wanted.stripes:
         if wanted.rate > line_rate:
             raise ConfigurationError("customer", "rate", _too_much(wanted, line_rate))
-        return Choice(wanted.stripes, line_rate, wanted.unnamed)
+        return CustomerStripes(wanted.stripes, line_rate, wanted.unnamed)
     for number in preferred:
         if number not in plan.by_number:
             raise ConfigurationError("customer", "stripes", f"the plan has no stripe {number}")
@@ -233,10 +238,10 @@ def choose_stripes(
             "plan narrower stripes (isocast plan stripes --rate)"
         )
         raise ConfigurationError("customer", "rate", rule)
-    return Choice(tuple(sorted(chosen, key=lambda stripe: stripe.number)), line_rate)
+    return CustomerStripes(tuple(sorted(chosen, key=lambda stripe: stripe.number)), line_rate)
 
 
-def _too_much(wanted: Choice, line_rate: int) -> str:
+def _too_much(wanted: CustomerStripes, line_rate: int) -> str:
     named = ", ".join(f"{stripe.name} {rate_text(stripe.rate)}" for stripe in wanted.stripes[:_NAMED])
     more = len(wanted.stripes) - _NAMED
     listed = named + (f" and {more} more" if more > 0 else "")

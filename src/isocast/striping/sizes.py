@@ -17,7 +17,7 @@ from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind
 from isocast.wire.limits import EVENT_BYTES, JUMBO_MTU, STANDARD_MTU
 
-__all__ = ["FEED_SIZES", "ITCH_SIZES", "PACKET_BYTES", "RECORD_SIZES", "PacketSizes"]
+__all__ = ["FEED_SIZES", "ITCH_SIZES", "PACKET_BYTES", "PacketSizes"]
 
 PACKET_BYTES = 20 + 8 + 20
 """IP + UDP + MoldUDP64, around the messages of a packet."""
@@ -109,7 +109,5 @@ ITCH_SIZES = _sizes(
     }
 )
 """ITCH 5.0: a correction is a broken trade and a new one."""
-RECORD_SIZES = _sizes(dict.fromkeys(EventKind, (EVENT_BYTES,)))
-"""Our own records of 48 bytes, one message for each event."""
 FEED_SIZES = _sizes(KIND_MESSAGES)
 """The clear feed of the narrow stripes, as `StripeWriter` writes it: quotes and replaced orders are not carried."""

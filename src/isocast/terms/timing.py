@@ -13,7 +13,7 @@ k_p  nack_sets          how many sets of receivers take turns in asking (§5.2)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from isocast.terms.errors import LocalProtocolError
@@ -177,11 +177,6 @@ class Timing:
         """Mean submit to release: d+τ_t/2+τ_t·p/(1-p)+Δ_A."""
         period = self.token_period_ns
         return one_way_delay_ns + period / 2 + period * loss / (1 - loss) + self.release_delay_ns
-
-    def for_ring(self, ring_size: int) -> Timing:
-        """The same ring at another size: only the gate that counts a cycle changes its delay."""
-        derived = self.release_delay_ns == self.minimum_release_delay_ns
-        return replace(self, ring_size=ring_size, release_delay_ns=0 if derived else self.release_delay_ns)
 
 
 # ---- The formulas of `timing` for people: in the paper's symbols, with the numbers filled in, and their value.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["DAY_NS", "NEW_YORK", "Settled", "Zone", "ZoneTable", "day_number", "zone_of"]
+__all__ = ["DAY_NS", "NEW_YORK", "SettledTimes", "Zone", "ZoneTable", "day_number", "zone_of"]
 
 NEW_YORK = "America/New_York"
 DAY_NS = 86_400 * 10**9
@@ -35,7 +35,7 @@ Instants = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-class Settled(NamedTuple):
+class SettledTimes(NamedTuple):
     """Instants of wall times, the first of two where clocks go back."""
 
     instants: Instants
@@ -127,22 +127,22 @@ class Zone:
         shown: Instants = instants + self.offsets[np.searchsorted(self.changes, instants, "right")]
         return shown
 
-    def settle(self, walls: npt.NDArray[np.int64]) -> Settled:
+    def settle(self, walls: npt.NDArray[np.int64]) -> SettledTimes:
         """The instants of wall times."""
         nothing = np.zeros(len(walls), np.bool_)
         if not len(walls):
-            return Settled(walls, nothing, nothing, walls)
+            return SettledTimes(walls, nothing, nothing, walls)
         low, high = walls.min(), walls.max()
         first, last = (int(np.searchsorted(self._settled, end, "right")) for end in (low, high))
         if first == last and (last == len(self._odd) or high < self._odd[last]):
-            return Settled(walls - self.offsets[first], nothing, nothing, np.zeros(len(walls), np.int64))
+            return SettledTimes(walls - self.offsets[first], nothing, nothing, np.zeros(len(walls), np.int64))
         place = np.searchsorted(self._settled, walls, "right")
         odd = np.append(self._odd, np.iinfo(np.int64).max)
         turn = np.append(np.diff(self.offsets), 0)
         is_odd = walls >= odd[place]
         skipped, repeated = is_odd & (turn[place] > 0), is_odd & (turn[place] < 0)
         back = np.where(repeated, -turn[place], 0)
-        return Settled(walls - self.offsets[place], skipped, repeated, back)
+        return SettledTimes(walls - self.offsets[place], skipped, repeated, back)
 
     # ---- a table for other engines
 

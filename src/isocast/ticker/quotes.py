@@ -19,16 +19,16 @@ from isocast.ticker.records import (
     FaultBook,
     Indices,
     KeyTable,
-    Piece,
     Records,
     RecordTable,
     TapeFault,
+    TapePiece,
     Words,
     stable_order,
 )
 from isocast.wire.events import EventArray
 
-__all__ = ["CROSSED", "LINES_MAX", "LOCKED", "Lines", "floor_name", "symbol_name", "take_quotes"]
+__all__ = ["CROSSED", "LINES_MAX", "LOCKED", "QuoteLines", "floor_name", "symbol_name", "take_quotes"]
 
 
 # ---- Lines of a tape: each symbol on each floor, numbered in the order in which they appear in the sequence.
@@ -50,7 +50,7 @@ def floor_name(word: int) -> str:
     return word.to_bytes(4, "little").rstrip(b"\0").decode("ascii")
 
 
-class Lines:
+class QuoteLines:
     """Every line, symbol and floor that was met."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ LOCKED, CROSSED = 1, 2
 _Prices = npt.NDArray[np.int64]
 
 
-def take_quotes(piece: Piece, places: Indices, lines: Lines, faults: FaultBook) -> None:
+def take_quotes(piece: TapePiece, places: Indices, lines: QuoteLines, faults: FaultBook) -> None:
     """The quotes of a piece. A quantity of 0 withdraws a side."""
     places = _believed(piece.events, places, faults)
     if not len(places):
@@ -209,7 +209,7 @@ def _believed(events: EventArray, places: Indices, faults: FaultBook) -> Indices
     return places[is_good]
 
 
-def _watch_markets(quotes: EventArray, line: Indices, places: Indices, lines: Lines, faults: FaultBook) -> None:
+def _watch_markets(quotes: EventArray, line: Indices, places: Indices, lines: QuoteLines, faults: FaultBook) -> None:
     """Note every quote that locks or crosses the market of its symbol. Before the quotes are in their lines.
 
     A symbol whose highest bid of the piece, the standing ones included, stays below its lowest offer cannot be
@@ -245,7 +245,7 @@ def _active(quotes: EventArray) -> tuple[_Prices, _Prices]:
 
 
 def _follow(
-    quotes: EventArray, ranks: npt.NDArray[np.uint32], group: Indices, symbols: Indices, lines: Lines
+    quotes: EventArray, ranks: npt.NDArray[np.uint32], group: Indices, symbols: Indices, lines: QuoteLines
 ) -> npt.NDArray[np.uint8]:
     """What the market of its symbol is after each quote; quotes are given symbol by symbol.
 
@@ -279,7 +279,7 @@ def _note_changes(
     group: Indices,
     places: Indices,
     symbols: Indices,
-    lines: Lines,
+    lines: QuoteLines,
     faults: FaultBook,
 ) -> None:
     """Name the quotes that changed a market for the worse. A LINKED quote is judged with the one that follows."""

@@ -28,10 +28,10 @@ __all__ = [
     "FaultName",
     "Indices",
     "KeyTable",
-    "Piece",
     "RecordTable",
     "Records",
     "TapeFault",
+    "TapePiece",
     "TradeState",
     "Words",
     "stable_order",
@@ -384,7 +384,7 @@ PRICE_LIMIT = 1 << 44
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TapePiece:
     """Consecutive events; each part of the tape takes those of its kinds, by their places."""
 
     events: EventArray

@@ -10,19 +10,18 @@ that restarts within its day goes on. A floor without marks has one day.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from struct import Struct
-from typing import NamedTuple, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 
 from isocast.feeds.tape_digest import DIGEST_BYTES, TapeDigest
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.market import EventKind, MarketStatus
-from isocast.ticker.quotes import CROSSED, Lines, take_quotes
+from isocast.ticker.quotes import CROSSED, QuoteLines, take_quotes
 from isocast.ticker.records import (
     FLOOR_DTYPE,
     LINE_DTYPE,
@@ -32,9 +31,9 @@ from isocast.ticker.records import (
     FaultBook,
     FaultName,
     Indices,
-    Piece,
     Records,
     TapeFault,
+    TapePiece,
     TradeState,
     Words,
 )
@@ -45,12 +44,9 @@ __all__ = [
     "KINDS",
     "PIECE_EVENTS",
     "SNAPSHOT_VERSION",
-    "Comparison",
     "Tape",
     "TapeDigest",
     "TapeState",
-    "compare",
-    "digest_of",
     "pack_state",
     "state_digest",
     "unpack_state",
@@ -228,7 +224,7 @@ class Tape:
         """How many events it was given."""
         self._kinds = np.zeros(KINDS, np.int64)
         self._faults = FaultBook()
-        self._lines = Lines()
+        self._lines = QuoteLines()
         self._trades = Trades(self._lines, self._faults)
         self._waiting: list[tuple[EventArray, Words]] = []
         self._settled = 0
@@ -246,7 +242,7 @@ class Tape:
         return self._faults
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> QuoteLines:
         """Each symbol on each floor."""
         self.settle()
         return self._lines
@@ -343,7 +339,7 @@ class Tape:
         floors, symbols = words[:, 0] >> np.uint64(32), np.ascontiguousarray(words[:, 1])
         self._meet_floors(floors, symbols)
         lines = self._lines.numbers(symbols, floors)
-        piece = Piece(events, sequences, lines, self._settled)
+        piece = TapePiece(events, sequences, lines, self._settled)
         kinds = events["kind"]
         self._kinds += np.bincount(kinds, minlength=KINDS)[:KINDS]
         part = _PART[kinds]
@@ -392,10 +388,10 @@ class Tape:
         numbers = self._lines.all["floor_number"][own]
         table["events"] += np.bincount(numbers, minlength=len(table)).astype(np.uint64)
 
-    def _quotes(self, piece: Piece, places: Indices) -> None:
+    def _quotes(self, piece: TapePiece, places: Indices) -> None:
         take_quotes(piece, places, self._lines, self._faults)
 
-    def _statuses(self, piece: Piece, places: Indices) -> None:
+    def _statuses(self, piece: TapePiece, places: Indices) -> None:
         """Halts, resumptions, openings and closes: of a line, or of a whole floor."""
         is_known = np.isin(piece.events["reference"][places], _STATUSES)
         self._faults.note(TapeFault.UNKNOWN_STATUS, places[~is_known])
@@ -413,7 +409,7 @@ class Tape:
             table["status_time"][to] = piece.events["time"][chosen]
             table["status_event"][to] = (piece.first_event + chosen + 1).astype(np.uint64)
 
-    def _directory(self, piece: Piece, places: Indices) -> None:
+    def _directory(self, piece: TapePiece, places: Indices) -> None:
         """Symbols that floors announce; the newest announcement counts."""
         newest = places[_newest(piece.lines[places])]
         table, which, events = self._lines.all, piece.lines[newest], piece.events[newest]
@@ -432,32 +428,6 @@ def _newest(numbers: Indices) -> Indices:
 # `TapeDigest` is over the canonical records of 48 bytes, in order, of the whole sequence and of each floor: cutting
 # events into messages and blocks leaves it alone, and inputs, customers and journals can be compared.
 # `state_digest` is over everything that a tape knows: somebody who joined late, from a snapshot, has it too.
-
-
-class Comparison(NamedTuple):
-    """How two sequences of events agree."""
-
-    is_same: bool
-    """The same events in the same order."""
-    carries_same: bool
-    """The same events, each floor's in its own order; floors may be interleaved in another way."""
-    differing_floors: tuple[str, ...]
-    """Floors whose events differ, or are missing on one side."""
-
-
-def digest_of(blocks: Iterable[EventArray]) -> TapeDigest:
-    """Of a whole sequence."""
-    digest = TapeDigest()
-    for block in blocks:
-        digest.update(block)
-    return digest
-
-
-def compare(one: TapeDigest, other: TapeDigest) -> Comparison:
-    """Tapes of customers are the same; a tape carries the same as the inputs of its floors, merged in any way."""
-    left, right = one.floors, other.floors
-    differing = tuple(sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name)))
-    return Comparison(one.hex == other.hex and one.events == other.events, not differing, differing)
 
 
 def state_digest(tape: Tape) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.market import EventFlag, EventKind
-from isocast.ticker.quotes import Lines
+from isocast.ticker.quotes import QuoteLines
 from isocast.ticker.records import (
     NO_ASK,
     NO_BID,
@@ -22,10 +22,10 @@ from isocast.ticker.records import (
     FaultBook,
     Indices,
     KeyTable,
-    Piece,
     Records,
     RecordTable,
     TapeFault,
+    TapePiece,
     TradeState,
     Words,
     stable_order,
@@ -55,7 +55,7 @@ _Mask = npt.NDArray[np.bool_]
 class Trades:
     """The trades of all lines, in sequence order."""
 
-    def __init__(self, lines: Lines, faults: FaultBook) -> None:
+    def __init__(self, lines: QuoteLines, faults: FaultBook) -> None:
         """Nothing was traded."""
         self._lines = lines
         self._faults = faults
@@ -77,7 +77,7 @@ class Trades:
 
     # Trades -------------------------------------------------------------------------------------
 
-    def take(self, piece: Piece, places: Indices) -> None:
+    def take(self, piece: TapePiece, places: Indices) -> None:
         """The trades of a piece."""
         events, lines = piece.events[places], piece.lines[places]
         ids = np.where(events["kind"] == EventKind.EXECUTION, events["reference"], events["id"])
@@ -251,7 +251,7 @@ class Trades:
 
     # Corrections and cancels --------------------------------------------------------------------
 
-    def refer(self, piece: Piece, places: Indices) -> None:
+    def refer(self, piece: TapePiece, places: Indices) -> None:
         """The corrections and cancels of a piece, one by one: they are a thousandth of the trades."""
         self._catch_up()
         events = piece.events[places]

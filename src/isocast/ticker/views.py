@@ -20,7 +20,6 @@ __all__ = [
     "Sale",
     "SymbolView",
     "busiest",
-    "counted_trades",
     "day_rows",
     "left_out",
     "symbol_views",
@@ -127,17 +126,6 @@ def day_rows(tape: Tape, symbols: Collection[str] | None = None, floors: Collect
         if len(lines) > 1:
             rows.append(_day_row(tape, lines))
     return rows
-
-
-def counted_trades(tape: Tape, symbol: str | None = None, floor: str | None = None) -> Records:
-    """The consolidated trades that stand, in sequence order, corrections applied."""
-    trades, lines = tape.trades.all, tape.lines.all
-    is_wanted = (trades["state"] & NOT_COUNTED) == 0
-    for name, text in (("symbol", symbol), ("floor", floor)):
-        if text is not None:
-            is_wanted &= lines[name][trades["line"]] == int.from_bytes(text.encode("ascii"), "little")
-    standing: Records = trades[is_wanted]
-    return standing
 
 
 def left_out(tape: Tape) -> dict[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ from isocast.terms.market import MIC_BYTES, SYMBOL_BYTES, EventFlag, EventKind, 
 from isocast.wire.limits import EVENT_BYTES, SEAL_BYTES, STANDARD_PAYLOAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 __all__ = [
     "EVENTS_PER_PAYLOAD",
@@ -32,7 +32,6 @@ __all__ = [
     "build_events",
     "events_view",
     "pack_events",
-    "payloads",
 ]
 
 
@@ -120,12 +119,6 @@ def pack_events(events: EventArray) -> bytes:
     except RemoteProtocolError as reason:
         raise LocalProtocolError(str(reason)) from reason
     return payload
-
-
-def payloads(events: EventArray) -> Iterator[bytes]:
-    """Any number of events as full payloads, in order."""
-    for start in range(0, len(events), EVENTS_PER_PAYLOAD):
-        yield pack_events(events[start : start + EVENTS_PER_PAYLOAD])
 
 
 def build_events(rows: Iterable[MarketEvent]) -> EventArray:

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 from tests.lake.transforms.days import released, synthetic_day
 
 from isocast.lake.transforms.bars import counted, last_sales
-from isocast.lake.transforms.survey import FloorDays, Line, Place, Reference, Trade, amend
+from isocast.lake.transforms.survey import EventPlace, FloorDays, Reference, SymbolLine, Trade, amend
 from isocast.lake.transforms.tape import TAPE_COLUMNS, TapeMemory, amended, consolidated_tape, next_tape
 from isocast.striping.routing import CoreRoutes
 from isocast.terms.market import EventFlag, EventKind
-from isocast.ticker.records import TradeState
+from isocast.ticker.records import NOT_COUNTED, TradeState
 from isocast.ticker.tape import Tape
-from isocast.ticker.views import counted_trades, day_rows, symbol_views
+from isocast.ticker.views import day_rows, symbol_views
 from isocast.wire.events import EventArray
 
 COLUMNS = ("sequence", "price", "quantity", "trade_id", "event_ns")
@@ -36,7 +36,8 @@ def rows(tape: DataFrame) -> list[tuple[int, ...]]:
 
 
 def expected(tape: Tape) -> list[tuple[int, ...]]:
-    trades = counted_trades(tape)
+    trades = tape.trades.all
+    trades = trades[(trades["state"] & NOT_COUNTED) == 0]
     return list(zip(*(trades[name].tolist() for name in ("sequence", "price", "quantity", "id", "time")), strict=True))
 
 
@@ -130,7 +131,7 @@ def test_lines_whose_ids_rise_are_not_compared(spark: SparkSession, monkeypatch:
     assert consolidated_tape(frame).count() == trades.sum()
 
 
-LINE = Line(0, "AAA", "XLON")
+LINE = SymbolLine(0, "AAA", "XLON")
 
 
 @pytest.mark.parametrize(
@@ -150,22 +151,22 @@ LINE = Line(0, "AAA", "XLON")
 def test_what_a_reference_does(
     kind: EventKind, price: int, quantity: int, state: int, want: tuple[int, int, int] | None
 ) -> None:
-    trade = Trade(LINE, 7, Place(1, 0), 10, 1, state)
-    found = amend([trade], [Reference(LINE, 7, Place(2, 0), kind, 0, price, quantity)], FloorDays())
+    trade = Trade(LINE, 7, EventPlace(1, 0), 10, 1, state)
+    found = amend([trade], [Reference(LINE, 7, EventPlace(2, 0), kind, 0, price, quantity)], FloorDays())
     assert [each[2:5] for each in found] == ([] if want is None else [want])
 
 
 def test_a_reference_means_the_newest_trade_before_it() -> None:
-    trades = [Trade(LINE, 7, Place(at, 0), 10, 1, 0) for at in (1, 4, 9)]
-    found = amend(trades, [Reference(LINE, 7, Place(6, 0), EventKind.TRADE_CANCEL, 0, 0, 0)], FloorDays())
-    assert [each.place for each in found] == [Place(4, 0)]
+    trades = [Trade(LINE, 7, EventPlace(at, 0), 10, 1, 0) for at in (1, 4, 9)]
+    found = amend(trades, [Reference(LINE, 7, EventPlace(6, 0), EventKind.TRADE_CANCEL, 0, 0, 0)], FloorDays())
+    assert [each.place for each in found] == [EventPlace(4, 0)]
 
 
 def test_days_pass_through_a_file() -> None:
     days = FloorDays()
     for at, moment in enumerate((1, 2, 1 + 13 * 3_600 * 10**9, 2 + 26 * 3_600 * 10**9)):
-        days.mark(0, "XLON", Place(at + 1, 0), moment)
-    assert days.begun == {(0, "XLON"): [Place(3, 0), Place(4, 0)]}
+        days.mark(0, "XLON", EventPlace(at + 1, 0), moment)
+    assert days.begun == {(0, "XLON"): [EventPlace(3, 0), EventPlace(4, 0)]}
     assert FloorDays.from_json(days.as_json()) == days
 
 

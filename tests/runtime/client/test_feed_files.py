@@ -25,7 +25,7 @@ from tests.feeds.test_tables import TAQ
 from isocast.feeds.days import read_day
 from isocast.feeds.mappings import TableMapping, TimeForm
 from isocast.feeds.merge import merge_feeds
-from isocast.feeds.outcomes import Fault, FeedLog
+from isocast.feeds.outcomes import FeedFault, FeedLog
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.arrow import to_arrow
@@ -195,7 +195,7 @@ def test_every_event_of_lobster_comes_back_from_itch(tmp_path: Path, name: str) 
         "an order that was entered before it is cancelled: readers of ITCH call that a fault": 2,
         "the reference of a trade in an auction: it comes back as the letter of a cross": 1,
     }
-    assert feed.log.faults[Fault.UNKNOWN_ORDER]["count"] == 2
+    assert feed.log.faults[FeedFault.UNKNOWN_ORDER]["count"] == 2
 
 
 def test_parquet_of_others_by_a_mapping(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_parquet_of_others_by_a_mapping(tmp_path: Path) -> None:
         read(path)
     events, feed = read(path, mapping=load_mapping(str(mapping)))
     assert events.tolist() == [(1, 0, 0, b"XNYS", b"IBM", 1_812_500, 100, 0, 1_381_152_600_123_456_789, 1)]
-    assert feed.log.faults[Fault.BAD_ROW]["first"] == "sz: not what the mapping says it is"
+    assert feed.log.faults[FeedFault.BAD_ROW]["first"] == "sz: not what the mapping says it is"
     assert [(listing.floor, listing.symbol) for listing in feed.directory] == [("XNYS", "IBM")]
 
 
@@ -247,7 +247,7 @@ def test_timestamps_of_parquet_with_a_zone_are_instants(tmp_path: Path, unit: st
     column = pa.array([seconds * per + per - 1, seconds * per, None], pa.timestamp(unit, "America/New_York"))
     found, feed = parquet_times(tmp_path / "z.parquet", column, form, "Europe/London")
     assert found == [seconds * 10**9 + 10**9 - 10**9 // per, seconds * 10**9]
-    assert feed.log.faults[Fault.BAD_ROW]["count"] == 1
+    assert feed.log.faults[FeedFault.BAD_ROW]["count"] == 1
 
 
 def test_timestamps_of_parquet_without_a_zone_are_what_a_clock_shows(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_timestamps_of_parquet_without_a_zone_are_what_a_clock_shows(tmp_path: P
     clock = pa.array([34_200 * 10**9 + 1, 9_000 * 10**9], pa.time64("ns"))
     found, feed = parquet_times(tmp_path / "c.parquet", clock, "clock", "America/New_York")
     assert found == [1_710_077_400 * 10**9 + 1]
-    assert "clocks skip it" in feed.log.faults[Fault.BAD_ROW]["first"]
+    assert "clocks skip it" in feed.log.faults[FeedFault.BAD_ROW]["first"]
     milliseconds = pa.array([34_200_001], pa.time32("ms"))
     found, _ = parquet_times(tmp_path / "m.parquet", milliseconds, "clock", "America/New_York")
     assert found == [1_710_077_400 * 10**9 + 10**6]
@@ -281,8 +281,8 @@ def test_numbers_of_parquet_that_have_no_room_are_bad_rows(tmp_path: Path) -> No
     )
     events, feed = read(tmp_path / "n.parquet", mapping=mapping, floor=Mic("XNYS"), symbol=Symbol("A"))
     assert events[["price", "quantity", "reference"]].tolist() == [(5, 7, 3)]
-    assert feed.log.faults[Fault.BAD_ROW]["count"] == 3
-    assert "is beyond what a record holds" in feed.log.faults[Fault.BAD_ROW]["first"]
+    assert feed.log.faults[FeedFault.BAD_ROW]["count"] == 3
+    assert "is beyond what a record holds" in feed.log.faults[FeedFault.BAD_ROW]["first"]
 
 
 def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:
@@ -295,7 +295,7 @@ def test_parquet_of_ours_is_checked(tmp_path: Path, day_file: Path) -> None:
     parquet.write_table(__import__("pyarrow").Table.from_batches([to_arrow(damaged)]), tmp_path / "d.parquet")
     found, feed = read(tmp_path / "d.parquet")
     assert len(found) == len(events) - 1
-    assert feed.log.faults[Fault.BAD_VALUE] == {"count": 1, "first_offset": 3, "first": "a record that is no event"}
+    assert feed.log.faults[FeedFault.BAD_VALUE] == {"count": 1, "first_offset": 3, "first": "a record that is no event"}
 
 
 # ---- known by what is in them, and read whatever is around them
@@ -411,7 +411,7 @@ def test_a_price_that_small_floating_point_does_not_hold_is_refused_by_its_row(t
     pa = pytest.importorskip("pyarrow")
     found, feed = read_prices(tmp_path, pa.array(np.array([1.5, price], np.float32)))
     assert found["price"].tolist() == [15_000]
-    (reason,) = feed.log.reasons[Fault.BAD_ROW].values()
+    (reason,) = feed.log.reasons[FeedFault.BAD_ROW].values()
     assert (reason["count"], reason["first_row"]) == (1, 2)
 
 
@@ -436,7 +436,7 @@ def test_a_truncated_gzip_file_gives_what_is_whole(tmp_path: Path) -> None:
     events, feed = read(path)
     assert 1_000 < len(events) < 4_999
     assert events["id"].tolist() == list(range(1, len(events) + 1))
-    assert Fault.TRUNCATED in feed.log.faults
+    assert FeedFault.TRUNCATED in feed.log.faults
     with pytest.raises(FeedError, match=r"20190130\.itch\.gz: byte \d+: truncated"):
         read(path, strict=True)
 
@@ -449,8 +449,8 @@ def test_bad_records_of_ours_are_left_out(tmp_path: Path, day_file: Path) -> Non
     path.write_bytes(bytes(raw) + b"!")
     found, feed = read(path)
     assert len(found) == len(events) - 1
-    assert feed.log.faults[Fault.BAD_VALUE]["first_offset"] == 192
-    assert feed.log.faults[Fault.TRUNCATED]["first_offset"] == len(raw)
+    assert feed.log.faults[FeedFault.BAD_VALUE]["first_offset"] == 192
+    assert feed.log.faults[FeedFault.TRUNCATED]["first_offset"] == len(raw)
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_bad_records_of_ours_are_left_out(tmp_path: Path, day_file: Path) -> Non
         ("noise.bin", bytes(range(9)) * 99, "is nothing that we recognise"),
         ("wide.csv", "time,price\n1,2\n".encode("utf-16"), "save it as UTF-8"),
         ("broken.zip", b"PK\x03\x04 and no more", "is a damaged zip file"),
-        ("x.parquet", b"PAR1 and no more", "is no sound Parquet file"),
+        ("x.parquet", b"PAR1 and no more", "is not a valid Parquet file"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, name: str, content: bytes | None, rule: str) -> None:
@@ -545,7 +545,7 @@ def test_a_real_file_whose_lengths_are_zero_is_the_same_day() -> None:
     lacking, feed = read(folder / "ex20101224.TEST_ITCH_50.gz")
     framed, _ = read(folder / "ex20101224.framed.ITCH50.gz")
     assert digest(lacking) == digest(framed)
-    assert feed.log.faults[Fault.MISSING_LENGTH]["count"] == 12_012
+    assert feed.log.faults[FeedFault.MISSING_LENGTH]["count"] == 12_012
 
 
 @real
@@ -553,7 +553,7 @@ def test_real_captures_of_three_nasdaq_markets() -> None:
     messages: dict[str, int] = {}
     for path in sorted((Path(DATA) / "omi_pcap" / "Nasdaq").glob("*TotalView*/*.pcap")):
         _, feed = read(path)
-        assert not {Fault.BAD_PACKET, Fault.UNKNOWN_TYPE, Fault.BAD_LENGTH} & set(feed.log.faults), path
+        assert not {FeedFault.BAD_PACKET, FeedFault.UNKNOWN_TYPE, FeedFault.BAD_LENGTH} & set(feed.log.faults), path
         for kind, count in feed.log.messages.items():
             messages[kind] = messages.get(kind, 0) + count
     assert sum(messages.values()) == 227

@@ -179,8 +179,8 @@ def test_places_are_taken_in_turn_those_for_programs_first(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "customer, options, rule",
     [
-        ("dseks", {}, r"nodes\.dseks: is no customer; did you mean \"desk\"\?; there are bank, desk, wall"),
-        ("archive", {}, r"nodes\.archive: is no customer"),
+        ("dseks", {}, r"nodes\.dseks: is not a customer; did you mean \"desk\"\?; there are bank, desk, wall"),
+        ("archive", {}, r"nodes\.archive: is not a customer"),
         ("desk", {"start": "yesterday"}, "'yesterday' is neither now, beginning, snapshot nor a sequence"),
         ("desk", {"start": 0}, "0 is neither"),
         ("wall", {"start": "beginning"}, "grade latest never asks for the past"),

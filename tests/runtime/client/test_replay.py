@@ -17,8 +17,9 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client import publisher, replay_messages
 from isocast.runtime.client.feed_files import FeedFile
+from isocast.runtime.client.message_cutter import FULL, GATHER_NS, cut_messages
 from isocast.runtime.client.replay import Replay, ReplayReport, progress_directory
-from isocast.runtime.client.replay_messages import FULL, GATHER_NS, FloorFeed, cut_messages, gathering
+from isocast.runtime.client.replay_messages import FloorFeed, gathering
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import ConfigurationError

@@ -25,7 +25,7 @@ from tests.wire.journal_samples import blocks
 
 from isocast.runtime.disk.disk_watch import OpenFile, first_trouble
 from isocast.runtime.disk.site_store import SiteStore, open_site_store
-from isocast.runtime.disk.store_marker import MARKER_NAME, Role, read_marker
+from isocast.runtime.disk.store_marker import MARKER_NAME, StoreRole, read_marker
 from isocast.terms.errors import JournalFull, StoreError, StoreGone
 
 Harm = Callable[[Path], object]
@@ -87,7 +87,7 @@ def test_a_site_that_is_robbed_of_its_log_promises_nothing_more(directory: Path,
 
 
 def _closed(directory: Path) -> bool:
-    marker = read_marker(directory, Role.SITE)
+    marker = read_marker(directory, StoreRole.SITE)
     return marker is not None and marker.closed
 
 

@@ -14,7 +14,7 @@ from tests.wire.journal_samples import SITE, STRIPE, block, blocks, segment
 
 from isocast.cli.main import main
 from isocast.runtime.disk.journal_reader import read_blocks
-from isocast.runtime.disk.journal_segments import Cut
+from isocast.runtime.disk.journal_segments import TornEnd
 from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.errors import JournalError
 from isocast.wire.journal import BLOCK_HEADER_BYTES, segment_name
@@ -101,7 +101,7 @@ def test_a_tail_torn_at_any_byte_is_cut_back_to_the_last_whole_block(tmp_path: P
 
 
 def test_what_was_cut_is_said() -> None:
-    assert str(Cut(Path("a.isoj"), 640, 17)) == "a.isoj: cut back to byte 640: 17 bytes of an unfinished block"
+    assert str(TornEnd(Path("a.isoj"), 640, 17)) == "a.isoj: cut back to byte 640: 17 bytes of an unfinished block"
 
 
 def test_a_segment_that_was_only_begun_is_gone_on_with(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_an_incarnation_that_was_interrupted_at_its_birth_is_not_used(
         ([appended(2), appended(2)], "message 2 does not follow message 2"),
         ([OutboxFreed(3)], "messages below 3 of 1 to 1 are freed"),
         ([OutboxFreed(2), OutboxFreed(1)], "messages below 1 of 2 to 1 are freed"),
-        ([BallotChosen(Epoch(1, 65_537))], "BallotChosen is no record of a source"),
+        ([BallotChosen(Epoch(1, 65_537))], "BallotChosen is not a record of a source"),
     ],
 )
 def test_records_that_do_not_continue_the_outbox_are_refused(tmp_path: Path, records: list[Record], rule: str) -> None:

@@ -23,7 +23,7 @@ from isocast.ring.effects import (
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.settings import OrderRule
 from isocast.runtime.disk.records import (
-    Kind,
+    RecordKind,
     entry_number,
     outgoing_frame,
     read_ballot,
@@ -81,7 +81,7 @@ def loose(frame: Frame) -> bytes:
 @given(entries())
 def test_an_entry_comes_back_as_it_was(entry: LogEntry) -> None:
     (frame,) = record_frames(EntryAppended(entry))
-    assert (frame.kind, frame.more, entry_number(frame.checked)) == (Kind.ENTRY, False, entry.token.token_number)
+    assert (frame.kind, frame.more, entry_number(frame.checked)) == (RecordKind.ENTRY, False, entry.token.token_number)
     assert read_entry(frame.checked, loose(frame)) == entry
 
 
@@ -138,9 +138,9 @@ def test_a_ring_comes_back_with_its_suffix_before_it(ring: NewRing, keep: int, s
         chain.add(*[message(number) for number in range(following, following + count)])
     *before, last = record_frames(RingInstalled(ring, keep, tuple(chain.entries)))
     assert [frame.more for frame in (*before, last)] == [True] * len(suffix) + [False]
-    assert [frame.kind for frame in before] == [Kind.SUFFIX] * len(suffix)
+    assert [frame.kind for frame in before] == [RecordKind.SUFFIX] * len(suffix)
     assert [read_entry(frame.checked, loose(frame)) for frame in before] == chain.entries
-    assert (last.kind, read_installed(last.checked)) == (Kind.RING, (ring, keep, len(suffix)))
+    assert (last.kind, read_installed(last.checked)) == (RecordKind.RING, (ring, keep, len(suffix)))
 
 
 @given(EPOCHS, RINGS, U64)
@@ -149,10 +149,10 @@ def test_small_records_come_back(ballot: Epoch, ring: NewRing, base: int) -> Non
     (chosen,) = record_frames(BallotChosen(ballot))
     (decided,) = record_frames(RingDecided(ring))
     (freed,) = record_frames(OutboxFreed(base))
-    assert (promise.kind, read_promise(promise.checked)) == (Kind.PROMISE, PromiseMade(ballot))
-    assert (chosen.kind, read_ballot(chosen.checked)) == (Kind.BALLOT, BallotChosen(ballot))
-    assert (decided.kind, read_decided(decided.checked)) == (Kind.DECIDED, RingDecided(ring))
-    assert (freed.kind, read_freed(freed.checked)) == (Kind.FREED, OutboxFreed(base))
+    assert (promise.kind, read_promise(promise.checked)) == (RecordKind.PROMISE, PromiseMade(ballot))
+    assert (chosen.kind, read_ballot(chosen.checked)) == (RecordKind.BALLOT, BallotChosen(ballot))
+    assert (decided.kind, read_decided(decided.checked)) == (RecordKind.DECIDED, RingDecided(ring))
+    assert (freed.kind, read_freed(freed.checked)) == (RecordKind.FREED, OutboxFreed(base))
 
 
 @given(st.integers(0, 1 << 60), st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=90)), min_size=1))

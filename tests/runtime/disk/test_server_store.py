@@ -86,7 +86,7 @@ def test_another_boot_is_a_lost_end_unless_it_was_on_the_disk(
 
 def test_records_of_other_roles_are_refused(tmp_path: Path) -> None:
     with open_geneva(tmp_path) as store:
-        with pytest.raises(LocalProtocolError, match="PromiseMade is no record of a server"):
+        with pytest.raises(LocalProtocolError, match="PromiseMade is not a record of a server"):
             store.append(PromiseMade(EPOCH))
         assert store.counters.records == 0
 

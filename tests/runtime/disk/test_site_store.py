@@ -243,7 +243,7 @@ def test_nor_when_fewer_segments_are_to_be_kept_from_then_on(tmp_path: Path) -> 
     "record, rule",
     [
         (EntryAppended(Author().entry(1)), "token 1 does not follow 3"),
-        (BallotChosen(Epoch(1, 65_537)), "BallotChosen is no record of a site"),
+        (BallotChosen(Epoch(1, 65_537)), "BallotChosen is not a record of a site"),
     ],
     ids=["entry", "ballot"],
 )

@@ -27,7 +27,7 @@ from tests.runtime.disk.disks import (
 )
 
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import Role, StoreIdentity, read_marker
+from isocast.runtime.disk.store_marker import StoreIdentity, StoreRole, read_marker
 from isocast.terms.errors import StoreError
 
 
@@ -168,7 +168,7 @@ def test_a_marker_without_its_segments_is_no_first_start(directory: Path) -> Non
 def test_a_store_that_was_never_finished_is_made_again(directory: Path) -> None:
     """A process that was killed while it made its store has acknowledged nothing."""
     fill(directory)
-    marker = read_marker(directory, Role.SITE)
+    marker = read_marker(directory, StoreRole.SITE)
     assert marker is not None
     replace(marker, begun=False).write(directory)
     path = segment_paths(directory)[0]

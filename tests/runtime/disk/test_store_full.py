@@ -27,7 +27,7 @@ from tests.runtime.disk.disks import (
 )
 
 from isocast.ring.effects import EntryAppended
-from isocast.runtime.disk.store_marker import Role, read_marker
+from isocast.runtime.disk.store_marker import StoreRole, read_marker
 from isocast.terms.errors import IsocastError, StoreError, StoreFull
 
 
@@ -79,7 +79,7 @@ def test_a_disk_that_takes_no_more_keeps_what_it_has(
     with pytest.raises(StoreError, match="stopped at a write that failed"):
         store.append(EntryAppended(author.chain.entries[3]))
     store.close()
-    marker = read_marker(directory, Role.SITE)
+    marker = read_marker(directory, StoreRole.SITE)
     assert marker is not None
     assert not marker.closed
     assert state_of(directory) == folded(blank_site(), records, 0)

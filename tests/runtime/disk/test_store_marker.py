@@ -16,8 +16,8 @@ from isocast.runtime.disk.store_marker import (
     NO_BOOT,
     Marker,
     Past,
-    Role,
     StoreIdentity,
+    StoreRole,
     boot_id,
     disk_error,
     read_marker,
@@ -25,14 +25,14 @@ from isocast.runtime.disk.store_marker import (
 from isocast.runtime.market.model import Durability
 from isocast.terms.errors import StoreError, StoreFull
 
-MARKER = Marker(Role.SITE, "m", "london", 2, "2026-11-15T00:00:00+00:00", "boot 1", Durability.PROCESS, begun=True)
+MARKER = Marker(StoreRole.SITE, "m", "london", 2, "2026-11-15T00:00:00+00:00", "boot 1", Durability.PROCESS, begun=True)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 @given(
     st.builds(
         Marker,
-        st.sampled_from(Role),
+        st.sampled_from(StoreRole),
         NAMES,
         NAMES,
         st.integers(0, (1 << 64) - 1),
@@ -54,7 +54,7 @@ def test_a_marker_comes_back_as_it_was(marker: Marker) -> None:
 
 
 def test_a_directory_without_one_says_nothing(tmp_path: Path) -> None:
-    assert read_marker(tmp_path, Role.SITE) is None
+    assert read_marker(tmp_path, StoreRole.SITE) is None
 
 
 def test_people_can_read_whose_it_is(tmp_path: Path) -> None:
@@ -70,20 +70,20 @@ def test_a_changed_number_is_an_error_that_says_what_to_do(tmp_path: Path, digit
     path = tmp_path / "identity.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"node": 2', f'"node": {digit}'), encoding="utf-8")
     with pytest.raises(StoreError, match=r"identity\.json: the checksum is wrong: .* under a new id"):
-        read_marker(tmp_path, Role.SITE)
+        read_marker(tmp_path, StoreRole.SITE)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 1}', '{"format": 1, "check": "0"}', "\udcff"])
 def test_something_else_is_an_error_not_a_first_start(tmp_path: Path, text: str) -> None:
     (tmp_path / "identity.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(StoreError, match=r"identity\.json: .*new incarnation"):
-        read_marker(tmp_path, Role.OUTBOX)
+        read_marker(tmp_path, StoreRole.OUTBOX)
 
 
 def test_another_format_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text('{"format": 2, "check": ""}', encoding="utf-8")
     with pytest.raises(StoreError, match="format 2 is not known"):
-        read_marker(tmp_path, Role.SITE)
+        read_marker(tmp_path, StoreRole.SITE)
 
 
 def test_a_marker_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_marker_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     (tmp_path / "identity.json.new").mkdir()
     with pytest.raises(StoreError, match="cannot be written: Is a directory"):
         replace(MARKER, incarnation=9).write(tmp_path)
-    assert read_marker(tmp_path, Role.SITE) == MARKER
+    assert read_marker(tmp_path, StoreRole.SITE) == MARKER
 
 
 def test_a_full_disk_is_told_apart() -> None:

@@ -13,9 +13,9 @@ from tests.runtime.disk.disks import quick_directory
 
 from isocast.runtime.disk.store import (
     FILE_BYTES,
-    Fault,
     Frame,
     StoreSegment,
+    TornSegment,
     WrongBytesError,
     frame_buffers,
     write_all,
@@ -46,16 +46,17 @@ def segment_of(path: Path, groups: Sequence[Sequence[Frame]], tail: bytes = b"")
     return segment
 
 
-def kinds(segment: StoreSegment) -> list[list[int] | Fault]:
+def kinds(segment: StoreSegment) -> list[list[int] | TornSegment]:
     return [
-        found if isinstance(found, Fault) else [stored.kind for stored in found] for found in list(segment.records())
+        found if isinstance(found, TornSegment) else [stored.kind for stored in found]
+        for found in list(segment.records())
     ]
 
 
 def test_records_are_found_with_their_frames(tmp_path: Path) -> None:
     segment = segment_of(tmp_path / "s", GROUPS)
     assert kinds(segment) == [[1], [2], [3], [4, 5, 6]]
-    (_,), (second,), (third,), last = [found for found in segment.records() if not isinstance(found, Fault)]
+    (_,), (second,), (third,), last = [found for found in segment.records() if not isinstance(found, TornSegment)]
     assert (second.first, third.first, [stored.first for stored in last]) == (True, False, [True, False, False])
     assert segment.read(second.offset) == (2, b"two", b"loose bytes")
 
@@ -73,7 +74,7 @@ def test_a_file_that_ends_anywhere_keeps_its_whole_records(quick_path: Path) -> 
         kept = sum(end <= length for end in ends) - 1
         assert len(records) == kept
         if last is not None:
-            assert isinstance(last, Fault)
+            assert isinstance(last, TornSegment)
             assert (last.torn, last.acknowledged, last.whole) == (True, False, ends[kept])
 
 
@@ -88,7 +89,7 @@ def test_every_bit_that_flips_is_found(quick_path: Path) -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         fault = kinds(segment)[-1]
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, TornSegment)
         assert not fault.torn
         assert fault.acknowledged == (bit // 8 < last_at)
         assert fault.offset <= bit // 8
@@ -128,7 +129,7 @@ def test_a_payload_that_looks_like_a_frame_is_none(tmp_path: Path) -> None:
     data[FILE_BYTES + 5] ^= 1
     path.write_bytes(data)
     (fault,) = kinds(segment)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, TornSegment)
     assert not fault.acknowledged
 
 
@@ -140,13 +141,13 @@ def test_after_a_power_failure_the_last_groups_loose_bytes_are_looked_at(tmp_pat
     same, missing = Frame(1, b"abc", [b"abc"], 3), Frame(1, b"abc", [bytes(3)], 3)
     segment = segment_of(tmp_path / "a", [[same], [same, missing, same]])
     found = list(segment.verified(verify))
-    assert [isinstance(record, Fault) for record in found] == [False, False, True]
-    assert isinstance(found[-1], Fault)
+    assert [isinstance(record, TornSegment) for record in found] == [False, False, True]
+    assert isinstance(found[-1], TornSegment)
     assert (found[-1].torn, found[-1].acknowledged, found[-1].rule) == (False, False, "differs")
     segment = segment_of(tmp_path / "b", [[missing], [same]], tail=b"IF")
     found = list(segment.verified(verify))
-    assert [isinstance(record, Fault) for record in found] == [False, False, True]
-    assert isinstance(found[-1], Fault)
+    assert [isinstance(record, TornSegment) for record in found] == [False, False, True]
+    assert isinstance(found[-1], TornSegment)
     assert found[-1].torn
 
 

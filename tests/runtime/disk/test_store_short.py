@@ -22,7 +22,7 @@ from isocast.ring.effects import BallotChosen, OutboxFreed
 from isocast.runtime.disk.outbox_store import OutboxStore
 from isocast.runtime.disk.server_store import open_server_store
 from isocast.runtime.disk.site_store import open_site_store
-from isocast.runtime.disk.store_marker import Role, StoreIdentity, read_marker
+from isocast.runtime.disk.store_marker import StoreIdentity, StoreRole, read_marker
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Epoch, server_id
@@ -174,7 +174,7 @@ def test_a_failed_write_moves_no_mark(directory: Path, monkeypatch: pytest.Monke
 
 def test_a_store_of_before_there_was_a_mark_goes_on_and_has_one_from_then_on(directory: Path) -> None:
     filled_floor(directory, 3, closed=False)
-    marker = read_marker(directory, Role.OUTBOX)
+    marker = read_marker(directory, StoreRole.OUTBOX)
     assert marker is not None
     replace(marker, high_water=False).write(directory)
     (directory / HIGH_WATER).unlink()

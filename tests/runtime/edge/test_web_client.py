@@ -34,7 +34,6 @@ class Desk:
         texts = []
         while (text := self.client.next_text(self.table)) is not None:
             texts.append(json.loads(text))
-        assert not self.client.has_news
         return texts
 
 

@@ -45,7 +45,7 @@ class Stage:
         self.failures: list[BaseException] = []
         self.judgements: list[ClockStatus] = []
         self.readers: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
-        monkeypatch.setattr(module, "Alarm", lambda *parts, **_: PaperAlarm(self, *parts))
+        monkeypatch.setattr(module, "AlarmClock", lambda *parts, **_: PaperAlarm(self, *parts))
         readings = Readings(lambda: self.wall, lambda: self.steady, lambda: self.steady, lambda: None)
         self.clock = SystemClock(BOUND, readings=readings)
         self.counters = NodeCounters()

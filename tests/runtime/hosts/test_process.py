@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.hosts.contexts import new_market, run
+from tests.runtime.disk.journals import journal, segments
+from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
+from tests.wire.journal_samples import blocks
 
+from isocast.runtime.disk.journal import JournalSettings
 from isocast.runtime.hosts import process as module
 from isocast.runtime.hosts.process import NodeProcess, run_node
 from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.market.founding import insist_on_past
-from isocast.runtime.market.model import Market
+from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.net.clock import Granted
+from isocast.runtime.watch.counters import NodeGauges
+from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
 from isocast.terms.errors import ConfigurationError, JournalFull, NodeFailedError, StoreFull, StoreGone, TransportError
 
 NODES: dict[str, dict[str, object]] = {
@@ -303,3 +308,21 @@ def test_a_node_whose_data_is_removed_stops_and_says_what_to_do(market: Market, 
     run(work)
     with pytest.raises(ConfigurationError, match="If its data was lost, so were its promises"):
         insist_on_past(market, market.node(name))
+
+
+def test_a_failure_of_retention_is_a_metric(tmp_path: Path) -> None:
+    here = Surroundings(new_market(tmp_path), "a")
+    released = blocks(3)
+
+    async def maintain() -> None:
+        with journal(tmp_path / "journal", JournalSettings(segment_bytes=1, keep_seconds=1 << 20)) as kept:
+            for block in released:
+                kept.append(block)
+            segments(tmp_path / "journal")[1].write_bytes(b"damaged")
+            assert not here.context().maintain_journal(kept, 1 << 62)
+
+    run(maintain)
+    (row,) = [row for row in METRICS if row.name == "journal_prune_failures_total"]
+    identity = Identity("a", NodeRole.PRIMARY_RECEIVER, 1)
+    assert row.read(NodeReading(identity, here.counters, NodeGauges())) == 1
+    assert here.counters.journal_bytes > 0

@@ -18,7 +18,7 @@ from isocast.ring.effects import OutboxAppended
 from isocast.ring.inputs import PacketsArrived
 from isocast.runtime.client.publisher import Publisher, PublishRefusedError
 from isocast.runtime.disk import outbox_store
-from isocast.runtime.disk.store_marker import Role, read_marker
+from isocast.runtime.disk.store_marker import StoreRole, read_marker
 from isocast.runtime.hosts import source as module
 from isocast.runtime.hosts.publish_door import PublishError, SourceStopsError
 from isocast.runtime.hosts.source import SourceHost
@@ -564,7 +564,7 @@ def test_what_cannot_be_opened_whole_leaves_nothing_open(market: Market) -> None
         await host.stop()
 
     run(work)
-    marker = read_marker(market.directory_of("floor") / "outbox", Role.OUTBOX)
+    marker = read_marker(market.directory_of("floor") / "outbox", StoreRole.OUTBOX)
     assert marker is not None
     assert marker.closed
 

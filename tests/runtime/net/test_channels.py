@@ -16,7 +16,7 @@ from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.net.channels import Channels, NodeKeys
-from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.watch.counters import Channel, NodeCounters
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id, source_id
@@ -271,7 +271,7 @@ def test_what_a_demo_delays_is_due_later(quiet_town: Town) -> None:
     b = quiet_town.market.node("b").node
     quiet_town.channels["a"].close()
     with ExitStack() as stack:
-        delayed = quiet_town.open("a", impairment=lambda place: Impairment({b: 5 * MILLISECOND}, place=place))
+        delayed = quiet_town.open("a", impairment=lambda place: InboundImpairment({b: 5 * MILLISECOND}, place=place))
         stack.callback(delayed.close)
         assert delayed.next_deadline() == NEVER
         quiet_town.say("b", receipt(b, 1))
@@ -286,7 +286,7 @@ def test_what_a_demo_loses_is_counted_apart(quiet_town: Town) -> None:
     b = quiet_town.market.node("b").node
     quiet_town.channels["a"].close()
     with ExitStack() as stack:
-        lossy = quiet_town.open("a", impairment=lambda place: Impairment({b: 0}, loss=1.0, place=place))
+        lossy = quiet_town.open("a", impairment=lambda place: InboundImpairment({b: 0}, loss=1.0, place=place))
         stack.callback(lossy.close)
         quiet_town.say("b", *[receipt(b, number) for number in range(1, 11)])
         assert lossy.receive(1_000) == []

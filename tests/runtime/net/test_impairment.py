@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import isocast.runtime.net.impairment as module
-from isocast.runtime.net.impairment import Impairment, lane_id
+from isocast.runtime.net.impairment import InboundImpairment, lane_id
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
@@ -20,7 +20,7 @@ def frame(sender: NodeId, number: int = 0) -> bytes:
     return bytes(16) + sender.to_bytes(8, "little") + number.to_bytes(8) + bytes(16)
 
 
-def run(impairment: Impairment, script: list[tuple[int, NodeId]]) -> list[tuple[int, bytes]]:
+def run(impairment: InboundImpairment, script: list[tuple[int, NodeId]]) -> list[tuple[int, bytes]]:
     """Admit one frame at each instant; (instant, frame) of everything that comes out, woken exactly when due."""
     seen: list[tuple[int, bytes]] = []
 
@@ -43,7 +43,7 @@ scripts = st.lists(st.tuples(st.integers(0, 50 * MILLISECOND), st.sampled_from(S
 
 @given(scripts)
 def test_without_jitter_the_delay_is_exact(script: list[tuple[int, NodeId]]) -> None:
-    seen = run(Impairment(DELAYS), script)
+    seen = run(InboundImpairment(DELAYS), script)
     assert sorted(seen) == sorted(
         (instant + DELAYS[sender], frame(sender, number)) for number, (instant, sender) in enumerate(script)
     )
@@ -53,7 +53,7 @@ def test_without_jitter_the_delay_is_exact(script: list[tuple[int, NodeId]]) -> 
 def test_jitter_only_adds_and_each_sender_keeps_its_order(
     script: list[tuple[int, NodeId]], jitter_ns: int, loss: float, seed: int
 ) -> None:
-    impairment = Impairment(DELAYS, jitter_ns=jitter_ns, loss=loss, seed=seed)
+    impairment = InboundImpairment(DELAYS, jitter_ns=jitter_ns, loss=loss, seed=seed)
     seen = run(impairment, script)
     entered = {frame(sender, number): instant for number, (instant, sender) in enumerate(script)}
     for instant, out in seen:
@@ -69,7 +69,7 @@ def test_jitter_only_adds_and_each_sender_keeps_its_order(
 
 @given(scripts, st.integers(0, 99))
 def test_the_same_seed_does_the_same(script: list[tuple[int, NodeId]], seed: int) -> None:
-    made = [Impairment(DELAYS, jitter_ns=MILLISECOND, loss=0.3, seed=seed, place="london") for _ in range(2)]
+    made = [InboundImpairment(DELAYS, jitter_ns=MILLISECOND, loss=0.3, seed=seed, place="london") for _ in range(2)]
     assert run(made[0], script) == run(made[1], script)
 
 
@@ -78,7 +78,7 @@ def test_who_else_talks_changes_nothing() -> None:
     crowd = sorted(alone + [(instant * MILLISECOND // 2, source_id(2)) for instant in range(600)])
 
     def fate(script: list[tuple[int, NodeId]]) -> list[int]:
-        seen = run(Impairment(DELAYS, jitter_ns=MILLISECOND, loss=0.3), script)
+        seen = run(InboundImpairment(DELAYS, jitter_ns=MILLISECOND, loss=0.3), script)
         return [instant for instant, out in seen if out[16] == 1 and not out[20]]
 
     assert fate(alone) == fate(crowd)
@@ -87,7 +87,7 @@ def test_who_else_talks_changes_nothing() -> None:
 def test_two_places_and_two_seeds_lose_different_frames() -> None:
     script = [(instant, 1) for instant in range(200)]
     fates = [
-        [out for _, out in run(Impairment(DELAYS, loss=0.5, seed=seed, place=place), script)]
+        [out for _, out in run(InboundImpairment(DELAYS, loss=0.5, seed=seed, place=place), script)]
         for seed, place in ((1, "london"), (1, "tokyo"), (2, "london"))
     ]
     assert fates[0] != fates[1]
@@ -98,7 +98,7 @@ def test_two_places_and_two_seeds_lose_different_frames() -> None:
 @pytest.mark.parametrize("burst", [1, 7, 1000])
 def test_the_share_lost_is_the_share_asked_for(loss: float, burst: int) -> None:
     count = 20_000
-    impairment = Impairment(DELAYS, loss=loss, seed=5)
+    impairment = InboundImpairment(DELAYS, loss=loss, seed=5)
     for at in range(0, count, burst):
         impairment.admit([frame(1, number) for number in range(at, min(at + burst, count))], at)
     # Five standard deviations of a binomial: the seed is fixed, so this either always or never holds.
@@ -109,7 +109,7 @@ def test_the_share_lost_is_the_share_asked_for(loss: float, burst: int) -> None:
 
 def test_how_frames_are_grouped_does_not_change_which_are_lost() -> None:
     def kept(burst: int) -> list[bytes]:
-        impairment = Impairment(DELAYS, loss=0.2)
+        impairment = InboundImpairment(DELAYS, loss=0.2)
         for at in range(0, 1000, burst):
             impairment.admit([frame(1, number) for number in range(at, at + burst)], 0)
         return impairment.due(SECOND)
@@ -119,7 +119,7 @@ def test_how_frames_are_grouped_does_not_change_which_are_lost() -> None:
 
 def test_nothing_and_everything_can_be_lost() -> None:
     for loss, kept in ((0.0, 500), (1.0, 0)):
-        impairment = Impairment(DELAYS, loss=loss)
+        impairment = InboundImpairment(DELAYS, loss=loss)
         impairment.admit([frame(1, number) for number in range(500)], 0)
         assert len(impairment.due(SECOND)) == kept
         assert impairment.lost == 500 - kept
@@ -129,21 +129,23 @@ def test_the_mean_of_the_jitter_is_the_one_asked_for() -> None:
     count = 4_000
     # So far apart that nobody waits for the one in front.
     script = [(instant * SECOND, 1) for instant in range(count)]
-    extra = [instant % SECOND - DELAYS[1] for instant, _ in run(Impairment(DELAYS, jitter_ns=MILLISECOND), script)]
+    extra = [
+        instant % SECOND - DELAYS[1] for instant, _ in run(InboundImpairment(DELAYS, jitter_ns=MILLISECOND), script)
+    ]
     assert abs(sum(extra) / count - MILLISECOND) < 5 * MILLISECOND / sqrt(count)
 
 
 def test_a_restarted_source_stays_where_it_is() -> None:
     assert lane_id(source_id(7, 9)) == source_id(7)
     for delays in ({source_id(1, 4): 30}, {source_id(1): 30}, {source_id(1): 30}.get):
-        impairment = Impairment(delays)
+        impairment = InboundImpairment(delays)
         impairment.admit([frame(source_id(1, incarnation)) for incarnation in (1, 2, 3)], 100)
         assert impairment.next_deadline() == 130
         assert len(impairment.lanes) == 1
 
 
 def test_strangers_and_stumps_pass_without_delay_and_are_not_remembered() -> None:
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     strange = [frame(77), b"", b"short", bytes(20), frame(source_id(99)), bytes(24)]
     impairment.admit(strange, 5)
     assert impairment.due(5) == strange
@@ -151,7 +153,7 @@ def test_strangers_and_stumps_pass_without_delay_and_are_not_remembered() -> Non
 
 
 def test_forged_senders_cannot_fill_the_memory() -> None:
-    impairment = Impairment(lambda _: 3)
+    impairment = InboundImpairment(lambda _: 3)
     for number in range(1, 3 * module._LANES_MAX):  # noqa: SLF001 - the limit itself is the claim
         impairment.admit([frame(source_id(number)), frame(source_id(1, number))], 0)
     assert len(impairment.lanes) <= module._LANES_MAX + 1  # noqa: SLF001
@@ -160,7 +162,7 @@ def test_forged_senders_cannot_fill_the_memory() -> None:
 
 def test_too_much_under_way_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HELD_BYTES_MAX", 100)
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     for number in range(5):
         impairment.admit([frame(1, number)], 0)
     assert impairment.held_bytes == 96
@@ -170,7 +172,7 @@ def test_too_much_under_way_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_clock_that_is_set_back_takes_along_what_is_under_way() -> None:
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     impairment.admit([frame(1, 1)], 3600 * SECOND)
     impairment.admit([frame(1, 2)], 5)
     assert impairment.next_deadline() == 5 + DELAYS[1]
@@ -178,7 +180,7 @@ def test_a_clock_that_is_set_back_takes_along_what_is_under_way() -> None:
 
 
 def test_an_empty_one_waits_for_nothing() -> None:
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     assert impairment.next_deadline() == NEVER
     impairment.admit([], 0)
     assert impairment.due(NEVER) == []
@@ -187,16 +189,16 @@ def test_an_empty_one_waits_for_nothing() -> None:
 @pytest.mark.parametrize("settings", [{"loss": -0.1}, {"loss": 1.1}, {"loss": float("nan")}, {"jitter_ns": -1}])
 def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(LocalProtocolError):
-        Impairment(DELAYS, **settings)  # type: ignore[arg-type]
+        InboundImpairment(DELAYS, **settings)  # type: ignore[arg-type]
 
 
 def test_a_negative_delay_is_refused() -> None:
     with pytest.raises(LocalProtocolError):
-        Impairment({1: -1}).admit([frame(1)], 0)
+        InboundImpairment({1: -1}).admit([frame(1)], 0)
 
 
 def test_a_sender_that_is_cut_off_is_not_heard_and_counted_as_lost_until_it_heals() -> None:
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     impairment.admit([frame(1, 0), frame(2, 0)], 0)
     impairment.cut([1])
     impairment.admit([frame(1, 1), frame(2, 1), frame(1, 2)], SECOND)
@@ -207,7 +209,7 @@ def test_a_sender_that_is_cut_off_is_not_heard_and_counted_as_lost_until_it_heal
 
 
 def test_a_source_is_cut_off_whatever_its_incarnation() -> None:
-    impairment = Impairment(DELAYS)
+    impairment = InboundImpairment(DELAYS)
     impairment.cut([source_id(1)])
     impairment.admit([frame(source_id(1, 77), 1), frame(source_id(2, 77), 2)], 0)
     assert impairment.due(SECOND) == [frame(source_id(2, 77), 2)]

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from isocast.runtime.net import clock, kernel
-from isocast.runtime.net.clock import FIFO_PRIORITY, become_punctual, collector_paused
+from isocast.runtime.net.clock import FIFO_PRIORITY, become_punctual
 
 ASK = """
 import gc, json, os
@@ -54,12 +54,3 @@ def test_a_refusal_says_what_would_allow_it(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_system_without_priorities_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setscheduler")
     assert clock._ask_for_realtime() == (False, "this system has no real-time priority")  # noqa: SLF001
-
-
-def test_the_collector_waits_and_comes_back() -> None:
-    assert gc.isenabled()
-    with collector_paused():
-        with collector_paused():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()

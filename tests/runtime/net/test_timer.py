@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from isocast.runtime.net import kernel
-from isocast.runtime.net.clock import Alarm, Bell, DescriptorBell, LoopBell, Woken, open_bell
+from isocast.runtime.net.clock import AlarmClock, Bell, DescriptorBell, LoopBell, Woken, open_bell
 from isocast.terms.instants import MICROSECOND, MILLISECOND, NEVER, SECOND
 
 Opened = Callable[[asyncio.AbstractEventLoop, Woken], Bell]
@@ -41,7 +41,7 @@ class Stage:
     def __init__(self, *, offset_ns: int = 0) -> None:
         self.now = 1_000
         self.heard: list[str] = []
-        self.alarm = Alarm(
+        self.alarm = AlarmClock(
             cast("asyncio.AbstractEventLoop", None),
             lambda: self.heard.append("rang"),
             lambda: self.heard.append("stepped"),
@@ -77,7 +77,7 @@ def test_no_instant_rings_early(bell: str, count: int) -> None:
             instant = time_ns() + len(earliness) * 7919 % 1_000 * MICROSECOND
             alarm.set(instant)
 
-        alarm = Alarm(loop, rang, bell=BELLS[bell])
+        alarm = AlarmClock(loop, rang, bell=BELLS[bell])
         set_next()
         await done
         alarm.close()
@@ -94,11 +94,11 @@ def test_a_cleared_alarm_is_silent_and_a_past_one_rings_at_once(bell: str) -> No
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        cleared = Alarm(loop, lambda: heard.append("cleared"), bell=BELLS[bell])
-        replaced = Alarm(loop, lambda: heard.append("replaced"), bell=BELLS[bell])
-        closed = Alarm(loop, lambda: heard.append("closed"), bell=BELLS[bell])
-        past = Alarm(loop, lambda: heard.append("past"), bell=BELLS[bell])
-        last = Alarm(loop, lambda: done.set_result(None), bell=BELLS[bell])
+        cleared = AlarmClock(loop, lambda: heard.append("cleared"), bell=BELLS[bell])
+        replaced = AlarmClock(loop, lambda: heard.append("replaced"), bell=BELLS[bell])
+        closed = AlarmClock(loop, lambda: heard.append("closed"), bell=BELLS[bell])
+        past = AlarmClock(loop, lambda: heard.append("past"), bell=BELLS[bell])
+        last = AlarmClock(loop, lambda: done.set_result(None), bell=BELLS[bell])
         for alarm in (cleared, replaced, closed):
             alarm.set(time_ns() + MILLISECOND)
         cleared.clear()
@@ -123,8 +123,8 @@ def test_an_alarm_cleared_after_its_instant_but_before_the_loop_looked_is_silent
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        alarm = Alarm(loop, lambda: heard.append("cleared"), bell=BELLS[bell])
-        last = Alarm(loop, lambda: done.set_result(None), bell=BELLS[bell])
+        alarm = AlarmClock(loop, lambda: heard.append("cleared"), bell=BELLS[bell])
+        last = AlarmClock(loop, lambda: done.set_result(None), bell=BELLS[bell])
         instant = time_ns() + MILLISECOND // 10
         alarm.set(instant)
         while time_ns() < instant + MILLISECOND:

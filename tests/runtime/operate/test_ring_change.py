@@ -13,7 +13,7 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.founding import join_node
 from isocast.runtime.operate.operator_door import SOCKET, OperatorError, ask
-from isocast.runtime.operate.ring_change import Change, RollingRestart, restart_order
+from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 
 FOUR = {**SMALL, "d": {"role": "primary-receiver"}}
 
@@ -22,7 +22,7 @@ def test_a_drained_site_is_off_the_ring_and_still_releases(tmp_path: Path) -> No
     async def work() -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
             await world.start()
-            change = Change(world.market)
+            change = RingChange(world.market)
             plan = world.market.node("d")
             await change.drain(plan)
             views = await change.views()
@@ -43,7 +43,7 @@ def test_a_ring_that_cannot_do_without_a_site_keeps_it(tmp_path: Path) -> None:
         async with World(market_file(tmp_path, two)) as world:
             await world.start()
             with pytest.raises(OperatorError, match="a cannot leave: the ring has 2 of 2"):
-                await Change(world.market).drain(world.market.node("a"))
+                await RingChange(world.market).drain(world.market.node("a"))
 
     run(work())
 
@@ -54,10 +54,10 @@ def test_a_market_without_a_majority_drains_nobody(tmp_path: Path) -> None:
             await world.start()
             await world.stop("c")
             await world.stop("d")
-            await Change(world.market).until(
+            await RingChange(world.market).until(
                 "a seal", lambda views: all(view.mode == "sealed" for view in views.values()), ""
             )
-            change = Change(world.market, patience_s=1)
+            change = RingChange(world.market, patience_s=1)
             with pytest.raises(OperatorError, match="a ring at work: not so"):
                 await change.drain(world.market.node("a"))
             assert not any(view.leaving for view in (await change.views()).values())
@@ -69,7 +69,7 @@ def test_of_two_that_would_leave_one_too_many_is_told_so_and_stays(tmp_path: Pat
     async def work() -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
             await world.start()
-            change = Change(world.market, patience_s=5)
+            change = RingChange(world.market, patience_s=5)
             plans = [world.market.node(name) for name in ("c", "d")]
             results = await asyncio.gather(*[change.drain(plan) for plan in plans], return_exceptions=True)
             refused = [str(result) for result in results if isinstance(result, OperatorError)]
@@ -85,7 +85,7 @@ def test_a_site_outside_u_is_told_to_be_added_before_it_can_come_back(tmp_path: 
     async def work() -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
             await world.start()
-            change = Change(world.market)
+            change = RingChange(world.market)
             await change.remove(world.market.node("d"))
             with pytest.raises(OperatorError, match="d is not in U, so no ring takes it: isocast ring add d"):
                 await change.undrain(world.market.node("d"))
@@ -100,10 +100,10 @@ def test_a_restart_that_would_leave_no_majority_waits_and_says_what_it_left_out(
             await world.stop("d")
             told: list[str] = []
             gone = world.market.node("d").node
-            await Change(world.market).until(
+            await RingChange(world.market).until(
                 "a ring without d", lambda views: all(gone not in view.ring for view in views.values()), ""
             )
-            restart = RollingRestart(Change(world.market, patience_s=1), told.append)
+            restart = RollingRestart(RingChange(world.market, patience_s=1), told.append)
             plans = await restart.up(world.market.node(name) for name in ("a", "b", "d"))
             assert [plan.name for plan in plans] == ["a", "b"]
             with pytest.raises(OperatorError, match=r"a majority without a: not so.*; not restarted: b"):
@@ -121,7 +121,7 @@ def test_a_site_on_another_machine_is_added_by_its_status_page(tmp_path: Path) -
     async def work() -> None:
         async with World(path) as world:
             await world.start()
-            change = Change(world.market)
+            change = RingChange(world.market)
             site = world.market.node("d")
             await change.remove(site)
             await ask(world.market.directory_of("d"), "drain", leaving=False)
@@ -141,7 +141,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_view_of_the_others(tmp_path: Pat
                 deaf.bind(str(door))
                 deaf.listen()
                 async with asyncio.timeout(15):
-                    views = await Change(world.market).views()
+                    views = await RingChange(world.market).views()
             assert sorted(views) == ["a", "b", "c"]
 
     run(work())
@@ -151,7 +151,7 @@ def test_a_site_is_removed_and_the_rest_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
             await world.start()
-            change = Change(world.market)
+            change = RingChange(world.market)
             await world.publish("floor", trades(10))
             gone = world.market.node("d")
             view = await change.remove(gone)
@@ -172,7 +172,7 @@ def test_a_dead_site_is_removed(tmp_path: Path) -> None:
         async with World(market_file(tmp_path, FOUR)) as world:
             await world.start()
             await world.stop("d")
-            change = Change(world.market)
+            change = RingChange(world.market)
             view = await change.remove(world.market.node("d"))
             assert len(view.universe) == 3
             await world.publish("floor", trades(5))
@@ -188,13 +188,13 @@ def test_two_of_four_go_on_by_force_when_the_others_never_come_back(tmp_path: Pa
             await world.publish("floor", trades(10))
             await world.until_journals_have(range(1, 11), "a", "b", "c", "d")
             await world.stop("c")
-            change = Change(world.market)
+            change = RingChange(world.market)
             with pytest.raises(OperatorError, match="not gone, they answer: d"):
                 await change.force([world.market.node("a"), world.market.node("b")])
             await world.stop("d")
             await world.publish("floor", trades(10, 11))
             with pytest.raises(OperatorError, match="not so after"):
-                await Change(world.market, patience_s=1).remove(world.market.node("c"))
+                await RingChange(world.market, patience_s=1).remove(world.market.node("c"))
             view = await change.force([world.market.node("a"), world.market.node("b")])
             assert view.universe == (1, 2)
             await world.until_journals_have(range(1, 21), "a", "b")
@@ -234,7 +234,7 @@ def test_a_site_joins_is_added_loses_its_disk_and_comes_back_under_another_numbe
             for number in (4, 9):
                 path.write_text(text + joiner % number, encoding="utf-8")
                 newcomer = load_market(path).node("d")
-                change = Change(load_market(path))
+                change = RingChange(load_market(path))
                 with pytest.raises(OperatorError, match="started with a market file that has no d"):
                     await change.add(newcomer)
                 await _roll_out(world, "x", "a", "b", "c", "floor")
@@ -276,7 +276,7 @@ def test_what_a_node_is_asked_wrongly_is_refused_by_name(tmp_path: Path) -> None
 
 def test_where_nobody_answers_the_error_says_where_to_go(tmp_path: Path) -> None:
     world = World(market_file(tmp_path))
-    change = Change(world.market, patience_s=0.1)
+    change = RingChange(world.market, patience_s=0.1)
     with pytest.raises(OperatorError, match="no primary receiver answers"):
         asyncio.run(change.newest())
     with pytest.raises(OperatorError, match=r"a: .*nobody listens"):

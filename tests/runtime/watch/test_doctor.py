@@ -19,11 +19,20 @@ from isocast.runtime.market.model import (
     NodeRole,
 )
 from isocast.runtime.net.kernel import KernelClock
-from isocast.runtime.watch.doctor import Finding, KeyFile, Listening, Outcome, Probes, Wants, examine, wants_of
+from isocast.runtime.watch.doctor import (
+    CheckOutcome,
+    DoctorFinding,
+    Listening,
+    Probes,
+    SecretFile,
+    Wants,
+    examine,
+    wants_of,
+)
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.timing import Timing
 
-OK, WARN, FAIL = Outcome.OK, Outcome.WARN, Outcome.FAIL
+OK, WARN, FAIL = CheckOutcome.OK, CheckOutcome.WARN, CheckOutcome.FAIL
 NODE = Listening("london", "127.1.0.1", (("udp", 7710), ("tcp", 7780)), 7780)
 
 
@@ -47,7 +56,7 @@ class Machine(Probes):
         "open_files_max": 1 << 16,
         "free_bytes": 100 << 30,
         "sync_ns": [MILLISECOND, 2 * MILLISECOND, 3 * MILLISECOND],
-        "key_files": [KeyFile(Path("/keys/core.key"), 0o600, owned=True)],
+        "key_files": [SecretFile(Path("/keys/core.key"), 0o600, owned=True)],
         "may_use_namespaces": True,
         "tun_trouble": "",
         "may_use_fifo": True,
@@ -71,7 +80,7 @@ WANTS = Wants(
 )
 
 
-def found(check: str, wants: Wants = WANTS, **finds: Any) -> Finding:  # noqa: ANN401
+def found(check: str, wants: Wants = WANTS, **finds: Any) -> DoctorFinding:  # noqa: ANN401
     (finding,) = [one for one in examine(wants, Machine(**finds)) if one.check == check]
     return finding
 
@@ -128,14 +137,19 @@ def test_without_a_market_only_the_machine_is_looked_at() -> None:
         ("disk", {"free_bytes": 1 << 30}, WARN, "make room"),
         ("keys", {"key_files": None}, WARN, "isocast keys init"),
         ("keys", {"key_files": []}, WARN, "isocast keys init"),
-        ("keys", {"key_files": [KeyFile(Path("/keys/core.key"), 0o640, owned=True)]}, FAIL, "chmod 600 /keys/core.key"),
-        ("keys", {"key_files": [KeyFile(Path("/keys/core.key"), 0o600, owned=False)]}, WARN, "user who owns"),
+        (
+            "keys",
+            {"key_files": [SecretFile(Path("/keys/core.key"), 0o640, owned=True)]},
+            FAIL,
+            "chmod 600 /keys/core.key",
+        ),
+        ("keys", {"key_files": [SecretFile(Path("/keys/core.key"), 0o600, owned=False)]}, WARN, "user who owns"),
         ("lab: namespaces", {"may_use_namespaces": False}, WARN, "sysctl"),
         ("lab: tun", {"tun_trouble": "No such file or directory"}, WARN, "modprobe tun"),
     ],
 )
 def test_what_is_not_well_is_named_with_what_to_change(
-    check: str, finds: dict[str, Any], outcome: Outcome, change: str
+    check: str, finds: dict[str, Any], outcome: CheckOutcome, change: str
 ) -> None:
     wants = replace(WANTS, nodes=(replace(NODE, ports=NODE.ports[:1]),))
     finding = found(check, wants, **finds)
@@ -341,7 +355,7 @@ def test_a_disk_slower_than_a_node_may_be_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("is_trial, outcome", [(True, OK), (False, WARN)])
-def test_process_says_what_it_does_not_survive(is_trial: bool, outcome: Outcome) -> None:  # noqa: FBT001 (a parameter)
+def test_process_says_what_it_does_not_survive(is_trial: bool, outcome: CheckOutcome) -> None:  # noqa: FBT001 (a parameter)
     finding = found("durability", replace(WANTS, durability=Durability.PROCESS, is_trial=is_trial))
     assert finding.outcome is outcome
     assert "not a power cut" in finding.found

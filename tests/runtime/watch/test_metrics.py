@@ -33,7 +33,7 @@ from isocast.runtime.watch.metrics import (
     Identity,
     Metrics,
     MetricType,
-    Reading,
+    NodeReading,
     metrics_page,
     series_names,
     totals_of,
@@ -48,11 +48,11 @@ RECEIVER = Identity("london", NodeRole.PRIMARY_RECEIVER, 3, stripe=1, city="Lond
 
 def reading(
     who: Identity = RECEIVER, gauges: NodeGauges | None = None, counters: NodeCounters | None = None
-) -> Reading:
-    return Reading(who, counters or NodeCounters(), gauges or NodeGauges())
+) -> NodeReading:
+    return NodeReading(who, counters or NodeCounters(), gauges or NodeGauges())
 
 
-def scraped(page: Callable[[Metrics], bytes], *readings: Reading) -> dict[str, Metric]:
+def scraped(page: Callable[[Metrics], bytes], *readings: NodeReading) -> dict[str, Metric]:
     text = page(Metrics(lambda: list(readings))).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
@@ -193,7 +193,7 @@ def test_the_detailed_page_splits_totals_that_the_everyday_page_sums() -> None:
     counters.kernel_drops[Channel.DATA] = 3
     counters.suspicions[Suspicion.LATE] = 1
     everyday = scraped(Metrics.page, reading(counters=counters))
-    detailed = scraped(Metrics.detailed_page, reading(counters=counters))
+    detailed = scraped(lambda metrics: b"".join(metrics.parts(detailed=True)), reading(counters=counters))
     assert set(everyday) < set(detailed)
     registry = Metrics(lambda: [reading(counters=counters)]).registry
     assert {family.name for family in registry.collect()} == set(detailed)

@@ -9,7 +9,7 @@ import pytest
 
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
-from isocast.simulation.exploration.market import Market
+from isocast.simulation.exploration.market import TransitionSystem
 from isocast.simulation.exploration.properties import RULES, Bounds
 from isocast.simulation.exploration.search import Found, search
 from isocast.simulation.world import PRODUCT, Build
@@ -22,7 +22,7 @@ Story: TypeAlias = tuple[tuple[tuple[str, ...], ...], ...]
 
 def explored(bounds: Bounds, build: Build = PRODUCT) -> tuple[Found, set[Story], set[Story]]:
     """What was found, and the journals of all states and of those where nothing more can happen."""
-    market = Market(bounds, build)
+    market = TransitionSystem(bounds, build)
     stories: set[Story] = set()
     ends: set[Story] = set()
 
@@ -41,7 +41,7 @@ def unreduced(bounds: Bounds) -> Bounds:
 
 def test_the_full_rules_hold_on_rings_and_tokens_of_both_epochs() -> None:
     """Protocol §5: "With the full rule set it finds none"."""
-    market = Market(ONE_BALLOT)
+    market = TransitionSystem(ONE_BALLOT)
     accepted, issued, cuts = set(), set(), set()
 
     def visit(state: int, _: bool) -> None:  # noqa: FBT001
@@ -66,7 +66,7 @@ def test_two_searches_are_one() -> None:
 
 
 def test_the_nodes_are_the_products() -> None:
-    kinds = {type(local.machine) for local in Market(TINY).parts(0)}
+    kinds = {type(local.machine) for local in TransitionSystem(TINY).parts(0)}
     assert {PrimaryReceiver, ReformationServer} <= kinds
 
 
@@ -104,7 +104,7 @@ def test_the_reductions_lose_no_violation(name: str) -> None:
 
 def test_a_restart_is_explored() -> None:
     bounds = replace(TINY, restarts=1)
-    market = Market(bounds)
+    market = TransitionSystem(bounds)
     restarted: set[int] = set()
 
     def visit(state: int, _: bool) -> None:  # noqa: FBT001
@@ -119,7 +119,7 @@ def test_a_restart_is_explored() -> None:
 
 def test_a_site_without_its_disk_never_votes_again() -> None:
     bounds = replace(TINY, lost_disks=1, shorter_logs=1)
-    market = Market(bounds)
+    market = TransitionSystem(bounds)
 
     def visit(state: int, _: bool) -> None:  # noqa: FBT001
         for local in market.parts(state):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from isocast.simulation.exploration.market import Market
+from isocast.simulation.exploration.market import TransitionSystem
 from isocast.simulation.exploration.properties import FOUND_AT, RULES, Bounds
 from isocast.simulation.exploration.search import search
 from isocast.simulation.exploration.verdict import explore
@@ -47,7 +47,7 @@ def test_a_mutant_tells_two_stories(name: str) -> None:
     ],
 )
 def test_other_mutants_of_the_swarm_break_a_property_too(name: str, bounds: Bounds, broken: str) -> None:
-    found = search(Market(bounds, MUTANTS[name].build))
+    found = search(TransitionSystem(bounds, MUTANTS[name].build))
     assert found.broken is not None
     assert found.broken[0] == broken
 

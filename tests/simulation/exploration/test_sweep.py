@@ -9,7 +9,7 @@ import pytest
 from isocast.simulation.exploration.driver import Event
 from isocast.simulation.exploration.freezing import Freezer
 from isocast.simulation.exploration.mail import numbers_in
-from isocast.simulation.exploration.market import Market, Places
+from isocast.simulation.exploration.market import NodeStates, TransitionSystem
 from isocast.simulation.exploration.properties import RULES, Bounds
 from isocast.simulation.exploration.search import Found, search
 from isocast.simulation.exploration.sweep import sweep
@@ -21,12 +21,12 @@ RESTARTS = replace(TINY, restarts=1, shorter_logs=1, lost_disks=1)
 
 
 def swept(bounds: Bounds, build: Build = PRODUCT) -> Found:
-    return sweep(Market(bounds, build))
+    return sweep(TransitionSystem(bounds, build))
 
 
 def classes(bounds: Bounds) -> int:
     """How many classes of states the plain search visits: alike but for votes that nobody will count."""
-    market = Market(bounds)
+    market = TransitionSystem(bounds)
     found = set()
 
     def visit(state: int, _: bool) -> None:  # noqa: FBT001
@@ -53,7 +53,7 @@ def classes(bounds: Bounds) -> int:
 )
 def test_both_searches_visit_the_same(bounds: Bounds) -> None:
     apart = replace(bounds, dead_votes=False)
-    assert swept(apart) == search(Market(apart))
+    assert swept(apart) == search(TransitionSystem(apart))
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_one_state_of_every_class_is_fewer_states() -> None:
 @pytest.mark.parametrize("name", ["epochs-only", "release-on-time-alone", "half-is-enough"])
 def test_a_mutant_is_found_in_as_many_steps(name: str) -> None:
     bounds, build = Bounds(servers=1, tokens=1), RULES[name].build
-    plain, many = search(Market(bounds, build)), swept(bounds, build)
+    plain, many = search(TransitionSystem(bounds, build)), swept(bounds, build)
     assert plain.broken is not None
     assert many.broken is not None
     assert len(many.trace) == len(plain.trace) == many.depth
 
 
 def test_a_trace_leads_to_the_violation() -> None:
-    market = Market(RACE, RULES["epochs-only"].build, stories_only=True)
+    market = TransitionSystem(RACE, RULES["epochs-only"].build, stories_only=True)
     found = sweep(market)
     state = market.start()
     for move in found.trace:
@@ -92,19 +92,19 @@ def test_a_trace_leads_to_the_violation() -> None:
 
 
 def test_a_server_that_counts_votes_after_all_stops_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Places, "closed", lambda *_: True)
+    monkeypatch.setattr(NodeStates, "closed", lambda *_: True)
     with pytest.raises(RuntimeError, match="the reduction is wrong"):
         swept(TINY)
 
 
 def test_a_limit_ends_the_search_and_says_so() -> None:
-    found = sweep(Market(RACE), states_max=100)
+    found = sweep(TransitionSystem(RACE), states_max=100)
     assert found.states >= 100
     assert not found.exhausted
 
 
 def test_an_event_does_the_same_to_all_places_of_a_body() -> None:
-    market = Market(replace(TINY, restarts=1))
+    market = TransitionSystem(replace(TINY, restarts=1))
     search(market)
     freezer = Freezer()
     for node in market.sites:
@@ -120,7 +120,7 @@ def test_an_event_does_the_same_to_all_places_of_a_body() -> None:
 
 
 def test_a_server_may_decide_both_its_ballots() -> None:
-    market = Market(replace(TINY, ballots=2))
+    market = TransitionSystem(replace(TINY, ballots=2))
     decided = set()
 
     def visit(state: int, _: bool) -> None:  # noqa: FBT001

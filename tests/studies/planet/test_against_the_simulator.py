@@ -26,7 +26,7 @@ from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
 from isocast.studies.planet.edge import EdgeWorld, Ground, run_servers
 from isocast.studies.planet.report import ring_of
-from isocast.studies.planet.settings import Column, CoreSettings, EdgeSettings
+from isocast.studies.planet.settings import CoreSettings, CountColumn, PlanetEdgeSettings
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.topology import FIBRE_KM_PER_MS
 
@@ -156,13 +156,15 @@ def test_customers_lack_ask_and_are_repaired_as_their_machines_do(monkeypatch: p
         np.array([[0.1, 0.1], [0.1, 0.1]]), point, np.array([0, 1]), np.array([0, 1]), np.array([[0, 1], [1, 0]]),
         np.full(2, np.inf), np.array([[0.0, 0.0]]), np.array([CUSTOMERS]), np.array([0, 1, 1]),
     )  # fmt: skip
-    edge = EdgeSettings(
+    edge = PlanetEdgeSettings(
         loss=LOSS, jitter_ns=0.0, patience_ns=10 * MS, retry_ns=20 * MS, retries_max=2, messages=1_000, deadline_ns=MS
     )
     world = EdgeWorld(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(MS))
     row = run_servers(world, np.array([0])).table[0] / edge.messages
     lacking, requests, repairs = exact_requests()
     per_message = sqrt(1 / MESSAGES + 1 / edge.messages)
-    assert lacking == pytest.approx(row[Column.LOST_ALL], abs=SIGMAS * sqrt(CUSTOMERS * LOSS**2) * per_message)
-    assert requests == pytest.approx(row[Column.REQUESTS], abs=2 * SIGMAS * sqrt(CUSTOMERS * LOSS**2) * per_message)
-    assert repairs == pytest.approx(row[Column.REPAIRS], abs=SIGMAS * per_message)
+    assert lacking == pytest.approx(row[CountColumn.LOST_ALL], abs=SIGMAS * sqrt(CUSTOMERS * LOSS**2) * per_message)
+    assert requests == pytest.approx(
+        row[CountColumn.REQUESTS], abs=2 * SIGMAS * sqrt(CUSTOMERS * LOSS**2) * per_message
+    )
+    assert repairs == pytest.approx(row[CountColumn.REPAIRS], abs=SIGMAS * per_message)

@@ -13,8 +13,8 @@ from tests.studies.planet.worlds import small
 from isocast.reformation.scopes.nearest import nearest
 from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.planet import edge as edge_module
-from isocast.studies.planet.edge import EdgeWorld, Gaps, Ground, lay_out, repair, run_servers
-from isocast.studies.planet.settings import DELAYS, DISTANCES, Bins, Column, EdgeSettings, EdgeTally
+from isocast.studies.planet.edge import CustomerGaps, EdgeWorld, Ground, lay_out, repair, run_servers
+from isocast.studies.planet.settings import DELAYS, DISTANCES, Bins, CountColumn, EdgeTally, PlanetEdgeSettings
 from isocast.terms.instants import MILLISECOND
 
 EARTH = Surface.EARTH
@@ -27,7 +27,7 @@ def ground() -> Ground:
 
 
 def world_of(ground: Ground, releases: Floats | None = None, **keys: object) -> EdgeWorld:
-    settings = replace(EdgeSettings(reach_km=2_000, messages=3), **keys)  # type: ignore[arg-type]
+    settings = replace(PlanetEdgeSettings(reach_km=2_000, messages=3), **keys)  # type: ignore[arg-type]
     if releases is None:
         releases = np.zeros((settings.messages, len(ground.points)))
     return EdgeWorld(ground, settings, 1, releases, 5_000.0, 50_000.0)
@@ -35,14 +35,17 @@ def world_of(ground: Ground, releases: Floats | None = None, **keys: object) -> 
 
 def test_every_customer_is_counted_once(ground: Ground) -> None:
     tally = run_servers(world_of(ground), ALL)
-    assert tally.total(Column.CUSTOMERS) == 3_000
-    assert sum(tally.total(column) for column in (Column.HEAR_NONE, Column.HEAR_ONE, Column.HEAR_TWO)) == 3_000
+    assert tally.total(CountColumn.CUSTOMERS) == 3_000
+    assert (
+        sum(tally.total(column) for column in (CountColumn.HEAR_NONE, CountColumn.HEAR_ONE, CountColumn.HEAR_TWO))
+        == 3_000
+    )
     assert int(tally.nearest.sum()) == int(tally.second.sum()) == 3_000
-    heard = tally.total(Column.HEAR_ONE) + 2 * tally.total(Column.HEAR_TWO)
+    heard = tally.total(CountColumn.HEAR_ONE) + 2 * tally.total(CountColumn.HEAR_TWO)
     assert int(tally.listeners.sum()) == heard
-    delivered = tally.total(Column.EXPECTED) - tally.total(Column.NEVER)
+    delivered = tally.total(CountColumn.EXPECTED) - tally.total(CountColumn.NEVER)
     assert int(tally.delays.sum()) == delivered
-    assert tally.total(Column.LOST_ALL) == tally.total(Column.REPAIRED) + tally.total(Column.NEVER)
+    assert tally.total(CountColumn.LOST_ALL) == tally.total(CountColumn.REPAIRED) + tally.total(CountColumn.NEVER)
 
 
 def test_the_lines_are_the_nearest_receivers_even_where_the_server_has_none_around(
@@ -72,16 +75,16 @@ def test_the_lines_are_the_nearest_receivers_even_where_the_server_has_none_arou
 
 def test_the_greatest_of_all_servers_is_no_sum(ground: Ground) -> None:
     tally = run_servers(world_of(ground, loss=0.3), ALL)
-    waves = [run_servers(world_of(ground, loss=0.3), ALL[[one]]).total(Column.WAVE_MAX) for one in range(60)]
-    assert tally.total(Column.WAVE_MAX) == max(waves) < sum(waves)
-    assert tally.total(Column.DELAY_MAX) < 1_000 * MILLISECOND
+    waves = [run_servers(world_of(ground, loss=0.3), ALL[[one]]).total(CountColumn.WAVE_MAX) for one in range(60)]
+    assert tally.total(CountColumn.WAVE_MAX) == max(waves) < sum(waves)
+    assert tally.total(CountColumn.DELAY_MAX) < 1_000 * MILLISECOND
 
 
 def test_nobody_hears_a_line_beyond_its_reach(ground: Ground) -> None:
     wide, narrow = (run_servers(world_of(ground, reach_km=reach), ALL) for reach in (2_000, 150))
-    assert narrow.total(Column.HEAR_TWO) < wide.total(Column.HEAR_TWO)
+    assert narrow.total(CountColumn.HEAR_TWO) < wide.total(CountColumn.HEAR_TWO)
     within = int(narrow.nearest[:150].sum())
-    assert 3_000 - narrow.total(Column.HEAR_NONE) == pytest.approx(within, abs=1)
+    assert 3_000 - narrow.total(CountColumn.HEAR_NONE) == pytest.approx(within, abs=1)
 
 
 @pytest.mark.parametrize("tree", [False, True])
@@ -89,9 +92,9 @@ def test_nobody_hears_a_line_beyond_its_reach(ground: Ground) -> None:
 def test_what_all_lines_lose_is_lost(ground: Ground, lines: int, tree: bool) -> None:  # noqa: FBT001
     """p on one line and p² on two, whether neighbourhoods lose together or not: lines are different trees."""
     tally = run_servers(world_of(ground, lines=lines, loss=0.2, tree=tree, messages=40, reach_km=20_000), ALL)
-    expected = tally.total(Column.EXPECTED)
+    expected = tally.total(CountColumn.EXPECTED)
     crowd = 4 if tree else 1
-    for column, share in ((Column.LOST_NEAREST, 0.2), (Column.LOST_ALL, 0.2**lines)):
+    for column, share in ((CountColumn.LOST_NEAREST, 0.2), (CountColumn.LOST_ALL, 0.2**lines)):
         tolerance = 4 * sqrt(crowd * expected * share)
         assert tally.total(column) == pytest.approx(expected * share, abs=tolerance)
 
@@ -101,30 +104,32 @@ def test_a_neighbourhood_loses_together() -> None:
     crowded = lay_out(small(customers={"cities": ["London"], "spread": 10, "rural": 0.001}))
     keys: dict[str, Any] = {"loss": 0.1, "messages": 40, "lines": 1, "reach_km": 20_000}
     alone, together = (run_servers(world_of(crowded, tree=tree, **keys), ALL) for tree in (False, True))
-    assert together.total(Column.WAVE_MAX) > 1.5 * alone.total(Column.WAVE_MAX)
+    assert together.total(CountColumn.WAVE_MAX) > 1.5 * alone.total(CountColumn.WAVE_MAX)
 
 
 def test_deliveries_by_the_deadline_follow_the_formula(ground: Ground) -> None:
     releases = np.random.default_rng(1).uniform(-5e6, 5e6, (8, 60))
     keys = {"deadline_ns": 8 * MILLISECOND, "jitter_ns": 3 * MILLISECOND, "messages": 8, "retries_max": 0}
     tally = run_servers(world_of(ground, releases, loss=0.1, **keys), ALL)
-    expected = tally.total(Column.EXPECTED_DIRECT) / 1e6
-    missing = tally.total(Column.EXPECTED) - expected
-    assert tally.total(Column.IN_TIME_DIRECT) == pytest.approx(expected, abs=4 * sqrt(missing))
+    expected = tally.total(CountColumn.EXPECTED_DIRECT) / 1e6
+    missing = tally.total(CountColumn.EXPECTED) - expected
+    assert tally.total(CountColumn.IN_TIME_DIRECT) == pytest.approx(expected, abs=4 * sqrt(missing))
     assert missing > 1_000
-    assert tally.total(Column.IN_TIME) == tally.total(Column.IN_TIME_DIRECT), "nobody asks, so nobody is repaired"
-    assert tally.total(Column.NEVER) == tally.total(Column.LOST_ALL)
+    assert tally.total(CountColumn.IN_TIME) == tally.total(CountColumn.IN_TIME_DIRECT), (
+        "nobody asks, so nobody is repaired"
+    )
+    assert tally.total(CountColumn.NEVER) == tally.total(CountColumn.LOST_ALL)
 
 
 def test_a_receiver_that_never_releases_is_a_silent_line(ground: Ground) -> None:
     """Its customers have another; those who have none are repaired."""
     releases = np.full((3, 60), np.inf)
     tally = run_servers(world_of(ground, releases, loss=0.0), ALL)
-    assert tally.total(Column.LOST_ALL) == tally.total(Column.EXPECTED)
+    assert tally.total(CountColumn.LOST_ALL) == tally.total(CountColumn.EXPECTED)
     releases[:, ::2] = 0.0
     half = run_servers(world_of(ground, releases, loss=0.0), ALL)
-    assert 0 < half.total(Column.LOST_ALL) < tally.total(Column.LOST_ALL)
-    assert half.total(Column.NEVER) == 0
+    assert 0 < half.total(CountColumn.LOST_ALL) < tally.total(CountColumn.LOST_ALL)
+    assert half.total(CountColumn.NEVER) == 0
 
 
 def test_who_is_counted_together_changes_nothing(ground: Ground) -> None:
@@ -138,20 +143,20 @@ def test_who_is_counted_together_changes_nothing(ground: Ground) -> None:
 # ---- repairs
 
 
-def gaps_of(ask_ms: list[float], way_ms: float = 1.0, cells: list[int] | None = None) -> Gaps:
+def gaps_of(ask_ms: list[float], way_ms: float = 1.0, cells: list[int] | None = None) -> CustomerGaps:
     count = len(ask_ms)
-    return Gaps(np.array(ask_ms) * 1e6, np.full(count, way_ms * 1e6), np.array(cells or [0] * count))
+    return CustomerGaps(np.array(ask_ms) * 1e6, np.full(count, way_ms * 1e6), np.array(cells or [0] * count))
 
 
 def test_one_request_serves_all_and_spares_those_whose_patience_is_not_over() -> None:
-    settings = EdgeSettings(loss=0.0, jitter_ns=0.0)
+    settings = PlanetEdgeSettings(loss=0.0, jitter_ns=0.0)
     done = repair(np.random.default_rng(1), gaps_of([50, 51, 51.9, 52.1, 60]), settings, 0.0, 1)
     assert (done.requests, done.repairs) == (3, 1), "the answer is there at 52 ms"
     assert done.got_ns.tolist() == [52e6] * 5
 
 
 def test_requests_are_repeated_until_an_answer_comes_or_k_r_is_reached() -> None:
-    settings = EdgeSettings(loss=0.5, jitter_ns=0.0, retries_max=3)
+    settings = PlanetEdgeSettings(loss=0.5, jitter_ns=0.0, retries_max=3)
     got, requests = 0, 0
     for seed in range(2_000):
         done = repair(np.random.default_rng(seed), gaps_of([50]), settings, 0.5, 1)
@@ -165,7 +170,7 @@ def test_requests_are_repeated_until_an_answer_comes_or_k_r_is_reached() -> None
 
 
 def test_a_repair_that_is_lost_on_the_way_to_a_neighbourhood_is_lost_for_all_of_it() -> None:
-    settings = EdgeSettings(loss=0.5, tree=True, jitter_ns=0.0, retries_max=1)
+    settings = PlanetEdgeSettings(loss=0.5, tree=True, jitter_ns=0.0, retries_max=1)
     for seed in range(50):
         done = repair(np.random.default_rng(seed), gaps_of([50] * 40, cells=[0] * 20 + [1] * 20), settings, 0.3, 2)
         for part in (done.got_ns[:20], done.got_ns[20:]):
@@ -175,7 +180,7 @@ def test_a_repair_that_is_lost_on_the_way_to_a_neighbourhood_is_lost_for_all_of_
 
 
 def test_nobody_lacks_anything() -> None:
-    done = repair(np.random.default_rng(1), gaps_of([]), EdgeSettings(), 0.01, 1)
+    done = repair(np.random.default_rng(1), gaps_of([]), PlanetEdgeSettings(), 0.01, 1)
     assert (done.requests, done.repairs, len(done.got_ns)) == (0, 0, 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.studies.planet.worlds import small
 
 from isocast.studies.planet.report import Beside, PlanetReport, page_figures, report
-from isocast.studies.planet.settings import Column
+from isocast.studies.planet.settings import CountColumn
 from isocast.studies.planet.study import PlanetRun, run_planet
 from isocast.studies.spreading import Spreading
 
@@ -46,8 +46,8 @@ def test_reduction_costs_time_and_saves_requests(judged: PlanetReport) -> None:
 
 def test_a_planet_that_loses_more_than_it_says_is_found_out(run: PlanetRun) -> None:
     table = run.edge.table.copy()
-    table[:, Column.LOST_NEAREST] *= 2
-    table[:, Column.IN_TIME_DIRECT] -= table[:, Column.EXPECTED] // 50
+    table[:, CountColumn.LOST_NEAREST] *= 2
+    table[:, CountColumn.IN_TIME_DIRECT] -= table[:, CountColumn.EXPECTED] // 50
     core = replace(run.core, skews=run.core.skews * 2, ring=replace(run.core.ring, nacks=3 * run.core.ring.nacks))
     bad = report(replace(run, core=core, edge=replace(run.edge, table=table)))
     found = {row.figure for row in bad.disagreeing}
@@ -70,7 +70,7 @@ def test_the_json_is_whole(judged: PlanetReport) -> None:
 def test_without_loss_nobody_asks() -> None:
     quiet = run_planet(small(core={"loss": 0.0, "nack_sets": 1}, edge={"loss": 0.0}), HERE)
     judged = report(quiet)
-    assert quiet.core.ring.nacks == quiet.core.lower_nacks == quiet.edge.total(Column.REQUESTS) == 0
+    assert quiet.core.ring.nacks == quiet.core.lower_nacks == quiet.edge.total(CountColumn.REQUESTS) == 0
     assert judged.disagreeing == ()
     assert all(reduced is None for _, _, reduced in judged.reduction)
 

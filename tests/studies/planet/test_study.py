@@ -9,7 +9,7 @@ import pytest
 from tests.studies.planet.worlds import small
 
 from isocast.studies.planet import study
-from isocast.studies.planet.settings import Column
+from isocast.studies.planet.settings import CountColumn
 from isocast.studies.planet.study import PlanetRun, run_planet
 from isocast.studies.spreading import Spreading
 
@@ -46,7 +46,7 @@ def test_the_size_of_parts_changes_nothing(
 
 def test_another_seed_is_another_run(whole: PlanetRun) -> None:
     other = run_planet(small(customers={"count": 2_999}), Spreading(jobs=1))
-    assert other.edge.total(Column.CUSTOMERS) == 2_999
+    assert other.edge.total(CountColumn.CUSTOMERS) == 2_999
     assert not np.array_equal(whole.edge.delays, other.edge.delays)
     assert np.array_equal(whole.core.skews, other.core.skews), "customers do not change the tokens"
 

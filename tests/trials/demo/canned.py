@@ -13,7 +13,7 @@ from isocast.runtime.watch.counters import NodeGauges
 from isocast.runtime.watch.status import NodeStatus, Rates
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.trials.demo.cast import Place
+from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.floors import FLOORS, SyntheticFloor
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.evidence import journal_of
@@ -32,7 +32,7 @@ PUBLISHED = _TOKENS * _PER_TOKEN * _EVENTS
 
 def canned_market(folder: Path) -> Market:
     """On the disk, with keys; nothing is bound."""
-    return set_stage(folder, Place(16, 16), loss=0.02, seed=7)
+    return set_stage(folder, DemoNetwork(16, 16), loss=0.02, seed=7)
 
 
 def released(market: Market, lateness_ns: int = 0) -> list[ReleasedBlock]:

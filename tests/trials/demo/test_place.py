@@ -6,7 +6,7 @@ import pytest
 
 from isocast.terms.errors import TransportError
 from isocast.trials.demo import cast as module
-from isocast.trials.demo.cast import CLAIM_PORT, Place, own_place
+from isocast.trials.demo.cast import CLAIM_PORT, DemoNetwork, own_place
 
 
 def test_two_that_want_the_same_get_different_ones() -> None:
@@ -47,4 +47,4 @@ def test_a_machine_without_a_free_place_is_told_in_one_line(monkeypatch: pytest.
 
 
 def test_places_are_values() -> None:
-    assert Place(16, 2) == Place(16, 2)
+    assert DemoNetwork(16, 2) == DemoNetwork(16, 2)

@@ -12,7 +12,7 @@ from isocast.runtime.market.model import DelayModel, Market, NodeRole
 from isocast.runtime.market.rules import slowest_pair
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import Grade
-from isocast.trials.demo.cast import Place, actors
+from isocast.trials.demo.cast import DemoNetwork, actors
 from isocast.trials.demo.floors import FLOORS
 from isocast.trials.demo.staging import set_stage
 
@@ -67,7 +67,7 @@ def test_everybody_may_begin_and_finds_his_keys(market: Market) -> None:
 
 
 def test_loss_seed_and_place_are_the_visitor_s(tmp_path: Path) -> None:
-    market = set_stage(tmp_path, Place(99, 3), loss=0.125, seed=42)
+    market = set_stage(tmp_path, DemoNetwork(99, 3), loss=0.125, seed=42)
     assert (market.impairment.loss, market.impairment.seed) == (0.125, 42)
     assert {plan.address.rpartition(".")[0] for plan in market.nodes} == {"127.99.3"}
     assert market.data_group().startswith("239.99.3.")

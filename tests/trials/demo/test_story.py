@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from isocast.terms.instants import MILLISECOND
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.story import Story
-from isocast.trials.demo.watching import RingView
+from isocast.trials.demo.watching import WatchedRing
 
 RING = ("a", "b", "c")
 PERIOD = 40 * MILLISECOND
@@ -18,7 +18,7 @@ class Market:
 
     def __init__(self) -> None:
         now = time.time_ns()
-        self.ring: RingView | None = RingView("1.1", RING, 1, now - 10 * PERIOD, PERIOD)
+        self.ring: WatchedRing | None = WatchedRing("1.1", RING, 1, now - 10 * PERIOD, PERIOD)
         self.whole = True
         self.acts: list[str] = []
         self.killed_at = 0
@@ -29,13 +29,13 @@ class Market:
         self.acts.append(f"kill {name}")
         self.whole = False
         left = tuple(member for member in RING if member != name)
-        self.ring = RingView("2.1", left, 20, time.time_ns(), PERIOD)
+        self.ring = WatchedRing("2.1", left, 20, time.time_ns(), PERIOD)
         return 4_711
 
     def let(self, name: str) -> None:
         self.acts.append(f"let {name}")
         self.children[name].ready.set()
-        self.ring = RingView("3.1", RING, 30, time.time_ns(), PERIOD)
+        self.ring = WatchedRing("3.1", RING, 30, time.time_ns(), PERIOD)
         self.whole = True
 
     def is_whole(self) -> bool:

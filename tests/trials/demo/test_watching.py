@@ -11,7 +11,7 @@ from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.watch.status import Alarm, Answer, NodeStatus, Target
 from isocast.trials.demo import watching
 from isocast.trials.demo.cast import Tone
-from isocast.trials.demo.watching import RingView, Watch
+from isocast.trials.demo.watching import MarketWatch, WatchedRing
 
 RING = ("new-york", "london", "mumbai", "hong-kong", "tokyo")
 
@@ -27,7 +27,7 @@ class Seen:
     def __init__(self, market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
         self.market = market
         self.notes: list[tuple[Tone, str]] = []
-        self.watch = Watch(market, lambda tone, text: self.notes.append((tone, text)))
+        self.watch = MarketWatch(market, lambda tone, text: self.notes.append((tone, text)))
         self._statuses: dict[str, NodeStatus] = {}
         monkeypatch.setattr(watching, "poll", self._poll)
 
@@ -59,7 +59,7 @@ def test_a_ring_is_told_once_and_its_timetable_is_known(market: Market, monkeypa
     assert ring is not None
     period = market.timing.token_period_ns
     start = NOW + period
-    assert ring == RingView("1.1", RING, 1, start, period)
+    assert ring == WatchedRing("1.1", RING, 1, start, period)
     assert [ring.token_at(at) for at in (start - 2 * period, start - 1, start, start + 7 * period)] == [0, 0, 1, 8]
     assert [ring.owner(token) for token in (1, 5, 6)] == ["new-york", "tokyo", "new-york"]
     assert ring.instant(3) == start + 2 * period

@@ -8,10 +8,10 @@ from isocast.runtime.disk.journal import Journal
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.terms.ids import Epoch, source_id
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.cast import Place
+from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.staging import prepare
 from isocast.trials.drill.cast import DrillSettings, market_text
-from isocast.trials.drill.trial import Accepted
+from isocast.trials.drill.trial import AcceptedMessage
 from isocast.trials.evidence import is_follower, journal_of
 from isocast.wire.journal_blocks import ReleasedBlock
 from isocast.wire.packets import DIGEST_BYTES, payload_digest
@@ -39,11 +39,11 @@ PLAIN = [Mark(place, place, f"message {place}") for place in range(1, 7)]
 
 def canned_market(folder: Path) -> Market:
     """On the disk, with keys; nothing is bound."""
-    return prepare(folder, market_text(Place(16, 17), DrillSettings()))
+    return prepare(folder, market_text(DemoNetwork(16, 17), DrillSettings()))
 
 
-def promise(*marks: Mark, at: int = NOW) -> list[Accepted]:
-    return [Accepted(SOURCE, mark.number, payload_digest(mark.payload), at) for mark in marks]
+def promise(*marks: Mark, at: int = NOW) -> list[AcceptedMessage]:
+    return [AcceptedMessage(SOURCE, mark.number, payload_digest(mark.payload), at) for mark in marks]
 
 
 def write_journals(

@@ -7,12 +7,12 @@ import pytest
 from isocast.ring.settings import StartPolicy
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.net.faults import allows_faults
-from isocast.trials.demo.cast import Place
+from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.staging import prepare
 from isocast.trials.drill.cast import HERE, THERE, TIMINGS, DrillSettings, market_text
 from isocast.trials.drill.run import DRILLS, Drill
 
-PLACE = Place(16, 18)
+PLACE = DemoNetwork(16, 18)
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.name)

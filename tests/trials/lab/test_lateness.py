@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.trials.lab.report import Distribution, Episode, Histogram, LatenessRecord
+from isocast.trials.lab.report import Distribution, Episode, LatenessHistogram, LatenessRecord
 
 MS = 1_000_000
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200), st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0]))
 def test_a_percentile_is_never_below_the_true_one_and_at_most_a_32nd_above(values: list[int], share: float) -> None:
-    histogram = Histogram()
+    histogram = LatenessHistogram()
     for value in values:
         histogram.record(value)
     ranked = sorted(values)
@@ -19,7 +19,7 @@ def test_a_percentile_is_never_below_the_true_one_and_at_most_a_32nd_above(value
 
 
 def test_the_largest_is_exact() -> None:
-    histogram = Histogram()
+    histogram = LatenessHistogram()
     for value in (3, 123_456_789, 17):
         histogram.record(value)
     summary = histogram.summary()
@@ -27,7 +27,7 @@ def test_the_largest_is_exact() -> None:
 
 
 def test_an_empty_histogram_says_nothing() -> None:
-    assert Histogram().summary() == Distribution()
+    assert LatenessHistogram().summary() == Distribution()
 
 
 def test_punctual_forwards_make_no_episode() -> None:

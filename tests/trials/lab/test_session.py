@@ -14,7 +14,7 @@ from tests.trials.lab.programs import ECHO, python
 from isocast.terms.errors import ConfigurationError
 from isocast.trials.lab.lab import RunDirectory
 from isocast.trials.lab.nodes import LabNode, NodeState
-from isocast.trials.lab.session import Session, SessionReport, ask_lab, run_session
+from isocast.trials.lab.session import LabSession, SessionReport, ask_lab, run_session
 from isocast.trials.lab.world import World, WorldSettings, make_world
 
 PATIENCE_S = 30.0
@@ -148,7 +148,7 @@ def test_it_ends_in_time_and_does_not_wait_for_the_stubborn(tmp_path: Path, monk
     monkeypatch.setattr("isocast.trials.lab.session._GRACE_S", 0.1)
     directory = tmp_path / "run"
 
-    def wait(_session: Session) -> None:
+    def wait(_session: LabSession) -> None:
         log = directory / "mule.log"
         eventually(lambda: log.read_text(encoding="ascii") == "up\n")
 
@@ -178,7 +178,7 @@ def test_a_command_in_front_decides_when_it_is_over(tmp_path: Path) -> None:
 
 
 def test_a_switch_that_dies_ends_it(tmp_path: Path) -> None:
-    def murder(session: Session) -> None:
+    def murder(session: LabSession) -> None:
         assert session.lab._switch is not None  # noqa: SLF001
         session.lab._switch.process.kill()  # noqa: SLF001
 

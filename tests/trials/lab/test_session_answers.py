@@ -6,8 +6,8 @@ import pytest
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.trials.lab import Lab
-from isocast.trials.lab.nodes import Nodes
-from isocast.trials.lab.session import Session
+from isocast.trials.lab.nodes import LabNodes
+from isocast.trials.lab.session import LabSession
 
 
 @pytest.mark.parametrize(
@@ -25,19 +25,19 @@ from isocast.trials.lab.session import Session
         ("kill", {"node": ["a"]}, "node: must be a name"),
     ],
 )
-def test_a_bad_command_is_refused(command: str, parts: dict[str, object], rule: str, one_session: Session) -> None:
+def test_a_bad_command_is_refused(command: str, parts: dict[str, object], rule: str, one_session: LabSession) -> None:
     with pytest.raises(ConfigurationError, match=rule):
         one_session.answer({"command": command} | parts)
 
 
 @pytest.fixture
-def one_session(tmp_path: Path) -> Session:
+def one_session(tmp_path: Path) -> LabSession:
     """A session whose lab is not open: what is bad is refused before the lab is asked."""
     lab = Lab({"ny": "New York", "ldn": "London"})
-    return Session(lab, Nodes(lab, [], tmp_path))
+    return LabSession(lab, LabNodes(lab, [], tmp_path))
 
 
-def test_a_good_command_reaches_the_lab(one_session: Session) -> None:
+def test_a_good_command_reaches_the_lab(one_session: LabSession) -> None:
     with pytest.raises(LocalProtocolError, match="not open"):
         one_session.answer({"command": "cut", "here": "ny", "there": "London"})
     one_session.answer({"command": "down"})

@@ -15,7 +15,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND
 from isocast.trials.lab.report import Episode
-from isocast.trials.lab.verdict import Verdict, judge
+from isocast.trials.lab.verdict import LabVerdict, judge
 
 MS = MILLISECOND
 TOKEN = 4
@@ -46,7 +46,7 @@ def log(folder: Path, behind_ns: int) -> None:
     (folder / "b.log").write_text("\n".join(lines), encoding="utf-8")
 
 
-def judged(market: Market, folder: Path, *episodes: Episode) -> Verdict:
+def judged(market: Market, folder: Path, *episodes: Episode) -> LabVerdict:
     return judge(market, replace(REPORT, episodes=episodes), folder)
 
 

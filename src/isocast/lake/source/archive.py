@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.lake.source.catalog import CHUNK_BYTES, HEADER_DTYPE, Chunk
+from isocast.lake.source.catalog import CHUNK_BYTES, HEADER_DTYPE, SegmentChunk
 from isocast.lake.source.columns import Part
 from isocast.lake.source.options import END, Offsets, Options
-from isocast.lake.source_faults import Fault, Faults
+from isocast.lake.source_faults import SourceFault, SourceFaults
 from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_keys
@@ -162,7 +162,7 @@ def _visitor(market: Market, name: str) -> str:
     seats = [plan.origin for plan in customers if not plan.start]
     chosen = name or (seats[0] if seats else "")
     if chosen not in origins:
-        asked = f"{name!r} is no customer of it{suggestion(name, origins)}" if name else "is missing"
+        asked = f"{name!r} is not a customer of it{suggestion(name, origins)}" if name else "is missing"
         rule = f"{asked}: the name of a customer, best one of the lake's own; there are {', '.join(origins) or 'none'}"
         raise ConfigurationError(market.file, "option as", rule)
     return chosen
@@ -192,7 +192,7 @@ async def _enter(share: Market, visitor: str, server: str) -> Visit:
     """Come in at a server's door in a customer's name."""
     plan = next((plan for plan in share.processes_of(visitor)), None)
     if plan is None:
-        raise ConfigurationError(share.file, "option as", f"{visitor!r} is no customer of stripe {share.stripes[0]}")
+        raise ConfigurationError(share.file, "option as", f"{visitor!r} is not a customer of stripe {share.stripes[0]}")
     name = edge_visitor(plan)
     key = edge_door_key(share, load_keys(share, plan), name)
     if key is None:
@@ -247,7 +247,7 @@ async def _range_once(here: Visit, first: int, last: int) -> tuple[list[bytes], 
 # ---- a task's side
 
 
-def read_archive(piece: ArchivePiece, faults: Faults) -> Iterator[Part]:
+def read_archive(piece: ArchivePiece, faults: SourceFaults) -> Iterator[Part]:
     """Every sequence of a piece, once and in order: from the first server, and what it lacks from the next."""
     share = load_market(Path(piece.market)).of_stripe(piece.stripe)
     at = piece.first
@@ -265,7 +265,9 @@ def read_archive(piece: ArchivePiece, faults: Faults) -> Iterator[Part]:
 class _Asking:
     """One server, asked for a range bit by bit."""
 
-    def __init__(self, runner: asyncio.Runner, share: Market, piece: ArchivePiece, server: str, faults: Faults) -> None:
+    def __init__(
+        self, runner: asyncio.Runner, share: Market, piece: ArchivePiece, server: str, faults: SourceFaults
+    ) -> None:
         self._runner = runner
         self._share = share
         self._piece = piece
@@ -320,17 +322,17 @@ class _Asking:
         lengths = np.array([len(body) for body in bodies], np.int64)
         headers = np.frombuffer(b"".join([body[:BLOCK_HEADER_BYTES] for body in bodies]), HEADER_DTYPE)
         file = SegmentFile(first, Path(f"{server.address}:{server.tcp_port}"), self._piece.stripe, server.node)
-        return Part(Chunk(file, 0, words, (lengths.cumsum() - lengths) // 8, headers), server.node, first, stop)
+        return Part(SegmentChunk(file, 0, words, (lengths.cumsum() - lengths) // 8, headers), server.node, first, stop)
 
     def _note(self, rule: str) -> None:
         server = self._server
         where = f"{server.address}:{server.tcp_port}"
-        self._faults.note(Fault(where, "server", f"{server.name}: {rule}", 1, self._piece.stripe, server.node))
+        self._faults.note(SourceFault(where, "server", f"{server.name}: {rule}", 1, self._piece.stripe, server.node))
 
 
-def _gap(piece: ArchivePiece, at: int) -> Fault:
+def _gap(piece: ArchivePiece, at: int) -> SourceFault:
     rule = (
         f"sequences {at} to {piece.stop - 1} of stripe {piece.stripe} were given by none of {', '.join(piece.servers)};"
         " begin behind them with fromSequence, name another server, or set onError to quarantine"
     )
-    return Fault(piece.market, "gap", rule, piece.stop - at, piece.stripe, None, None, at, piece.stop - 1)
+    return SourceFault(piece.market, "gap", rule, piece.stop - at, piece.stripe, None, None, at, piece.stop - 1)

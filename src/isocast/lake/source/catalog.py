@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from isocast.lake.source_faults import Fault, Faults
+from isocast.lake.source_faults import SourceFault, SourceFaults
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
 from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
 from isocast.terms.ids import NodeId, describe, is_site
@@ -43,11 +43,11 @@ from isocast.wire.limits import EVENT_BYTES, MAX_MESSAGES_PER_TOKEN
 __all__ = [
     "CHUNK_BYTES",
     "HEADER_DTYPE",
-    "Chunk",
     "Headers",
     "JournalFolder",
     "Lane",
     "Marks",
+    "SegmentChunk",
     "Words",
     "files_from",
     "find_journals",
@@ -139,7 +139,7 @@ def _journals(where: str) -> list[JournalFolder]:
 
 
 def lanes_of(
-    journals: Sequence[JournalFolder], receiver: str, stripes: frozenset[int], faults: Faults
+    journals: Sequence[JournalFolder], receiver: str, stripes: frozenset[int], faults: SourceFaults
 ) -> tuple[Lane, ...]:
     """The lanes of a choice of receiver: `one`, `all`, a number or a name."""
     known = sorted({journal.stripe for journal in journals})
@@ -176,7 +176,7 @@ def _named(journals: Sequence[JournalFolder], receiver: str, stripe: int) -> Jou
     raise ConfigurationError("format isocast", "receiver", rule)
 
 
-def _without_doubles(journals: Sequence[JournalFolder], faults: Faults) -> list[JournalFolder]:
+def _without_doubles(journals: Sequence[JournalFolder], faults: SourceFaults) -> list[JournalFolder]:
     """One journal of each receiver."""
     kept: dict[NodeId, JournalFolder] = {}
     for journal in journals:
@@ -187,7 +187,7 @@ def _without_doubles(journals: Sequence[JournalFolder], faults: Faults) -> list[
             f"a second journal of {describe(journal.receiver)} for stripe {journal.stripe}, beside {first.path}: two"
             " markets are mixed, or one is a copy; give the folder of one market"
         )
-        fault = Fault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver)
+        fault = SourceFault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver)
         faults.lost(fault)
     return list(kept.values())
 
@@ -202,7 +202,7 @@ def market_of(journal: Path) -> str | None:
     return market if isinstance(market, str) else None
 
 
-def of_other_markets(journals: Sequence[JournalFolder], faults: Faults) -> set[JournalFolder]:
+def of_other_markets(journals: Sequence[JournalFolder], faults: SourceFaults) -> set[JournalFolder]:
     """The journals whose nodes belong to another market than the first of which that is known; strict faults raise."""
     first: tuple[str, JournalFolder] | None = None
     strangers = set()
@@ -214,7 +214,7 @@ def of_other_markets(journals: Sequence[JournalFolder], faults: Faults) -> set[J
             continue
         known, other = first
         rule = f'is of market "{market}", and {other.path} of "{known}": two markets are mixed; give the folder of one'
-        faults.lost(Fault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver))
+        faults.lost(SourceFault(journal.path, "foreign", rule, 1, journal.stripe, journal.receiver))
         strangers.add(journal)
     return strangers
 
@@ -277,7 +277,7 @@ _FIRST_TOO_LARGE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SegmentChunk:
     """Consecutive whole blocks of a segment; valid until the next one is asked for."""
 
     file: SegmentFile
@@ -300,9 +300,9 @@ class Chunk:
         nexts: npt.NDArray[np.int64] = self.firsts + self.headers["messages"]
         return nexts
 
-    def part(self, start: int, stop: int) -> Chunk:
+    def part(self, start: int, stop: int) -> SegmentChunk:
         """Some of the blocks."""
-        return Chunk(self.file, self.offset, self.words, self.starts[start:stop], self.headers[start:stop])
+        return SegmentChunk(self.file, self.offset, self.words, self.starts[start:stop], self.headers[start:stop])
 
     def offset_of(self, block: int) -> int:
         """Where a block begins in the file."""
@@ -331,7 +331,7 @@ class Marks:
         """Nothing is known yet."""
         self._known: dict[str, tuple[list[int], list[int]]] = {}
 
-    def learn(self, chunk: Chunk) -> None:
+    def learn(self, chunk: SegmentChunk) -> None:
         """A chunk was walked over: remember its beginning, if that is far enough from the last."""
         firsts, offsets = self._known.setdefault(str(chunk.file.path), ([], []))
         first, offset = int(chunk.firsts[0]), chunk.offset_of(0)
@@ -360,8 +360,8 @@ class Marks:
 
 
 def walk_segment(
-    file: SegmentFile, faults: Faults, *, is_newest: bool, start: int = SEGMENT_HEADER_BYTES
-) -> Iterator[Chunk]:
+    file: SegmentFile, faults: SourceFaults, *, is_newest: bool, start: int = SEGMENT_HEADER_BYTES
+) -> Iterator[SegmentChunk]:
     """Every whole block of a segment whose header is sound, in chunks; what is skipped is noted.
 
     An unfinished block at the end is no fault of the newest segment: somebody writes there, or was killed.
@@ -378,16 +378,16 @@ def walk_segment(
         except FileNotFoundError:
             return  # Retention took it just now.
         try:
-            yield from _Walk(segment, fd, faults, is_newest=is_newest).chunks(start)
+            yield from _SegmentWalk(segment, fd, faults, is_newest=is_newest).chunks(start)
         finally:
             os.close(fd)
 
 
-def _refused(file: SegmentFile, reason: JournalError) -> Fault:
+def _refused(file: SegmentFile, reason: JournalError) -> SourceFault:
     """A segment that says at once that it is not for us."""
     is_newer = "journal version" in reason.rule
     advice = "read it with the version that wrote it, or a newer one" if is_newer else "leave it out, or repair it"
-    return Fault(
+    return SourceFault(
         str(file.path),
         "version" if is_newer else "damage",
         f"{reason.rule}; {advice}",
@@ -399,17 +399,17 @@ def _refused(file: SegmentFile, reason: JournalError) -> Fault:
     )
 
 
-class _Walk:
+class _SegmentWalk:
     """One way through a segment."""
 
-    def __init__(self, segment: Segment, fd: int, faults: Faults, *, is_newest: bool) -> None:
+    def __init__(self, segment: Segment, fd: int, faults: SourceFaults, *, is_newest: bool) -> None:
         self._segment = segment
         self._fd = fd
         self._faults = faults
         self._is_newest = is_newest
         self._buffer: Words = np.empty(CHUNK_BYTES // _WORD, np.uint64)
 
-    def chunks(self, offset: int) -> Iterator[Chunk]:
+    def chunks(self, offset: int) -> Iterator[SegmentChunk]:
         while True:
             raw = self._buffer.data.cast("B")
             size = os.preadv(self._fd, [raw], offset)
@@ -426,11 +426,11 @@ class _Walk:
                     return
                 offset = following
 
-    def _sound(self, offset: int, starts: list[int]) -> Chunk:
+    def _sound(self, offset: int, starts: list[int]) -> SegmentChunk:
         """The blocks up to the first header that breaks a rule."""
         places = np.array(starts, np.int64) // _WORD
         table = self._buffer[places[:, None] + np.arange(_HEADER_WORDS)].view(HEADER_DTYPE).reshape(-1)
-        whole = Chunk(self._segment.file, offset, self._buffer, places, table)
+        whole = SegmentChunk(self._segment.file, offset, self._buffer, places, table)
         bad = np.flatnonzero(_breaks_a_rule(table))
         if not len(bad):
             return whole
@@ -451,11 +451,11 @@ class _Walk:
             reason = "torn" if self._is_newest else "damage"
             if not self._is_newest:
                 said = f"the segment ends within a block, although a later one exists: {said}"
-            self._faults.note(Fault(str(file.path), reason, said, rest, file.stripe, file.site, offset))
+            self._faults.note(SourceFault(str(file.path), reason, said, rest, file.stripe, file.site, offset))
             return None
         following = segment.next_header(offset)
         stop = total if following is None else following
-        self._faults.note(Fault(str(file.path), "damage", found, stop - offset, file.stripe, file.site, offset))
+        self._faults.note(SourceFault(str(file.path), "damage", found, stop - offset, file.stripe, file.site, offset))
         return following
 
 

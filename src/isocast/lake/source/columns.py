@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from isocast.lake.source.catalog import Chunk, JournalFolder, Lane, Marks, Words, files_from, walk_segment
-from isocast.lake.source_faults import Fault, Faults
+from isocast.lake.source.catalog import JournalFolder, Lane, Marks, SegmentChunk, Words, files_from, walk_segment
+from isocast.lake.source_faults import SourceFault, SourceFaults
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.market import SYMBOL_BYTES
 from isocast.wire.events import EVENT_DTYPE, EventArray
@@ -52,7 +52,7 @@ def symbol_words(symbols: Sequence[str]) -> Words:
 class EventRows:
     """The events of some blocks whose sequences lie in a range, as columns."""
 
-    def __init__(self, chunk: Chunk, first: int, stop: int, receiver: int, symbols: Words | None = None) -> None:
+    def __init__(self, chunk: SegmentChunk, first: int, stop: int, receiver: int, symbols: Words | None = None) -> None:
         """Events of messages from `first` on and before `stop`; RemoteProtocolError if the directory lies."""
         self._chunk = chunk
         self._receiver = receiver
@@ -234,7 +234,7 @@ _MOST_ROWS = 1 << 18
 class Part:
     """Blocks of one journal whose sequences follow one another, as far as they lie in a range."""
 
-    chunk: Chunk
+    chunk: SegmentChunk
     receiver: int
     first: int
     stop: int
@@ -244,7 +244,7 @@ def read_parts(
     lane: Lane,
     first: int,
     stop: int,
-    faults: Faults,
+    faults: SourceFaults,
     *,
     check: bool = True,
     marks: Marks | None = None,
@@ -281,8 +281,8 @@ def read_parts(
 
 
 def _runs(
-    journal: JournalFolder, first: int, stop: int, faults: Faults, marks: Marks, *, check: bool
-) -> Iterator[Chunk]:
+    journal: JournalFolder, first: int, stop: int, faults: SourceFaults, marks: Marks, *, check: bool
+) -> Iterator[SegmentChunk]:
     """What a journal has of a range: blocks that follow one another, sound ones only."""
     files, newest = journal.files(), journal.newest()
     for file in files_from(files, first):
@@ -301,7 +301,7 @@ def _runs(
                 yield from _sound(chunk.part(int(group[0]), int(group[-1]) + 1), faults, check=check)
 
 
-def _sound(chunk: Chunk, faults: Faults, *, check: bool) -> Iterator[Chunk]:
+def _sound(chunk: SegmentChunk, faults: SourceFaults, *, check: bool) -> Iterator[SegmentChunk]:
     """The blocks whose bodies are as they were written; the others are noted."""
     while check and len(chunk.starts):
         bad = chunk.damaged()
@@ -316,7 +316,7 @@ def _sound(chunk: Chunk, faults: Faults, *, check: bool) -> Iterator[Chunk]:
 
 
 def read_batches(
-    parts: Iterator[Part], schema: pa.Schema, faults: Faults, symbols: tuple[str, ...] = ()
+    parts: Iterator[Part], schema: pa.Schema, faults: SourceFaults, symbols: tuple[str, ...] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The events of some parts as Arrow batches."""
     wanted = symbol_words(symbols) if symbols else None
@@ -326,7 +326,7 @@ def read_batches(
                 yield batch.slice(at, _MOST_ROWS)
 
 
-def _batches(part: Part, schema: pa.Schema, faults: Faults, wanted: Words | None) -> Iterator[pa.RecordBatch]:
+def _batches(part: Part, schema: pa.Schema, faults: SourceFaults, wanted: Words | None) -> Iterator[pa.RecordBatch]:
     """One batch; block by block where one of them is not what it says."""
     try:
         yield EventRows(part.chunk, part.first, part.stop, part.receiver, wanted).batch(schema)
@@ -343,27 +343,29 @@ def _batches(part: Part, schema: pa.Schema, faults: Faults, wanted: Words | None
 # ---- how faults are told
 
 
-def _gap(lane: Lane, first: int, stop: int) -> Fault:
+def _gap(lane: Lane, first: int, stop: int) -> SourceFault:
     where = lane.journals[0].path
     readers = ", ".join(str(journal.receiver) for journal in lane.journals)
     rule = (
         f"sequences {first} to {stop - 1} of stripe {lane.stripe} are in no journal that was asked (receivers"
         f" {readers}); add a journal that has them, begin behind them with fromSequence, or set onError to quarantine"
     )
-    return Fault(where, "gap", rule, stop - first, lane.stripe, None, None, first, stop - 1)
+    return SourceFault(where, "gap", rule, stop - first, lane.stripe, None, None, first, stop - 1)
 
 
-def _overlap(chunk: Chunk, first: int, stop: int) -> Fault:
+def _overlap(chunk: SegmentChunk, first: int, stop: int) -> SourceFault:
     file = chunk.file
     rule = f"sequences {first} to {stop - 1} occur twice in one journal"
-    return Fault(
+    return SourceFault(
         str(file.path), "overlap", rule, stop - first, file.stripe, file.site, chunk.offset_of(0), first, stop - 1
     )
 
 
-def _damage(chunk: Chunk, block: int, rule: str) -> Fault:
+def _damage(chunk: SegmentChunk, block: int, rule: str) -> SourceFault:
     file, header = chunk.file, chunk.headers[block]
     first = int(header["first_sequence"])
     last = first + int(header["messages"]) - 1
     size = int(header["block_bytes"])
-    return Fault(str(file.path), "damage", rule, size, file.stripe, file.site, chunk.offset_of(block), first, last)
+    return SourceFault(
+        str(file.path), "damage", rule, size, file.stripe, file.site, chunk.offset_of(block), first, last
+    )

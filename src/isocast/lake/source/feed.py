@@ -33,7 +33,7 @@ from isocast.lake.source.options import (
     paths_of,
     struct_of,
 )
-from isocast.lake.source_faults import Fault, write_faults
+from isocast.lake.source_faults import SourceFault, write_faults
 from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping
 from isocast.terms.errors import ConfigurationError, FeedError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
@@ -177,7 +177,7 @@ class _FeedReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FeedPartition):
             return
-        found: list[Fault] = []
+        found: list[SourceFault] = []
         try:
             with _words_of_options():
                 yield from self._rows(partition.path, found)
@@ -185,11 +185,11 @@ class _FeedReader(DataSourceReader):
             if self._strict:
                 raise
             # A file that is no feed at all, or breaks off in a way that nobody can read on from.
-            found.append(Fault(partition.path, "unreadable", reason.rule, 1, offset=reason.offset))
+            found.append(SourceFault(partition.path, "unreadable", reason.rule, 1, offset=reason.offset))
         if self._quarantine:
             write_faults(Path(self._quarantine), found)
 
-    def _rows(self, path: str, found: list[Fault]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, path: str, found: list[SourceFault]) -> Iterator[pa.RecordBatch]:
         """The events of a file; what is wrong with it is found when this has ended."""
         feed = FeedFile(Path(path), self._options())
         place = 0
@@ -204,7 +204,7 @@ class _FeedReader(DataSourceReader):
                 yield self._batch(events, path, places)
 
     @staticmethod
-    def _blocks(feed: FeedFile, found: list[Fault]) -> Iterator[EventArray]:
+    def _blocks(feed: FeedFile, found: list[SourceFault]) -> Iterator[EventArray]:
         try:
             yield from feed.blocks()
         finally:
@@ -232,7 +232,7 @@ class _FeedReader(DataSourceReader):
         given = self._given
         kind = given.get("kind")
         if kind is not None and kind not in list(FeedFormat):
-            rule = f'"{kind}" is none of {", ".join(FeedFormat)}{suggestion(kind, list(FeedFormat))}'
+            rule = f'"{kind}" is not one of {", ".join(FeedFormat)}{suggestion(kind, list(FeedFormat))}'
             raise ConfigurationError(_FORM, "kind", rule)
         zone = given.get("zone", NEW_YORK)
         check_zone(zone)
@@ -324,7 +324,7 @@ def _gathered(blocks: Iterable[EventArray]) -> Iterator[EventArray]:
         yield np.concatenate([np.empty(0, EVENT_DTYPE), *waiting])
 
 
-def _faults(feed: FeedFile) -> Iterator[Fault]:
+def _faults(feed: FeedFile) -> Iterator[SourceFault]:
     for kind, reasons in feed.log.reasons.items():
         for what, reason in reasons.items():
-            yield Fault(str(feed.path), str(kind), what, reason["count"], offset=reason["first_offset"])
+            yield SourceFault(str(feed.path), str(kind), what, reason["count"], offset=reason["first_offset"])

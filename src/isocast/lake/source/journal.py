@@ -31,10 +31,10 @@ from pyspark.sql.types import StructType
 from isocast.lake.schemas import QUARANTINE_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source.archive import ArchiveLanes, ArchivePiece, read_archive
 from isocast.lake.source.catalog import (
-    Chunk,
     JournalFolder,
     Lane,
     Marks,
+    SegmentChunk,
     find_journals,
     lanes_of,
     of_other_markets,
@@ -43,7 +43,7 @@ from isocast.lake.source.catalog import (
 from isocast.lake.source.columns import Part, read_batches, read_parts
 from isocast.lake.source.options import END, Offsets, Options, arrow_schema, columns_of, read_options, struct_of
 from isocast.lake.source.sink import BatchPublisher, StreamPublisher
-from isocast.lake.source_faults import Fault, Faults, quarantine_rows, write_faults
+from isocast.lake.source_faults import SourceFault, SourceFaults, quarantine_rows, write_faults
 from isocast.runtime.disk.journal_segments import SegmentFile
 from isocast.terms.errors import ConfigurationError, JournalError
 from isocast.terms.ids import describe
@@ -51,10 +51,10 @@ from isocast.wire.journal import SEGMENT_HEADER_BYTES, UNCERTIFIED
 
 __all__ = [
     "IsocastSource",
+    "LanePiece",
     "Lanes",
-    "Piece",
     "PiecePartition",
-    "Span",
+    "SequenceSpan",
     "Tails",
     "advance",
     "compare_journals",
@@ -71,7 +71,7 @@ _WHOLE = SEGMENT_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SequenceSpan:
     """The sequences of a lane or a journal, `stop` behind the last; equal if there are none."""
 
     first: int
@@ -86,9 +86,9 @@ class _Tail:
     offset: int = _WHOLE
     """Behind the last whole block of `file`."""
     stop: int = 0
-    trouble: list[Fault] = field(default_factory=list)
+    trouble: list[SourceFault] = field(default_factory=list)
     """What hides whatever may follow."""
-    torn: list[Fault] = field(default_factory=list)
+    torn: list[SourceFault] = field(default_factory=list)
     """The beginning of a block at the very end: somebody writes there, or was killed."""
 
 
@@ -100,20 +100,20 @@ class Tails:
         self._marks = marks
         self._tails: dict[JournalFolder, _Tail] = {}
 
-    def span(self, lane: Lane, faults: Faults) -> Span:
+    def span(self, lane: Lane, faults: SourceFaults) -> SequenceSpan:
         """What the journals of a lane hold together; a fault that hides the lane's end is made good by nobody."""
         spans = [(journal, self.of_journal(journal)) for journal in lane.journals]
         known = [span for _, span in spans if span.stop]
         if not known:
             for journal, _ in spans:
                 self._tell(journal, 0, faults)
-            return Span(1, 1)
-        whole = Span(min(span.first for span in known), max(span.stop for span in known))
+            return SequenceSpan(1, 1)
+        whole = SequenceSpan(min(span.first for span in known), max(span.stop for span in known))
         for journal, _ in spans:
             self._tell(journal, whole.stop, faults)
         return whole
 
-    def of_journal(self, journal: JournalFolder) -> Span:
+    def of_journal(self, journal: JournalFolder) -> SequenceSpan:
         """What one journal holds; both 0 if it has nothing whole."""
         files = journal.files()
         tail = self._tails.setdefault(journal, _Tail())
@@ -121,8 +121,8 @@ class Tails:
             is_newest = file is files[-1]
             self._advance(tail, file, is_newest=is_newest)
         if not files or not tail.stop:
-            return Span(0, 0)
-        return Span(files[0].first_sequence, tail.stop)
+            return SequenceSpan(0, 0)
+        return SequenceSpan(files[0].first_sequence, tail.stop)
 
     def _unseen(self, files: list[SegmentFile], tail: _Tail) -> list[SegmentFile]:
         """The segments to walk: from the one that was reached, or the last that has a block."""
@@ -136,9 +136,9 @@ class Tails:
         return files[-1:]
 
     def _advance(self, tail: _Tail, file: SegmentFile, *, is_newest: bool) -> None:
-        seen = Faults(is_strict=False)
+        seen = SourceFaults(is_strict=False)
         start = tail.offset if tail.file == file else _WHOLE
-        last: Chunk | None = None
+        last: SegmentChunk | None = None
         for chunk in walk_segment(file, seen, is_newest=is_newest, start=start):
             self._marks.learn(chunk)
             tail.file, tail.stop = file, max(tail.stop, int(chunk.nexts.max()))
@@ -150,7 +150,7 @@ class Tails:
             fault for fault in seen.found if fault.reason != "torn" and (fault.offset is None or fault.offset >= behind)
         ]
 
-    def _tell(self, journal: JournalFolder, reached: int, faults: Faults) -> None:
+    def _tell(self, journal: JournalFolder, reached: int, faults: SourceFaults) -> None:
         tail = self._tails[journal]
         for fault in tail.torn:
             faults.note(fault)
@@ -161,7 +161,7 @@ class Tails:
                 faults.note(fault)
 
 
-def insist_on_end(lane: Lane, wanted: int, span: Span) -> None:
+def insist_on_end(lane: Lane, wanted: int, span: SequenceSpan) -> None:
     """JournalError for a checkpoint that has read more than there is."""
     if wanted > span.stop:
         rule = (
@@ -180,7 +180,7 @@ _LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LanePiece:
     """A range of a lane: what one task reads."""
 
     lane: Lane
@@ -190,7 +190,9 @@ class Piece:
     """Where in the segments to begin."""
 
 
-def cut_lane(lane: Lane, wanted: Span, tails: Tails, marks: Marks, split_bytes: int, least: int) -> list[Piece]:
+def cut_lane(
+    lane: Lane, wanted: SequenceSpan, tails: Tails, marks: Marks, split_bytes: int, least: int
+) -> list[LanePiece]:
     """A range in pieces of about `split_bytes`, smaller ones if they would be fewer than `least`."""
     bounds = list(_bounds(lane, wanted, tails))
     total = sum(size for _, _, size in bounds)
@@ -206,10 +208,10 @@ def cut_lane(lane: Lane, wanted: Span, tails: Tails, marks: Marks, split_bytes: 
         cuts += [first + (stop - first) * place // parts for place in range(1, parts)]
         gathered = weight if parts == 1 and not gathered else gathered + weight // parts
     cuts = sorted({cut for cut in cuts if wanted.first <= cut < wanted.stop})
-    return [Piece(lane, first, stop, marks.near(first)) for first, stop in pairwise([*cuts, wanted.stop])]
+    return [LanePiece(lane, first, stop, marks.near(first)) for first, stop in pairwise([*cuts, wanted.stop])]
 
 
-def _bounds(lane: Lane, wanted: Span, tails: Tails, level: int = 0) -> Iterator[tuple[int, int, int]]:
+def _bounds(lane: Lane, wanted: SequenceSpan, tails: Tails, level: int = 0) -> Iterator[tuple[int, int, int]]:
     """First, stop and bytes of the segments that cover a range: the first journal's, and others' outside it."""
     if wanted.first >= wanted.stop:
         return
@@ -222,7 +224,7 @@ def _bounds(lane: Lane, wanted: Span, tails: Tails, level: int = 0) -> Iterator[
     if first >= stop:
         yield from _bounds(lane, wanted, tails, level + 1)
         return
-    yield from _bounds(lane, Span(wanted.first, first), tails, level + 1)
+    yield from _bounds(lane, SequenceSpan(wanted.first, first), tails, level + 1)
     files = journal.files()
     ends = [file.first_sequence for file in files[1:]] + [span.stop]
     for file, end in zip(files, ends, strict=True):
@@ -230,7 +232,7 @@ def _bounds(lane: Lane, wanted: Span, tails: Tails, level: int = 0) -> Iterator[
         if low < high:
             whole = max(end - file.first_sequence, 1)
             yield low, high, _size(file.path) * (high - low) // whole
-    yield from _bounds(lane, Span(stop, wanted.stop), tails, level + 1)
+    yield from _bounds(lane, SequenceSpan(stop, wanted.stop), tails, level + 1)
 
 
 def _size(path: Path) -> int:
@@ -240,13 +242,13 @@ def _size(path: Path) -> int:
         return 0  # Retention took it just now: the task will say what is missing.
 
 
-def cut_segments(lane: Lane, wanted: Span) -> list[Piece]:
+def cut_segments(lane: Lane, wanted: SequenceSpan) -> list[LanePiece]:
     """A piece for each segment of a lane that gives what its journal holds, in whatever order it holds it."""
     pieces = []
     for journal in lane.journals:
         for file in journal.files():
             alone = JournalFolder(journal.stripe, journal.receiver, str(file.path))
-            pieces.append(Piece(replace(lane, journals=(alone,)), wanted.first, wanted.stop, Marks()))
+            pieces.append(LanePiece(replace(lane, journals=(alone,)), wanted.first, wanted.stop, Marks()))
     return pieces
 
 
@@ -281,7 +283,7 @@ def _one(walk: Iterator[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 def _blocks(lane: Lane, first: int, stop: int, marks: Marks) -> Iterator[tuple[int, int, int]]:
     """Instant, next sequence and events of each block; what nobody has is left to the task, which says so."""
-    for part in read_parts(lane, first, stop, Faults(is_strict=False), check=False, marks=marks):
+    for part in read_parts(lane, first, stop, SourceFaults(is_strict=False), check=False, marks=marks):
         headers = part.chunk.headers
         yield from zip(headers["instant"].tolist(), part.chunk.nexts.tolist(), headers["events"].tolist(), strict=True)
 
@@ -290,7 +292,7 @@ def _blocks(lane: Lane, first: int, stop: int, marks: Marks) -> Iterator[tuple[i
 
 
 def compare_journals(
-    journals: Sequence[JournalFolder], tails: Tails, marks: Marks, faults: Faults
+    journals: Sequence[JournalFolder], tails: Tails, marks: Marks, faults: SourceFaults
 ) -> set[JournalFolder]:
     """The journals of a stripe that are not of the first one's market; strict faults raise instead.
 
@@ -308,7 +310,7 @@ def compare_journals(
                     f"{describe(other.receiver)} has sequence {sequence} of stripe {other.stripe} from {theirs}, and"
                     f" {first.path} from {mine}: two markets are mixed; give the folder of one"
                 )
-                faults.lost(Fault(other.path, "foreign", rule, 1, other.stripe, other.receiver, None, low, high))
+                faults.lost(SourceFault(other.path, "foreign", rule, 1, other.stripe, other.receiver, None, low, high))
                 strangers.add(other)
                 break
     return strangers
@@ -317,7 +319,7 @@ def compare_journals(
 def _identity(journal: JournalFolder, sequence: int, marks: Marks) -> str | None:
     """What assigned a sequence; None where that may differ between receivers of one market, or is not known."""
     lane = Lane("", journal.stripe, (journal,), may_miss=True)
-    for part in read_parts(lane, sequence, sequence + 1, Faults(is_strict=False), check=False, marks=marks):
+    for part in read_parts(lane, sequence, sequence + 1, SourceFaults(is_strict=False), check=False, marks=marks):
         header = part.chunk.headers[0]
         if header["flags"] & UNCERTIFIED:
             return None
@@ -340,7 +342,7 @@ class Lanes:
         self._compared: tuple[JournalFolder, ...] = ()
         self._strangers: set[JournalFolder] = set()
 
-    def look(self, faults: Faults) -> dict[str, Lane]:
+    def look(self, faults: SourceFaults) -> dict[str, Lane]:
         """By the key of their offsets."""
         options = self._options
         journals = find_journals(*options.paths)
@@ -348,7 +350,7 @@ class Lanes:
         kept = [journal for journal in journals if journal not in self._strangers]
         return {lane.key: lane for lane in lanes_of(kept, options.receiver, options.stripes, faults)}
 
-    def _compare(self, journals: list[JournalFolder], faults: Faults) -> None:
+    def _compare(self, journals: list[JournalFolder], faults: SourceFaults) -> None:
         """Once for each set of journals."""
         if tuple(journals) == self._compared:
             return
@@ -358,14 +360,14 @@ class Lanes:
             self._strangers |= compare_journals(mine, self._tails, self._marks, faults)
         self._compared = tuple(journals)
 
-    def span(self, lane: Lane, faults: Faults) -> Span:
+    def span(self, lane: Lane, faults: SourceFaults) -> SequenceSpan:
         """What there is of a lane, within what was asked for."""
         span = self._tails.span(lane, faults)
-        return Span(max(span.first, self._options.first), min(span.stop, self._options.stop))
+        return SequenceSpan(max(span.first, self._options.first), min(span.stop, self._options.stop))
 
     # ---- batch
 
-    def pieces(self, faults: Faults) -> list[Piece]:
+    def pieces(self, faults: SourceFaults) -> list[LanePiece]:
         """All that was asked for."""
         options, pieces = self._options, []
         lanes = self.look(faults)
@@ -373,12 +375,12 @@ class Lanes:
             span = self.span(lane, faults)
             first = options.first or span.first
             if lane.may_miss:
-                pieces += cut_segments(lane, Span(first, options.stop))
+                pieces += cut_segments(lane, SequenceSpan(first, options.stop))
             elif first < span.stop:
-                pieces += self._cut(lane, Span(first, span.stop), len(lanes))
+                pieces += self._cut(lane, SequenceSpan(first, span.stop), len(lanes))
         return pieces
 
-    def _cut(self, lane: Lane, wanted: Span, lanes: int) -> list[Piece]:
+    def _cut(self, lane: Lane, wanted: SequenceSpan, lanes: int) -> list[LanePiece]:
         options = self._options
         least = -(-options.min_partitions // lanes)
         return cut_lane(lane, wanted, self._tails, self._marks, options.split_bytes, least)
@@ -429,21 +431,21 @@ class Lanes:
             return end
         return {**begin, **advance(lanes, begin, end, rows, self._marks)}
 
-    def between(self, start: Offsets, end: Offsets) -> list[Piece]:
+    def between(self, start: Offsets, end: Offsets) -> list[LanePiece]:
         """What a batch reads."""
         faults = self._options.faults()
         lanes = self.look(faults)
         self._insist(lanes, end)
-        pieces: list[Piece] = []
+        pieces: list[LanePiece] = []
         for key, stop in end.items():
             lane = lanes[key]
             span = self._tails.span(lane, faults)
             insist_on_end(lane, stop, span)
             first = start.get(key) or self._options.first or span.first
             if lane.may_miss and first < stop:
-                pieces.append(Piece(lane, first, stop, self._marks.near(first)))
+                pieces.append(LanePiece(lane, first, stop, self._marks.near(first)))
             elif first < stop:
-                pieces += self._cut(lane, Span(first, stop), len(end))
+                pieces += self._cut(lane, SequenceSpan(first, stop), len(end))
         return pieces
 
     def _insist(self, lanes: dict[str, Lane], offsets: Offsets) -> None:
@@ -459,7 +461,7 @@ class Lanes:
 class PiecePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, piece: Piece | ArchivePiece | None, planned: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, piece: LanePiece | ArchivePiece | None, planned: tuple[SourceFault, ...] = ()) -> None:
         """A piece, and the faults that were found while planning; without a piece they are all that it gives."""
         super().__init__(None)
         self.piece = piece
@@ -490,7 +492,7 @@ def _read(partition: InputPartition, options: Options, schema: pa.Schema) -> Ite
         write_faults(Path(options.quarantine), found)
 
 
-def _parts(piece: Piece | ArchivePiece, faults: Faults) -> Iterator[Part]:
+def _parts(piece: LanePiece | ArchivePiece, faults: SourceFaults) -> Iterator[Part]:
     if isinstance(piece, ArchivePiece):
         return read_archive(piece, faults)
     return read_parts(piece.lane, piece.first, piece.stop, faults, marks=piece.marks)

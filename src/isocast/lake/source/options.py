@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from isocast.lake.source_faults import Faults
+from isocast.lake.source_faults import SourceFaults
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import Symbol
 from isocast.terms.places import local_path
@@ -100,9 +100,9 @@ class Options:
     visitor: str = ""
     """The option `as`: the node in whose name a server is asked."""
 
-    def faults(self) -> Faults:
+    def faults(self) -> SourceFaults:
         """How faults are taken."""
-        return Faults(is_strict=self.is_strict)
+        return SourceFaults(is_strict=self.is_strict)
 
 
 def read_options(given: Mapping[str, str]) -> Options:

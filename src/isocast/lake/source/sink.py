@@ -30,8 +30,8 @@ from pyspark.sql.types import StructType
 from isocast.lake.schemas import EVENT_SCHEMA, RELEASED_SCHEMA
 from isocast.lake.source.options import insist_on_known
 from isocast.runtime.client.arrow import from_arrow
+from isocast.runtime.client.message_cutter import cut_messages
 from isocast.runtime.client.publisher import Publisher
-from isocast.runtime.client.replay_messages import cut_messages
 from isocast.runtime.market.file import load_market
 from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.terms.places import local_path, scheme_of
@@ -121,7 +121,7 @@ class PublishLog:
     def begin(self, state: Published, batch: int, events: EventArray, door: Publisher) -> EventArray:
         """The events of a batch: those that were written down for it before, or these, written down now.
 
-        ConfigurationError for a symbol of a stripe in which the source is not: what is written down must be possible.
+        ConfigurationError for a symbol of a stripe in which the source does not publish.
         """
         file = self._file(batch)
         if state.under_way == batch and file.exists():
@@ -132,7 +132,10 @@ class PublishLog:
                 " it the checkpoint that it was begun with"
             )
             raise ConfigurationError(str(self._directory), "progress", rule)
-        _insist_on_stripes(events, door)
+        try:
+            door.routes.split(events, door.lanes)
+        except LocalProtocolError as reason:
+            raise ConfigurationError("format isocast", "source", f"{door.name}: {reason}") from None
         self._sweep()
         _write(file, events.tobytes())
         state.under_way, state.messages, state.per_message = batch, 0, door.events_per_message
@@ -211,25 +214,10 @@ def stripe_messages(events: EventArray, door: Publisher, per_message: int) -> li
     """A batch as messages, each stripe's cut on its own, in the order of time: always the same for the same events."""
     found = [
         StripeMessage(due, stripe, place, part)
-        for stripe, own in _parts(events, door).items()
+        for stripe, own in door.routes.split(events, door.lanes).items()
         for place, (due, part) in enumerate(cut_messages([own], per_message))
     ]
     return sorted(found, key=lambda message: message[:3])
-
-
-def _parts(events: EventArray, door: Publisher) -> dict[int, EventArray]:
-    """The events of each stripe; a market of one stripe has them as they are."""
-    if len(door.routes.stripes) == 1:
-        return dict.fromkeys(door.lanes, events)
-    return door.routes.split(events, door.lanes)
-
-
-def _insist_on_stripes(events: EventArray, door: Publisher) -> None:
-    for stripe, part in _parts(events, door).items():
-        if stripe not in door.lanes:
-            symbol = part["symbol"][0].decode("ascii", "replace")
-            rule = f"{symbol} travels in stripe {stripe}, where {door.name} does not publish"
-            raise ConfigurationError("format isocast", "source", rule)
 
 
 def _write(file: Path, content: bytes) -> None:

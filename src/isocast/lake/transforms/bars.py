@@ -238,7 +238,7 @@ def read_interval(text: str, key: str = "--interval") -> Interval:
     """The length of bars as people write it: 1s, 500ms, 5m, 1h, 1d, 1w, 1mo."""
     found = _INTERVAL.fullmatch(text)
     if found is None:
-        raise ConfigurationError("command line", key, f'"{text}" is no interval such as 1s, 5m, 1h, 1d, 1w or 1mo')
+        raise ConfigurationError("command line", key, f'"{text}" is not an interval such as 1s, 5m, 1h, 1d, 1w or 1mo')
     count, unit = int(found[1]), found[2]
     length = count * _UNITS[unit]
     if unit == "mo":

@@ -10,10 +10,7 @@ from pyspark.sql import functions as F
 
 from isocast.terms.market import EventFlag
 
-__all__ = ["COPY_COLUMNS", "is_copy", "without_copies"]
-
-COPY_COLUMNS = ("stripe", "symbol", "flags")
-"""What says whether an event is a copy."""
+__all__ = ["is_copy", "without_copies"]
 
 
 def is_copy(lowest: int | None = None) -> Column:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isocast.lake.transforms.slices import (
     QuoteCarry,
@@ -126,12 +125,3 @@ def _standing_arrays(bid: SideAt, ask: SideAt, rows: _Mask) -> list[pa.Array]:
         chosen = size[rows]
         arrays += [pa.array(price[rows], mask=chosen == 0), pa.array(chosen, mask=chosen == 0)]
     return arrays
-
-
-def with_side_means(frame: DataFrame) -> DataFrame:
-    """Adds `spread` and `mid_twice`, both in ticks; NULL unless both sides are quoted."""
-    return frame.select(
-        "*",
-        (F.col("best_ask") - F.col("best_bid")).alias("spread"),
-        (F.col("best_ask") + F.col("best_bid")).alias("mid_twice"),
-    )

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from isocast.lake.transforms.standing import Block, Coded, StandingQuotes
+from isocast.lake.transforms.standing import Coded, EventBlock, StandingQuotes
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.market import EventKind, Side
 
@@ -83,9 +83,9 @@ def coded(column: pa.ChunkedArray) -> Coded:
     return Coded(encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist())
 
 
-def block_of(table: pa.Table) -> Block:
+def block_of(table: pa.Table) -> EventBlock:
     """The columns that standing quotes need."""
-    return Block(
+    return EventBlock(
         symbol=coded(table["symbol"]),
         floor=coded(table["floor"]),
         **{name: table[name].to_numpy() for name in ("kind", "side", "price", "quantity")},

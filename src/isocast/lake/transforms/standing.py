@@ -16,7 +16,7 @@ import numpy.typing as npt
 from isocast.terms.market import EventKind, Side
 from isocast.ticker.records import NO_ASK, NO_BID, PRICE_LIMIT, stable_order
 
-__all__ = ["Block", "Coded", "SideAt", "StandingQuotes", "code_pairs"]
+__all__ = ["Coded", "EventBlock", "SideAt", "StandingQuotes", "code_pairs"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -31,7 +31,7 @@ class Coded:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class EventBlock:
     """Events of one stripe, in order."""
 
     symbol: Coded
@@ -122,7 +122,7 @@ class StandingQuotes:
         to.price[lines] = np.where(size > 0, price, to.worst)
         to.is_known[lines] = True
 
-    def take(self, block: Block) -> None:
+    def take(self, block: EventBlock) -> None:
         """Quotes of a block, when nobody asks what stood in between."""
         line = self._lines_of(block)
         believed = _believed(block)
@@ -131,7 +131,7 @@ class StandingQuotes:
             # Of several quotes of a line numpy keeps the last one, which is the newest.
             self.set(side.number, line[at], block.price[at], block.quantity[at])
 
-    def follow(self, block: Block) -> tuple[SideAt, SideAt]:
+    def follow(self, block: EventBlock) -> tuple[SideAt, SideAt]:
         """Bid and ask behind each event of a block, which is taken."""
         line = self._lines_of(block)
         order = stable_order(block.symbol.codes, max(len(block.symbol.names), 1))
@@ -148,7 +148,7 @@ class StandingQuotes:
             made.append(self._follow_side(side, _Sorted(order, line, symbol, quotes, price, size)))
         return made[0], made[1]
 
-    def _lines_of(self, block: Block) -> Integers:
+    def _lines_of(self, block: EventBlock) -> Integers:
         codes, pairs = code_pairs(block.symbol, block.floor)
         return self.line_numbers(pairs)[codes]
 
@@ -262,7 +262,7 @@ def _standing_best(side: _Side, members: list[list[int]]) -> tuple[Integers, Int
     return best, np.add.reduceat(at_best, starts)
 
 
-def _believed(block: Block) -> Mask:
+def _believed(block: EventBlock) -> Mask:
     """Quotes of a side and a symbol, at a price that can be; a side that is withdrawn needs no price."""
     nameless = np.array([not name for name in block.symbol.names], np.bool_)
     good = (block.kind == EventKind.QUOTE) & (block.side != Side.NONE)

@@ -34,11 +34,11 @@ __all__ = [
     "DAY_LEAST_NS",
     "TRADES",
     "Amendment",
+    "EventPlace",
     "FloorDays",
-    "Line",
-    "Place",
     "Reference",
     "Survey",
+    "SymbolLine",
     "Trade",
     "amend",
     "survey_files",
@@ -55,7 +55,7 @@ DAY_LEAST_NS = 12 * 3_600 * 1_000_000_000
 """A mark for the start of messages begins another day if it comes so long after the one before."""
 
 
-class Line(NamedTuple):
+class SymbolLine(NamedTuple):
     """A symbol on a floor, in a stripe."""
 
     stripe: int
@@ -63,7 +63,7 @@ class Line(NamedTuple):
     floor: str
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Of an event in its stripe's sequence."""
 
     sequence: int
@@ -74,9 +74,9 @@ class Place(NamedTuple):
 class Trade(NamedTuple):
     """A trade as it stands."""
 
-    line: Line
+    line: SymbolLine
     id: int
-    place: Place
+    place: EventPlace
     price: int
     quantity: int
     state: int
@@ -85,9 +85,9 @@ class Trade(NamedTuple):
 class Reference(NamedTuple):
     """A correction or a cancel."""
 
-    line: Line
+    line: SymbolLine
     id: int
-    place: Place
+    place: EventPlace
     kind: int
     flags: int
     price: int
@@ -98,7 +98,7 @@ class Amendment(NamedTuple):
     """A trade as it stands now, and the last event that changed it."""
 
     stripe: int
-    place: Place
+    place: EventPlace
     price: int
     quantity: int
     state: int
@@ -110,9 +110,9 @@ class FloorDays:
     """Where days of floors begin, by their own marks (`isocast.ticker.tape`)."""
 
     opened: dict[tuple[int, str], int] = field(default_factory=dict)
-    begun: dict[tuple[int, str], list[Place]] = field(default_factory=dict)
+    begun: dict[tuple[int, str], list[EventPlace]] = field(default_factory=dict)
 
-    def mark(self, stripe: int, floor: str, place: Place, moment: int) -> None:
+    def mark(self, stripe: int, floor: str, place: EventPlace, moment: int) -> None:
         """A floor says that it starts; marks come in the order of the sequence."""
         opened = self.opened.get((stripe, floor), 0)
         if opened and moment < opened + DAY_LEAST_NS:
@@ -121,7 +121,7 @@ class FloorDays:
             self.begun.setdefault((stripe, floor), []).append(place)
         self.opened[stripe, floor] = moment
 
-    def lie_apart(self, line: Line, one: Place, two: Place) -> bool:
+    def lie_apart(self, line: SymbolLine, one: EventPlace, two: EventPlace) -> bool:
         """Whether a day began after one place and not after the other."""
         return any(one < begin <= two for begin in self.begun.get((line.stripe, line.floor), ()))
 
@@ -138,16 +138,16 @@ class FloorDays:
         days = cls()
         for stripe, floor, moment, places in rows:
             days.opened[stripe, floor] = moment  # type: ignore[index, assignment]
-            days.begun[stripe, floor] = [Place(*place) for place in places]  # type: ignore[index, attr-defined]
+            days.begun[stripe, floor] = [EventPlace(*place) for place in places]  # type: ignore[index, attr-defined]
         return days
 
 
 def amend(trades: Iterable[Trade], references: Iterable[Reference], days: FloorDays) -> list[Amendment]:
     """Every trade that changed, once, as it stands behind all references."""
-    known: dict[tuple[Line, int], list[Trade]] = {}
+    known: dict[tuple[SymbolLine, int], list[Trade]] = {}
     for trade in sorted(trades, key=lambda each: each.place):
         known.setdefault((trade.line, trade.id), []).append(trade)
-    changed: dict[tuple[int, Place], Amendment] = {}
+    changed: dict[tuple[int, EventPlace], Amendment] = {}
     for reference in sorted(references, key=lambda each: (each.line.stripe, each.place)):
         found = _newest_before(known, reference)
         if found is None:
@@ -166,7 +166,7 @@ def amend(trades: Iterable[Trade], references: Iterable[Reference], days: FloorD
 
 
 def _newest_before(
-    known: Mapping[tuple[Line, int], list[Trade]], reference: Reference
+    known: Mapping[tuple[SymbolLine, int], list[Trade]], reference: Reference
 ) -> tuple[list[Trade], int] | None:
     trades = known.get((reference.line, reference.id), [])
     places = [at for at, trade in enumerate(trades) if trade.place < reference.place]
@@ -316,7 +316,7 @@ class _IdSpans:
     """Least and greatest id of each line, and whether they rise in the order of events."""
 
     def __init__(self) -> None:
-        self._spans: dict[Line, tuple[int, int, bool]] = {}
+        self._spans: dict[SymbolLine, tuple[int, int, bool]] = {}
 
     def take(self, table: pa.Table) -> None:
         kind = table["kind"].to_numpy()
@@ -343,9 +343,9 @@ class _IdSpans:
             np.logical_and.reduceat(rises, starts).tolist(),
             strict=True,
         ):
-            self._add(Line(stripe, *pairs[place]), least, most, rises=in_order)
+            self._add(SymbolLine(stripe, *pairs[place]), least, most, rises=in_order)
 
-    def _add(self, line: Line, least: int, most: int, *, rises: bool) -> None:
+    def _add(self, line: SymbolLine, least: int, most: int, *, rises: bool) -> None:
         before = self._spans.get(line)
         if before is None:
             self._spans[line] = least, most, rises

@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 from isocast.lake.transforms.survey import (
     TRADES,
     Amendment,
+    EventPlace,
     FloorDays,
-    Line,
-    Place,
     Reference,
     Survey,
+    SymbolLine,
     Trade,
     amend,
     survey_frame,
@@ -77,7 +77,7 @@ class TapeMemory:
     """What a tape that goes on must know of what came before, besides its rows."""
 
     days: FloorDays = field(default_factory=FloorDays)
-    ids: dict[Line, _Range] = field(default_factory=dict)
+    ids: dict[SymbolLine, _Range] = field(default_factory=dict)
     """The least and the greatest id of each line."""
 
 
@@ -178,12 +178,14 @@ def _when_flag(flag: EventFlag, state: TradeState) -> Column:
 # ---- repetitions
 
 
-def _compare_ids(found: pa.Table, before: dict[Line, _Range]) -> tuple[dict[Line, _Range], list[Line]]:
+def _compare_ids(
+    found: pa.Table, before: dict[SymbolLine, _Range]
+) -> tuple[dict[SymbolLine, _Range], list[SymbolLine]]:
     """The ids of each line, and the lines on which some may have come twice."""
-    parts: dict[Line, list[_Range]] = {line: [span] for line, span in before.items()}
-    doubtful: dict[Line, None] = {}
+    parts: dict[SymbolLine, list[_Range]] = {line: [span] for line, span in before.items()}
+    doubtful: dict[SymbolLine, None] = {}
     for row in found.to_pylist():
-        line = Line(row["stripe"], row["symbol"], row["floor"])
+        line = SymbolLine(row["stripe"], row["symbol"], row["floor"])
         parts.setdefault(line, []).append((row["least"], row["most"]))
         if not row["rises"]:
             doubtful[line] = None
@@ -194,7 +196,7 @@ def _compare_ids(found: pa.Table, before: dict[Line, _Range]) -> tuple[dict[Line
     return {line: (spans[0][0], max(span[1] for span in spans)) for line, spans in parts.items()}, list(doubtful)
 
 
-def _repetitions(trades: DataFrame, earlier: DataFrame | None, doubtful: Sequence[Line]) -> DataFrame:
+def _repetitions(trades: DataFrame, earlier: DataFrame | None, doubtful: Sequence[SymbolLine]) -> DataFrame:
     """Places of trades that repeat the report before them on their line under the same id."""
     spark = trades.sparkSession
     lines = F.broadcast(spark.createDataFrame(list(doubtful), "stripe INT, symbol STRING, floor STRING"))
@@ -215,11 +217,11 @@ def _references(notices: pa.Table, before: FloorDays) -> tuple[list[Reference], 
     references = []
     rows = zip(*(notices[name].to_pylist() for name in notices.column_names), strict=True)
     for stripe, symbol, floor, number, sequence, index, kind, *rest in sorted(rows, key=lambda row: row[4:6]):
-        place = Place(sequence, index)
+        place = EventPlace(sequence, index)
         if kind == EventKind.MARK:
             days.mark(stripe, floor, place, rest[-1])
         elif symbol:
-            references.append(Reference(Line(stripe, symbol, floor), number, place, kind, *rest[:-1]))
+            references.append(Reference(SymbolLine(stripe, symbol, floor), number, place, kind, *rest[:-1]))
     return references, days
 
 
@@ -232,4 +234,4 @@ def _meant(trades: DataFrame, references: Sequence[Reference]) -> list[Trade]:
     wanted = F.broadcast(wanted) if len(keys) <= _MOST_BROADCAST else wanted
     rows = trades.join(wanted, [*_LINE, "trade_id"], "left_semi")
     chosen = rows.select(*_LINE, "trade_id", "sequence", "index", "price", "quantity", "state").collect()
-    return [Trade(Line(*row[:3]), row[3], Place(row[4], row[5]), *row[6:]) for row in chosen]
+    return [Trade(SymbolLine(*row[:3]), row[3], EventPlace(row[4], row[5]), *row[6:]) for row in chosen]

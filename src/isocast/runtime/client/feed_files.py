@@ -32,7 +32,7 @@ from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
 from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, end_of_session, packetise
-from isocast.feeds.outcomes import Fault, FeedLog, Listing
+from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
 from isocast.feeds.tables import Column, TableDecoder, scaled
 from isocast.runtime.client.arrow import from_arrow, to_arrow
@@ -90,7 +90,7 @@ class ParquetFeed:
         try:
             self._file = parquet.ParquetFile(path)
         except (OSError, ValueError) as reason:
-            raise FeedError(str(path), f"is no sound Parquet file: {reason}") from None
+            raise FeedError(str(path), f"is not a valid Parquet file: {reason}") from None
         self.part = 0.0
         """How much of it was read, 0 to 1."""
         names = self._file.schema_arrow.names
@@ -320,7 +320,7 @@ def load_mapping(text: str) -> TableMapping:
         return BUILT_IN[text]
     path = Path(text)
     if not path.suffix:
-        rule = f'"{text}" is none of {", ".join(BUILT_IN)}{suggestion(text, BUILT_IN)}, and no TOML file'
+        rule = f'"{text}" is not one of {", ".join(BUILT_IN)}{suggestion(text, BUILT_IN)}, and no TOML file'
         raise ConfigurationError("command line", "--mapping", rule)
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -483,10 +483,12 @@ class FeedFile:
                 self.position = min(self.position + len(chunk) // 5, self.size)
                 yield chunk
                 if is_bomb(self.size, read):
-                    log.fault(Fault.DAMAGED_COMPRESSION, read, f"{self.size:,} bytes of zip became {read:,} and more")
+                    log.fault(
+                        FeedFault.DAMAGED_COMPRESSION, read, f"{self.size:,} bytes of zip became {read:,} and more"
+                    )
                     break
         except (zipfile.BadZipFile, EOFError, OSError, zlib.error, LZMAError) as reason:
-            log.fault(Fault.DAMAGED_COMPRESSION, read, f"the zip member is damaged: {reason}")
+            log.fault(FeedFault.DAMAGED_COMPRESSION, read, f"the zip member is damaged: {reason}")
         self.position = self.size
 
     # ---- events
@@ -575,7 +577,7 @@ class FeedFile:
             offset += cut
             yield events
         if rest:
-            self.log.fault(Fault.TRUNCATED, offset, f"{len(rest)} bytes are left over: a record has {EVENT_BYTES}")
+            self.log.fault(FeedFault.TRUNCATED, offset, f"{len(rest)} bytes are left over: a record has {EVENT_BYTES}")
 
     def _capture_blocks(self, chunks: Iterable[bytes]) -> Iterator[EventArray]:
         """Every session for itself, whatever groups and ports are its lines."""

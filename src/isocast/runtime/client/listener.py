@@ -39,7 +39,7 @@ from isocast.runtime.net.clock import SystemClock
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.runtime.watch.logs import redact
 from isocast.runtime.watch.status import Alarms, wrong_key_reason
-from isocast.striping.merging import Cut, StripeMerge
+from isocast.striping.merging import StripeCut, StripeMerge
 from isocast.striping.routing import heard_once
 from isocast.terms.errors import ConfigurationError, IsocastError, TransportError
 from isocast.terms.instants import SECOND
@@ -238,7 +238,7 @@ class HeardStripes:
         """Whether all stripes come as one sequence."""
         return self._merge is not None
 
-    def cut(self, instant: int) -> Cut | None:
+    def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it. Only of merged stripes."""
         if self._merge is None:
             raise IsocastError("a time cut is of merged stripes: listen to two or more of them, completely")
@@ -449,7 +449,7 @@ class Listener:
         where = f" of stripe {silent[0].plan.stripe}" if len(self._seats) > 1 else ""
         return f"no line{where} is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks"
 
-    def cut(self, instant: int) -> Cut | None:
+    def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant in the merged stripes; None while one of them has not passed it."""
         if self._heard is None:
             raise IsocastError("this listener is not open: use it in an `async with` block")
@@ -588,7 +588,7 @@ def _candidates(market: Market, name: str | None, wanted: tuple[int, ...] | None
         elif name in names:
             names = [name]
         else:
-            rule = f"is no customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
+            rule = f"is not a customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
             raise ConfigurationError(market.file, f"nodes.{name}", rule)
     if not names:
         raise ConfigurationError(market.file, "nodes", 'nobody may listen: add a table with role = "customer"')
@@ -610,7 +610,7 @@ def _join_point(start: Start | None, stripe: int, *, alone: bool) -> tuple[JoinP
         first = start.get(stripe, 1)
         if isinstance(first, int) and 1 <= first <= MAX_NUMBER:
             return JoinPoint.SEQUENCE, first
-        raise ConfigurationError("listen", "start", f"{first!r} is no sequence from 1 on")
+        raise ConfigurationError("listen", "start", f"{first!r} is not a sequence number of 1 or more")
     if isinstance(start, str) and start in _POINTS:
         return _POINTS[start], 1
     if isinstance(start, int) and 1 <= start <= MAX_NUMBER:

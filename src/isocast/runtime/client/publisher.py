@@ -21,6 +21,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from isocast.runtime.client.arrow import from_arrow
+from isocast.runtime.client.message_cutter import FULL, MessageCutter
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market, NodePlan
@@ -34,7 +35,7 @@ from isocast.terms.quantities import suggestion
 from isocast.wire.door import MAX_BATCH, MAX_KEY, Accepted, Publish, Refused
 from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
-__all__ = ["DOOR_BYTES", "Batch", "Lane", "PublishRefusedError", "Publisher"]
+__all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor"]
 
 Batch: TypeAlias = "EventArray | bytes | Any"
 """Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
@@ -76,7 +77,7 @@ class Publisher:
         """The source."""
         self.routes = core_routes(self._market)
         """Which symbol travels in which stripe."""
-        self.lanes = {plan.stripe: Lane(self._market, plan, patience_s) for plan in plans}
+        self.lanes = {plan.stripe: SourceDoor(self._market, plan, patience_s) for plan in plans}
         """Its door in each stripe."""
         self._prefix = token_bytes(_KEY_BYTES - 8)
         self._count = 0
@@ -127,16 +128,14 @@ class Publisher:
             key = self._new_key()
         elif not 0 < len(key) <= _CALLERS_KEY_BYTES:
             raise LocalProtocolError(f"a key of {len(key)} bytes: 1 to {_CALLERS_KEY_BYTES} are possible")
-        step = self.events_per_message * EVENT_DTYPE.itemsize
-        return await self.publish_parts(
-            {
-                stripe: [
-                    (key + place.to_bytes(_PLACE_BYTES), part[at : at + step])
-                    for place, at in enumerate(range(0, len(part), step))
-                ]
-                for stripe, part in self._split(whole).items()
-            }
-        )
+        parts = {}
+        for stripe, part in self._split(whole).items():
+            cutter = MessageCutter(self.events_per_message, FULL)
+            cutter.put(np.frombuffer(part, EVENT_DTYPE))
+            parts[stripe] = [
+                (key + place.to_bytes(_PLACE_BYTES), records) for place, (_, records) in enumerate(cutter.cut(None))
+            ]
+        return await self.publish_parts(parts)
 
     async def publish_messages(self, messages: Sequence[tuple[bytes, bytes]]) -> tuple[Label, ...]:
         """The same for messages that the caller has cut, each with a key of its own: (key, records of events).
@@ -150,16 +149,12 @@ class Publisher:
         return await self.publish_parts(parts)
 
     def _split(self, whole: bytes) -> dict[int, bytes]:
-        """The records of each stripe; LocalProtocolError for a symbol of a stripe in which the source is not."""
+        """The records of each stripe; LocalProtocolError for a symbol of a stripe in which it does not publish."""
         if len(self.routes.stripes) == 1:
             return dict.fromkeys(self.lanes, whole)
         if len(whole) % EVENT_DTYPE.itemsize:
             raise LocalProtocolError(f"{len(whole)} bytes are no records of events: their stripe cannot be told")
         parts = self.routes.split(np.frombuffer(whole, EVENT_DTYPE), self.lanes)
-        for stripe, part in parts.items():
-            if stripe not in self.lanes:
-                symbol = part["symbol"][0].decode("ascii", "replace")
-                raise LocalProtocolError(f"{symbol} travels in stripe {stripe}, and {self.name} publishes not there")
         return {stripe: part.tobytes() for stripe, part in parts.items()}
 
     async def publish_parts(self, parts: Mapping[int, Sequence[tuple[bytes, bytes]]]) -> tuple[Label, ...]:
@@ -193,7 +188,7 @@ class _Said:
     times: int = 0
 
 
-class Lane:
+class SourceDoor:
     """The door of a source's process in one stripe."""
 
     def __init__(self, market: Market, plan: NodePlan, patience_s: float) -> None:

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from isocast.feeds.tape_digest import TapeDigest
-from isocast.runtime.client.publisher import DOOR_BYTES, Lane, Publisher
+from isocast.runtime.client.publisher import DOOR_BYTES, Publisher, SourceDoor
 from isocast.runtime.client.replay_messages import FloorFeed, ReplayMessage, gathering
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import ConfigurationError
@@ -105,7 +105,7 @@ class ReplayReport:
 class _Floor:
     """One floor in one stripe: its door, the messages that wait for it, and its file of progress."""
 
-    def __init__(self, door: Lane, identity: bytes, directory: Path, report: FloorReport, gather_ns: int) -> None:
+    def __init__(self, door: SourceDoor, identity: bytes, directory: Path, report: FloorReport, gather_ns: int) -> None:
         """`gather_ns` is how messages are to be cut, unless the file of progress says that they were cut otherwise."""
         self.door = door
         self.gather_ns = gather_ns
@@ -140,7 +140,7 @@ class _Floor:
                 self.gather_ns, self._noted = gather_ns, noted
                 return count
             case _:
-                raise ConfigurationError(str(self._file), "progress", "is no file of a replay's progress")
+                raise ConfigurationError(str(self._file), "progress", "is not a progress file of a replay")
 
     def check(self, *, ended: bool = False) -> None:
         """What was read and is noted as published must be what was published; ConfigurationError if it is not."""

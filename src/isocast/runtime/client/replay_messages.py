@@ -1,53 +1,36 @@
 """Feeds cut into messages to publish: always at the same places, so that a repeat is recognised by its keys.
 
-Where a message ends depends on the events and on one number: it is full, or an event is more than so much market time
-after its first. How the files were cut into blocks makes no difference. A change of several events (LINKED) stays in
-one message where that is possible. In a market of several stripes, each stripe's events are cut on their own.
+In a market of several stripes, each stripe's events are cut on their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from os import SEEK_END
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from isocast.feeds.merge import merge_feeds
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.feed_files import FeedFile
+from isocast.runtime.client.message_cutter import FULL, GATHER_NS, MessageCutter, Times, with_times
 from isocast.striping.routing import CoreRoutes
-from isocast.terms.errors import FeedError
-from isocast.terms.market import EventFlag
-from isocast.wire.events import EVENT_DTYPE, EventArray
+from isocast.terms.errors import FeedError, LocalProtocolError
+from isocast.wire.events import EventArray
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = [
-    "FULL",
-    "GATHER_NS",
     "FloorFeed",
-    "MessageCutter",
     "ReplayMessage",
-    "cut_messages",
     "gathering",
     "sample_of_file",
 ]
 
-Times: TypeAlias = npt.NDArray[np.uint64]
-
-GATHER_NS = 20_000_000
-"""Market time that one message may span in a replay at its own speed."""
-FULL: int = 1 << 62
-"""Market time without end: every message is full."""
 _DIGEST_BYTES = 16
 _SAMPLE_BYTES = 1 << 16
 _SAMPLES = 64
-_TIME_MAX = (1 << 64) - 1
-_LINKED = int(EventFlag.LINKED)
 
 
 class ReplayMessage(NamedTuple):
@@ -132,7 +115,7 @@ class FloorFeed:
         stripes = list(digests) if digests is not None else [0]
         spans = gather_ns or {}
         lanes = {stripe: _Lane(MessageCutter(per_message, spans.get(stripe, GATHER_NS))) for stripe in stripes}
-        for block, times in _with_times(self.blocks()):
+        for block, times in with_times(self.blocks()):
             ready: list[ReplayMessage] = []
             for stripe, (events, own) in self._parts(block, times, stripes, routes).items():
                 lanes[stripe].cutter.put(events, own)
@@ -147,14 +130,13 @@ class FloorFeed:
     def _parts(
         self, block: EventArray, times: Times, stripes: Sequence[int], routes: CoreRoutes | None
     ) -> dict[int, tuple[EventArray, Times]]:
-        """The events of each stripe, with their times; FeedError for a stripe in which the source is not."""
+        """The events of each stripe, with their times; FeedError for a symbol of a stripe that the source is not in."""
         if routes is None or len(routes.stripes) == 1:
             return {stripes[0]: (block, times)}
-        masks = routes.masks(block, stripes)
-        for stripe, mask in masks.items():
-            if stripe not in stripes:
-                symbol = block["symbol"][mask][0].decode("ascii", "replace")
-                raise FeedError(self.source, f"{symbol} travels in stripe {stripe}, where this source does not publish")
+        try:
+            masks = routes.masks(block, stripes)
+        except LocalProtocolError as reason:
+            raise FeedError(self.source, str(reason)) from None
         return {stripe: (routes.part(block, stripe, mask, stripes), times[mask]) for stripe, mask in masks.items()}
 
 
@@ -173,86 +155,3 @@ class _Lane:
         self.place += 1
         self.position += made.events
         return made
-
-
-def _with_times(blocks: Iterable[EventArray]) -> Iterator[tuple[EventArray, Times]]:
-    """Each block with the times of its events, a clock that steps back standing still; at the end of all, nothing."""
-    latest = np.uint64(0)
-    for block in blocks:
-        if len(block):
-            times = np.maximum.accumulate(np.maximum(block["time"], latest))
-            latest = times[-1]
-            yield block, times
-    yield np.empty(0, EVENT_DTYPE), np.empty(0, np.uint64)
-
-
-def cut_messages(
-    blocks: Iterable[EventArray], per_message: int, gather_ns: int = GATHER_NS
-) -> Iterator[tuple[int, EventArray]]:
-    """(time of the last event, events) of each message; a clock that steps back counts as standing still."""
-    cutter = MessageCutter(per_message, gather_ns)
-    for block, times in _with_times(blocks):
-        cutter.put(block, times)
-        for due, payload in cutter.cut(int(times[-1]) if len(times) else None):
-            yield due, np.frombuffer(payload, EVENT_DTYPE)
-
-
-class MessageCutter:
-    """Cuts a row of events where the events alone say, however it comes in blocks."""
-
-    def __init__(self, per_message: int, gather_ns: int = GATHER_NS) -> None:
-        """At most so many events, and so much market time, in one message."""
-        self._per_message = per_message
-        self._gather_ns = gather_ns
-        self._events: EventArray = np.empty(0, EVENT_DTYPE)
-        self._times: Times = np.empty(0, np.uint64)
-
-    def put(self, events: EventArray, times: Times) -> None:
-        """Some events more; no time is before the one before."""
-        self._events, self._times = np.concatenate([self._events, events]), np.concatenate([self._times, times])
-
-    def cut(self, until: int | None) -> list[tuple[int, bytes]]:
-        """(time of the last event, records) of the messages that are certain.
-
-        All that follows is from `until` or later; None: nothing follows.
-        """
-        ends = _ends(self._events, self._times, self._per_message, until, self._gather_ns)
-        if not ends:
-            return []
-        done = ends[-1]
-        whole = self._events[:done].tobytes()
-        dues = self._times[np.array(ends) - 1].tolist()
-        self._events, self._times = self._events[done:], self._times[done:]
-        starts = [0, *ends[:-1]]
-        return [
-            (due, whole[start * EVENT_BYTES : stop * EVENT_BYTES])
-            for due, start, stop in zip(dues, starts, ends, strict=True)
-        ]
-
-
-def _ends(events: EventArray, times: Times, per_message: int, until: int | None, gather_ns: int) -> list[int]:
-    """Where messages end, as far as what is here decides it; without `until` nothing follows."""
-    # As bytes: one look at an element of an array costs more than all the rest of a turn of the loop.
-    linked = ((events["flags"] & _LINKED) > 0).tobytes()
-    at, total = 0, len(events)
-    horizon: npt.NDArray[np.int64] | None = None
-    if gather_ns < FULL:
-        # A time of the last moments that 64 bits count must not wrap to the first ones.
-        last = np.minimum(times, np.uint64(_TIME_MAX - gather_ns)) + np.uint64(gather_ns)
-        horizon = np.searchsorted(times, last, side="right")
-    ends: list[int] = []
-    while at < total:
-        stop = min(at + per_message, total if horizon is None else int(horizon[at]))
-        if stop == total:
-            if until is None:
-                ends.append(total)
-                break
-            # What follows may still belong to it, unless it is full or the time for it is over.
-            if stop - at < per_message and (horizon is None or until <= int(times[at]) + gather_ns):
-                break
-        inner = stop
-        while inner > at and linked[inner - 1]:
-            inner -= 1
-        at = inner if inner > at else stop
-        ends.append(at)
-    return ends

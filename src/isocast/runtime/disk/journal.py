@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from isocast.ring.effects import Release
 from isocast.runtime.disk.disk_watch import OpenFile, first_trouble
 from isocast.runtime.disk.journal_record import Beginning, JournalRecord, read_record, write_record
-from isocast.runtime.disk.journal_segments import Cut, Segment, SegmentFile, mend, segment_files
+from isocast.runtime.disk.journal_segments import Segment, SegmentFile, TornEnd, mend, segment_files
 from isocast.runtime.market.model import Durability, JournalSettings
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, StoreGone
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
@@ -133,6 +133,7 @@ class JournalCounters:
     pruned: int = 0
     """Segments removed by retention."""
     prune_failures: int = 0
+    """Times that retention could not remove old segments; the metric `journal_prune_failures_total`."""
     gaps: int = 0
     """Blocks that begin beyond the sequence after the block before."""
     overlaps: int = 0
@@ -173,7 +174,7 @@ class Journal:
         self.directory = directory
         self.position = Position()
         """How far the site has released."""
-        self.cut: Cut | None = None
+        self.cut: TornEnd | None = None
         """What `open` had to cut off."""
         self.counters = JournalCounters()
         self._stripe = stripe
@@ -303,7 +304,7 @@ class Journal:
                 sync=self._is_synced,
             )
         except (OSError, JournalError):
-            # Too much history is no reason to stop releasing; the counter is there to be watched.
+            # Too much history is no reason to stop releasing; a metric shows the failures.
             self.counters.prune_failures += 1
             return []
         self.counters.pruned += len(gone)

@@ -30,7 +30,7 @@ from isocast.wire.journal import (
 )
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Cut", "Mended", "Segment", "SegmentFile", "mend", "open_segment", "segment_files"]
+__all__ = ["Mended", "Segment", "SegmentFile", "TornEnd", "mend", "open_segment", "segment_files"]
 
 
 _FETCH_BYTES = 4_096
@@ -264,7 +264,7 @@ _SECTOR_BYTES = 512
 """What a disk writes at once: unwritten zeros begin at a multiple of it."""
 
 
-class Cut(NamedTuple):
+class TornEnd(NamedTuple):
     """What was removed from the end of a segment."""
 
     path: Path
@@ -282,7 +282,7 @@ class Mended(NamedTuple):
     last: BlockHeader | None
     end: int
     """Where to go on; 0 when nothing was worth keeping and the file is gone."""
-    cut: Cut | None
+    cut: TornEnd | None
 
 
 def mend(file: SegmentFile) -> Mended:
@@ -290,7 +290,7 @@ def mend(file: SegmentFile) -> Mended:
     size = file.path.stat().st_size
     if _has_no_header(file.path):
         file.path.unlink()
-        return Mended(None, 0, Cut(file.path, 0, size))
+        return Mended(None, 0, TornEnd(file.path, 0, size))
     last = None
     end = SEGMENT_HEADER_BYTES
     with Segment(file) as segment:
@@ -309,7 +309,7 @@ def mend(file: SegmentFile) -> Mended:
     if end == size:
         return Mended(last, end, None)
     os.truncate(file.path, end)
-    return Mended(last, end, Cut(file.path, end, size - end))
+    return Mended(last, end, TornEnd(file.path, end, size - end))
 
 
 def _has_no_header(path: Path) -> bool:

@@ -22,10 +22,10 @@ from typing import NamedTuple, Self
 
 from isocast.ring.effects import OutboxAppended, OutboxFreed, Record
 from isocast.ring.source import OutboxState
-from isocast.runtime.disk.records import Kind, outgoing_frame, read_freed, read_outgoing, record_frames
+from isocast.runtime.disk.records import RecordKind, outgoing_frame, read_freed, read_outgoing, record_frames
 from isocast.runtime.disk.snapshots import OutboxSnapshot, outbox_snapshot, read_outbox_snapshot
 from isocast.runtime.disk.store import Frame, Location, Store
-from isocast.runtime.disk.store_marker import Past, Role, StoreCounters, StoreIdentity, boot_id
+from isocast.runtime.disk.store_marker import Past, StoreCounters, StoreIdentity, StoreRole, boot_id
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import Label, NodeId
@@ -124,7 +124,7 @@ def open_outbox_store(
     if identity.node % _INCARNATIONS or not identity.node:
         raise LocalProtocolError(f"node {identity.node} is not a source without an incarnation")
     settings = settings or StoreSettings()
-    store = Store(directory, Role.OUTBOX, identity, settings, boot_id() if boot is None else boot)
+    store = Store(directory, StoreRole.OUTBOX, identity, settings, boot_id() if boot is None else boot)
     try:
         marker = store.marker
         if marker is not None and marker.begun and not marker.forgot and store.past is Past.WHOLE:
@@ -173,7 +173,7 @@ class Outbox:
         for segment, record in store.replay(nothing_loose, lenient=lenient):
             kind, offset, checked, _ = record[-1]
             try:
-                if kind == Kind.OUTBOX:
+                if kind == RecordKind.OUTBOX:
                     self._begin(read_outbox_snapshot(checked), again=begun)
                     begun = True
                 else:
@@ -208,7 +208,7 @@ class Outbox:
                     raise LocalProtocolError(f"messages below {record.base} of {base} to {following - 1} are freed")
                 base = record.base
             else:
-                raise LocalProtocolError(f"{type(record).__name__} is no record of a source")
+                raise LocalProtocolError(f"{type(record).__name__} is not a record of a source")
 
     def take(self, records: Sequence[Record], segment: int) -> None:
         """Records that continue this outbox and lie in this segment."""
@@ -224,7 +224,7 @@ class Outbox:
         expected = range(self.base, self.state.next_number)
         if list(self.state.messages) != list(expected) or self.incarnation != incarnation:
             rule = f"of the messages {expected.start} to {expected.stop - 1} some are missing"
-            raise StoreError(str(store.directory), f"{rule}: {Role.OUTBOX.advice}")
+            raise StoreError(str(store.directory), f"{rule}: {StoreRole.OUTBOX.advice}")
 
     def salvage(self, store: Store) -> None:
         """Read what can be read."""
@@ -259,12 +259,12 @@ def _frames(records: Sequence[Record]) -> list[Frame]:
 
 def _read(kind: int, checked: bytes) -> Sequence[Record]:
     match kind:
-        case Kind.OUTGOING:
+        case RecordKind.OUTGOING:
             return read_outgoing(checked)
-        case Kind.FREED:
+        case RecordKind.FREED:
             return (read_freed(checked),)
         case _:
-            raise ValueError(f"a record of kind {kind}, which is no source's")
+            raise ValueError(f"a record of kind {kind}, which a source does not write")
 
 
 class OutboxStore(NodeStore):

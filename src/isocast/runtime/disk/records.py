@@ -43,7 +43,7 @@ from isocast.wire.packets import DIGEST_BYTES, Data, NewRing
 from isocast.wire.token_body import decode_token_body, token_body
 
 __all__ = [
-    "Kind",
+    "RecordKind",
     "checkpoint_bytes",
     "entry_number",
     "outgoing_frame",
@@ -109,7 +109,7 @@ def read_checkpoint(packed: bytes) -> Checkpoint:
     return Checkpoint(token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal, universe, numbers)
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The number of each kind of frame on disk. Numbers are never used again for something else."""
 
     PROMISE = 1
@@ -155,31 +155,31 @@ def record_frames(record: Record) -> list[Frame]:
 def _frames(record: Record) -> list[Frame]:
     match record:
         case EntryAppended(entry):
-            return [_entry_frame(entry, Kind.ENTRY)]
+            return [_entry_frame(entry, RecordKind.ENTRY)]
         case RingInstalled(ring, keep, suffix):
-            frames = [_entry_frame(entry, Kind.SUFFIX) for entry in suffix]
-            return [*frames, Frame(Kind.RING, _RING.pack(keep, len(suffix)) + ring_bytes(ring))]
+            frames = [_entry_frame(entry, RecordKind.SUFFIX) for entry in suffix]
+            return [*frames, Frame(RecordKind.RING, _RING.pack(keep, len(suffix)) + ring_bytes(ring))]
         case LogReplaced(point, ring, suffix):
-            frames = [_entry_frame(entry, Kind.SUFFIX) for entry in suffix]
+            frames = [_entry_frame(entry, RecordKind.SUFFIX) for entry in suffix]
             packed = checkpoint_bytes(point)
             tail = b"" if ring is None else ring_bytes(ring)
-            return [*frames, Frame(Kind.REPLACED, _REPLACED.pack(len(suffix), len(packed)) + packed + tail)]
+            return [*frames, Frame(RecordKind.REPLACED, _REPLACED.pack(len(suffix), len(packed)) + packed + tail)]
         case PromiseMade(ballot):
-            return [Frame(Kind.PROMISE, _EPOCH.pack(*ballot))]
+            return [Frame(RecordKind.PROMISE, _EPOCH.pack(*ballot))]
         case OutboxAppended():
             return [outgoing_frame((record,))]
         case OutboxFreed(base):
-            return [Frame(Kind.FREED, _NUMBER.pack(base))]
+            return [Frame(RecordKind.FREED, _NUMBER.pack(base))]
         case BallotChosen(ballot):
-            return [Frame(Kind.BALLOT, _EPOCH.pack(*ballot))]
+            return [Frame(RecordKind.BALLOT, _EPOCH.pack(*ballot))]
         case RingDecided(ring):
-            return [Frame(Kind.DECIDED, ring_bytes(ring))]
+            return [Frame(RecordKind.DECIDED, ring_bytes(ring))]
 
 
 # ---- entries
 
 
-def _entry_frame(entry: LogEntry, kind: Kind) -> Frame:
+def _entry_frame(entry: LogEntry, kind: RecordKind) -> Frame:
     """The fast way: one pass over the messages for each column, and no payload is touched."""
     token, messages = entry.token, entry.messages
     count = len(messages)
@@ -204,7 +204,7 @@ def _entry_frame(entry: LogEntry, kind: Kind) -> Frame:
     if mixed:
         parts.append(pack_values(f"<{count}H", *stripes))
         parts.append(pack_values(f"<{2 * count}I", *[part for pair in epochs for part in pair]))
-    return Frame(kind, b"".join(parts), payloads, sum(lengths), more=kind is Kind.SUFFIX)
+    return Frame(kind, b"".join(parts), payloads, sum(lengths), more=kind is RecordKind.SUFFIX)
 
 
 def entry_number(checked: bytes) -> int:
@@ -264,7 +264,7 @@ def _check_payloads(entry: LogEntry) -> None:
 
 def verify_entry(kind: int, checked: bytes, loose: bytes) -> None:
     """Raise ValueError for a frame whose loose bytes do not fit its checked ones."""
-    if kind in (Kind.ENTRY, Kind.SUFFIX):
+    if kind in (RecordKind.ENTRY, RecordKind.SUFFIX):
         read_entry(checked, loose)
 
 
@@ -326,7 +326,7 @@ def outgoing_frame(records: Sequence[OutboxAppended]) -> Frame:
         )
     except error as reason:
         raise LocalProtocolError(f"message {records[0].number}: {reason}") from reason
-    return Frame(Kind.OUTGOING, b"".join(parts))
+    return Frame(RecordKind.OUTGOING, b"".join(parts))
 
 
 def read_outgoing(checked: bytes) -> list[OutboxAppended]:

@@ -12,10 +12,10 @@ from isocast.reformation.forming import ServerState
 from isocast.reformation.scopes.line_keeper import LineState
 from isocast.ring.effects import BallotChosen, Record, RingDecided
 from isocast.runtime.disk.outbox_store import NodeStore, nothing_loose
-from isocast.runtime.disk.records import Kind, read_ballot, read_decided, record_frames
+from isocast.runtime.disk.records import RecordKind, read_ballot, read_decided, record_frames
 from isocast.runtime.disk.snapshots import read_server_snapshot, server_snapshot
 from isocast.runtime.disk.store import Frame, Location, Store
-from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, boot_id
+from isocast.runtime.disk.store_marker import Past, StoreIdentity, StoreRole, boot_id
 from isocast.runtime.market.model import Durability, StoreSettings
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH
@@ -40,7 +40,7 @@ def open_server_store(
     Without settings each record is brought to the disk: ballots are rare, and a new id for a server is a nuisance.
     """
     settings = settings or StoreSettings(Durability.POWER)
-    store = Store(directory, Role.SERVER, identity, settings, boot_id() if boot is None else boot)
+    store = Store(directory, StoreRole.SERVER, identity, settings, boot_id() if boot is None else boot)
     try:
         marker, past = store.marker, store.past
         lost = past is Past.NONE and not fresh
@@ -81,24 +81,24 @@ class ServerStore(NodeStore):
 
     def _take(self, kind: int, checked: bytes) -> None:
         match kind:
-            case Kind.SERVER:
+            case RecordKind.SERVER:
                 found = read_server_snapshot(checked)
                 self.state.ballot, self.state.ring = found.ballot, found.ring
-            case Kind.BALLOT:
+            case RecordKind.BALLOT:
                 self.state.apply(read_ballot(checked))
-            case Kind.DECIDED:
+            case RecordKind.DECIDED:
                 self.state.apply(read_decided(checked))
             case _:
-                raise ValueError(f"a record of kind {kind}, which is no server's")
+                raise ValueError(f"a record of kind {kind}, which a server does not write")
 
     def append_many(self, records: Sequence[Record]) -> None:
         """Make records durable together: one write, and one fdatasync where power failures count."""
         if self.forgot:
-            rule = f"this server has forgotten its ballots: {Role.SERVER.advice}"
+            rule = f"this server has forgotten its ballots: {StoreRole.SERVER.advice}"
             raise StoreError(str(self._store.directory), rule)
         for record in records:
             if not isinstance(record, BallotChosen | RingDecided):
-                raise LocalProtocolError(f"{type(record).__name__} is no record of a server")
+                raise LocalProtocolError(f"{type(record).__name__} is not a record of a server")
         self._store.write([frame for record in records for frame in record_frames(record)])
         for record in records:
             self.state.apply(record)

@@ -23,7 +23,7 @@ from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.outbox_store import NodeStore
 from isocast.runtime.disk.records import (
-    Kind,
+    RecordKind,
     entry_number,
     read_entry,
     read_installed,
@@ -33,8 +33,8 @@ from isocast.runtime.disk.records import (
     verify_entry,
 )
 from isocast.runtime.disk.snapshots import SiteSnapshot, read_site_snapshot, site_snapshot
-from isocast.runtime.disk.store import Frame, Location, Store, Stored
-from isocast.runtime.disk.store_marker import Past, Role, StoreIdentity, boot_id, sync_directory
+from isocast.runtime.disk.store import Frame, Location, Store, StoredFrame
+from isocast.runtime.disk.store_marker import Past, StoreIdentity, StoreRole, boot_id, sync_directory
 from isocast.runtime.market.model import StoreSettings
 from isocast.terms.errors import LocalProtocolError, StoreError
 from isocast.terms.ids import NO_EPOCH, Epoch
@@ -118,27 +118,27 @@ class SiteLog:
             except ValueError as reason:
                 store.fail_at(place, str(reason))
 
-    def _take(self, segment: int, record: tuple[Stored, ...]) -> None:
+    def _take(self, segment: int, record: tuple[StoredFrame, ...]) -> None:
         kind, offset, checked, _ = record[-1]
         match kind:
-            case Kind.ENTRY:
+            case RecordKind.ENTRY:
                 self._follow(segment, record)
-            case Kind.PROMISE:
+            case RecordKind.PROMISE:
                 self.promised = read_promise(checked).ballot
-            case Kind.RING:
+            case RecordKind.RING:
                 ring, keep, entries = read_installed(checked)
                 if entries != len(record) - 1 or keep > self.held:
                     raise ValueError(f"a ring with {len(record) - 1} entries of {entries} on top of token {keep}")
                 self.cut(keep)
                 self._follow(segment, record[:-1])
                 self.ring, self.promised = ring, ring.ballot
-            case Kind.SITE:
+            case RecordKind.SITE:
                 point, promised, ring_now, held = read_site_snapshot(checked)
                 if self.snapshots and held != self.held:
                     raise ValueError(f"a snapshot of a log up to token {held}, and the log ends at {self.held}")
                 self.held, self.promised, self.ring = held, promised, ring_now
                 self.snapshots.append(_Noted(point.next_sequence, point.token_number, Location(segment, offset)))
-            case Kind.REPLACED:
+            case RecordKind.REPLACED:
                 point, entered, entries = read_replaced(checked)
                 if entries != len(record) - 1:
                     raise ValueError(f"a checkpoint with {len(record) - 1} entries of {entries}")
@@ -148,9 +148,9 @@ class SiteLog:
                     self.ring, self.promised = entered, entered.ballot
                 self.snapshots = [_Noted(point.next_sequence, point.token_number, Location(segment, offset))]
             case _:
-                raise ValueError(f"a record of kind {kind}, which is no site's")
+                raise ValueError(f"a record of kind {kind}, which a site does not write")
 
-    def _follow(self, segment: int, entries: tuple[Stored, ...]) -> None:
+    def _follow(self, segment: int, entries: tuple[StoredFrame, ...]) -> None:
         for stored in entries:
             number = entry_number(stored.checked)
             if number != self.held + 1:
@@ -171,7 +171,7 @@ class SiteLog:
         self.refill = 0 if fitting else chosen.next_sequence
         kind, checked, _ = store.read(chosen.place)
         state.checkpoint = (
-            read_replaced(checked)[0] if kind == Kind.REPLACED else read_site_snapshot(checked).checkpoint
+            read_replaced(checked)[0] if kind == RecordKind.REPLACED else read_site_snapshot(checked).checkpoint
         )
         state.promised, state.ring = self.promised, self.ring
         digest, floor = state.checkpoint.digest, state.checkpoint.token_number
@@ -227,7 +227,7 @@ def open_site_store(  # noqa: PLR0913  # what the disk must agree with
     that does not reach it was cut back, or is an older copy, and its promises are as old.
     """
     settings = settings or StoreSettings()
-    store = Store(directory, Role.SITE, identity, settings, boot_id() if boot is None else boot)
+    store = Store(directory, StoreRole.SITE, identity, settings, boot_id() if boot is None else boot)
     try:
         return _opened(
             store, blank, fresh=fresh, votes=votes, next_sequence=next_sequence, released_token=released_token
@@ -324,7 +324,7 @@ class SiteStore(NodeStore):
     def append_many(self, records: Sequence[Record]) -> None:
         """Make records durable together: one write, and one fdatasync where power failures count."""
         if self.forgot:
-            rule = f"this site has forgotten what it promised: {Role.SITE.advice}"
+            rule = f"this site has forgotten what it promised: {StoreRole.SITE.advice}"
             raise StoreError(str(self._store.directory), rule)
         held = self._log.held
         frames: list[Frame] = []
@@ -374,7 +374,7 @@ class SiteStore(NodeStore):
             case PromiseMade():
                 return held
             case _:
-                raise LocalProtocolError(f"{type(record).__name__} is no record of a site")
+                raise LocalProtocolError(f"{type(record).__name__} is not a record of a site")
         for number, entry in enumerate(entries, keep + 1):
             if entry.token.token_number != number:
                 raise LocalProtocolError(f"token {entry.token.token_number} does not follow {number - 1}")

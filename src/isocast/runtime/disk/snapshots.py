@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from isocast.reformation.forming import ServerState
 from isocast.ring.ledger import Checkpoint
-from isocast.runtime.disk.records import Kind, read_ring, ring_bytes
+from isocast.runtime.disk.records import RecordKind, read_ring, ring_bytes
 from isocast.runtime.disk.store import Frame
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Epoch
@@ -84,7 +84,7 @@ def site_snapshot(snapshot: SiteSnapshot) -> Frame:
         )
     except error as reason:
         raise LocalProtocolError(f"a checkpoint that cannot be written: {reason}") from reason
-    return Frame(Kind.SITE, b"".join(parts))
+    return Frame(RecordKind.SITE, b"".join(parts))
 
 
 def read_site_snapshot(checked: bytes) -> SiteSnapshot:
@@ -120,7 +120,7 @@ def outbox_snapshot(snapshot: OutboxSnapshot) -> Frame:
         )
     except error as reason:
         raise LocalProtocolError(f"an outbox that cannot be written: {reason}") from reason
-    return Frame(Kind.OUTBOX, b"".join(parts))
+    return Frame(RecordKind.OUTBOX, b"".join(parts))
 
 
 def read_outbox_snapshot(checked: bytes) -> OutboxSnapshot:
@@ -144,7 +144,7 @@ def read_outbox_snapshot(checked: bytes) -> OutboxSnapshot:
 def server_snapshot(state: ServerState) -> Frame:
     """A reformation server's state as a frame."""
     packed = b"" if state.ring is None else ring_bytes(state.ring)
-    return Frame(Kind.SERVER, _SERVER.pack(*state.ballot, len(packed)) + packed)
+    return Frame(RecordKind.SERVER, _SERVER.pack(*state.ballot, len(packed)) + packed)
 
 
 def read_server_snapshot(checked: bytes) -> ServerState:

@@ -31,9 +31,9 @@ from isocast.runtime.disk.store_marker import (
     NO_BOOT,
     Marker,
     Past,
-    Role,
     StoreCounters,
     StoreIdentity,
+    StoreRole,
     disk_error,
     locked,
     read_marker,
@@ -45,13 +45,13 @@ from isocast.terms.errors import LocalProtocolError, StoreError, StoreGone
 __all__ = [
     "FILE_BYTES",
     "HIGH_WATER_NAME",
-    "Fault",
     "Frame",
     "HighWater",
     "Location",
     "Store",
     "StoreSegment",
-    "Stored",
+    "StoredFrame",
+    "TornSegment",
     "Verify",
     "WrongBytesError",
     "frame_buffers",
@@ -119,7 +119,7 @@ class Location(NamedTuple):
     offset: int
 
 
-class Stored(NamedTuple):
+class StoredFrame(NamedTuple):
     """A frame as it was found; its loose bytes are read by `StoreSegment.read` only."""
 
     kind: int
@@ -130,7 +130,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TornSegment:
     """Where the whole records of a segment end before the file does."""
 
     offset: int
@@ -221,7 +221,7 @@ class StoreSegment:
             )
         return cls(path, role, node, number, salt)
 
-    def records(self) -> Iterator[tuple[Stored, ...] | Fault]:
+    def records(self) -> Iterator[tuple[StoredFrame, ...] | TornSegment]:
         """The whole records in order; at last a Fault, if the file does not end with one.
 
         Loose bytes are skipped, not read.
@@ -229,29 +229,29 @@ class StoreSegment:
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             at = whole = FILE_BYTES
             size = len(data)
-            record: list[Stored] = []
+            record: list[StoredFrame] = []
             while at < size:
                 found = self._frame(data, at, whole)
-                if isinstance(found, Fault):
+                if isinstance(found, TornSegment):
                     yield found
                     return
                 checked_at = at + FRAME_BYTES
                 checked = data[checked_at : checked_at + found.checked]
-                record.append(Stored(found.kind, at, checked, bool(found.flags & _FIRST)))
+                record.append(StoredFrame(found.kind, at, checked, bool(found.flags & _FIRST)))
                 at = checked_at + found.checked + found.loose
                 if not found.flags & _MORE:
                     yield tuple(record)
                     record.clear()
                     whole = at
             if record:
-                yield Fault(at, whole, "the last frame of a record is missing", torn=True, acknowledged=False)
+                yield TornSegment(at, whole, "the last frame of a record is missing", torn=True, acknowledged=False)
 
-    def verified(self, verify: Verify) -> Iterator[tuple[Stored, ...] | Fault]:
+    def verified(self, verify: Verify) -> Iterator[tuple[StoredFrame, ...] | TornSegment]:
         """The same, the loose bytes of the last group looked at too: after a power failure they may be missing."""
-        group: list[tuple[Stored, ...]] = []
-        fault: Fault | None = None
+        group: list[tuple[StoredFrame, ...]] = []
+        fault: TornSegment | None = None
         for found in self.records():
-            if isinstance(found, Fault):
+            if isinstance(found, TornSegment):
                 fault = found
                 break
             if found[0].first:
@@ -263,34 +263,34 @@ class StoreSegment:
                 try:
                     verify(*self.read(stored.offset))
                 except ValueError as reason:
-                    yield Fault(stored.offset, record[0].offset, str(reason), torn=False, acknowledged=False)
+                    yield TornSegment(stored.offset, record[0].offset, str(reason), torn=False, acknowledged=False)
                     return
             yield record
         if fault is not None:
             yield fault
 
-    def _frame(self, data: mmap.mmap, at: int, whole: int) -> _Header | Fault:
+    def _frame(self, data: mmap.mmap, at: int, whole: int) -> _Header | TornSegment:
         header = self._header(data[at : at + FRAME_BYTES])
         if header is None:
             if at + FRAME_BYTES > len(data):
-                return Fault(at, whole, "the file ends within a frame's header", torn=True, acknowledged=False)
+                return TornSegment(at, whole, "the file ends within a frame's header", torn=True, acknowledged=False)
             return self._wrong(data, at, whole, "the frame's header is damaged")
         checked_at = at + FRAME_BYTES
         if checked_at + header.checked + header.loose > len(data):
-            return Fault(at, whole, "the file ends within a frame", torn=True, acknowledged=False)
+            return TornSegment(at, whole, "the file ends within a frame", torn=True, acknowledged=False)
         if crc32(data[checked_at : checked_at + header.checked], self.salt) != header.crc:
             return self._wrong(data, at, whole, "the frame's checksum is wrong")
         return header
 
-    def _wrong(self, data: mmap.mmap, at: int, whole: int, rule: str) -> Fault:
+    def _wrong(self, data: mmap.mmap, at: int, whole: int, rule: str) -> TornSegment:
         """Look whether a later group began: then the one at `at` had been finished."""
         place = data.find(_FRAME_MAGIC, at + 1)
         while place >= 0:
             header = self._header(data[place : place + FRAME_BYTES])
             if header is not None and header.flags & _FIRST:
-                return Fault(at, whole, rule, torn=False, acknowledged=True)
+                return TornSegment(at, whole, rule, torn=False, acknowledged=True)
             place = data.find(_FRAME_MAGIC, place + 1)
-        return Fault(at, whole, rule, torn=False, acknowledged=False)
+        return TornSegment(at, whole, rule, torn=False, acknowledged=False)
 
     def _header(self, header: bytes) -> _Header | None:
         """The header that these bytes spell; None when they spell none."""
@@ -395,7 +395,7 @@ class Store:
     """The directory of one node; the stores of sites, sources and servers know what is in it."""
 
     def __init__(
-        self, directory: Path, role: Role, identity: StoreIdentity, settings: StoreSettings, boot: str
+        self, directory: Path, role: StoreRole, identity: StoreIdentity, settings: StoreSettings, boot: str
     ) -> None:
         """Take the directory: nobody else may have it open. Nothing in it is changed yet."""
         self.directory = directory
@@ -460,7 +460,7 @@ class Store:
         self._begin_segment(1)
         self.mark(begun=True, high_water=True)
 
-    def replay(self, verify: Verify, *, lenient: bool = False) -> Iterator[tuple[int, tuple[Stored, ...]]]:
+    def replay(self, verify: Verify, *, lenient: bool = False) -> Iterator[tuple[int, tuple[StoredFrame, ...]]]:
         """Every whole record with its segment's number, oldest first. Nothing is changed before `resume`.
 
         `verify` raises ValueError for loose bytes that do not fit the checked ones. `lenient` ends at the first
@@ -470,9 +470,9 @@ class Store:
             self._fail(self.directory, "the segments are missing")
         for path in self._paths:
             records = 0
-            fault: Fault | None = None
+            fault: TornSegment | None = None
             for found in self._records_of(path, verify):
-                if isinstance(found, Fault):
+                if isinstance(found, TornSegment):
                     fault = found
                     break
                 records += 1
@@ -480,7 +480,7 @@ class Store:
             if fault is None and records:
                 self._records = records
                 continue
-            fault = fault or Fault(0, 0, "the segment has no snapshot", torn=True, acknowledged=False)
+            fault = fault or TornSegment(0, 0, "the segment has no snapshot", torn=True, acknowledged=False)
             if not lenient and not self._excused(path, fault, records):
                 self._fail(path, fault.rule, fault.offset)
             if records:
@@ -490,17 +490,17 @@ class Store:
                 self._segments.pop()
             return
 
-    def _records_of(self, path: Path, verify: Verify) -> Iterator[tuple[Stored, ...] | Fault]:
+    def _records_of(self, path: Path, verify: Verify) -> Iterator[tuple[StoredFrame, ...] | TornSegment]:
         try:
             segment = StoreSegment.find(path, self.role.code, self.identity.node, _number_of(path))
         except WrongBytesError as reason:
             # No power failure leaves half a header behind: zeros at most, where it was not written yet.
             with path.open("rb") as file:
                 written = any(file.read(FILE_BYTES))
-            yield Fault(0, 0, str(reason), torn=False, acknowledged=written)
+            yield TornSegment(0, 0, str(reason), torn=False, acknowledged=written)
             return
         if segment is None:
-            yield Fault(0, 0, "the file ends within its header", torn=True, acknowledged=False)
+            yield TornSegment(0, 0, "the file ends within its header", torn=True, acknowledged=False)
             return
         self._segments.append(segment)
         if path == self._paths[-1] and not self._kernel_kept:
@@ -513,7 +513,7 @@ class Store:
         """Whether the machine has run ever since: then the kernel has lost nothing that a process handed to it."""
         return self.marker is not None and self.marker.boot == self._boot != NO_BOOT
 
-    def _excused(self, path: Path, fault: Fault, records: int) -> bool:
+    def _excused(self, path: Path, fault: TornSegment, records: int) -> bool:
         """Whether a fault is only the end of a write that nobody was told of."""
         marker = self.marker
         if marker is None or marker.closed or path != self._paths[-1]:

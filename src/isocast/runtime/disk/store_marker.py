@@ -27,9 +27,9 @@ __all__ = [
     "NO_BOOT",
     "Marker",
     "Past",
-    "Role",
     "StoreCounters",
     "StoreIdentity",
+    "StoreRole",
     "boot_id",
     "disk_error",
     "locked",
@@ -47,7 +47,7 @@ _FORMAT = 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Role(StrEnum):
+class StoreRole(StrEnum):
     """Whose state a store holds."""
 
     SITE = "site"
@@ -57,15 +57,15 @@ class Role(StrEnum):
     @property
     def code(self) -> int:
         """Its number in a segment's first bytes."""
-        return list(Role).index(self) + 1
+        return list(StoreRole).index(self) + 1
 
     @property
     def advice(self) -> str:
         """What to do about a store that cannot be read."""
-        if self is Role.OUTBOX:
+        if self is StoreRole.OUTBOX:
             return "move the directory away: the source starts a new incarnation, and what is in it stays in doubt"
         again = "move the directory away and bring it back under a new id"
-        if self is Role.SITE:
+        if self is StoreRole.SITE:
             again += (
                 ": another name and number in the market's file, isocast node --join, then isocast ring remove OLD and"
                 " isocast ring add NEW (how-to 'operate')"
@@ -75,7 +75,7 @@ class Role(StrEnum):
     @property
     def advice_when_gone(self) -> str:
         """What follows when a store vanishes under a running node."""
-        if self is Role.OUTBOX:
+        if self is StoreRole.OUTBOX:
             return (
                 "nothing more is accepted, and the source stops once what it had accepted is safe elsewhere; if the"
                 " data cannot be brought back, start it again: it begins a new incarnation"
@@ -112,7 +112,7 @@ class StoreIdentity:
 class Marker:
     """The content of `identity.json`."""
 
-    role: Role
+    role: StoreRole
     market: str
     name: str
     node: NodeId
@@ -192,7 +192,7 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def read_marker(directory: Path, role: Role) -> Marker | None:
+def read_marker(directory: Path, role: StoreRole) -> Marker | None:
     """What the directory's file says; None without one."""
     path = directory / MARKER_NAME
     try:
@@ -208,7 +208,7 @@ def read_marker(directory: Path, role: Role) -> Marker | None:
             raise StoreError(str(path), f"format {version} is not known to this program, which knows {_FORMAT}")
         if check != _check({"format": version, **fields}):
             raise StoreError(str(path), f"the checksum is wrong: {role.advice}")
-        return Marker(**{**fields, "role": Role(fields["role"]), "durability": Durability(fields["durability"])})
+        return Marker(**{**fields, "role": StoreRole(fields["role"]), "durability": Durability(fields["durability"])})
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise StoreError(str(path), f"cannot be understood ({reason}): {role.advice}") from reason
 

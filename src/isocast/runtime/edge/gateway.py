@@ -11,9 +11,8 @@ Every ITCH message is counted once: sent live, sent late, or not sent, with the 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address
 from time import monotonic, time_ns
@@ -21,12 +20,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from isocast.feeds.mold import HEADER_BYTES, end_of_session, heartbeat, parse_request
+from isocast.feeds.mold import end_of_session, heartbeat
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.received import ReceivedBatch
 from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed, SessionEnd
+from isocast.runtime.edge.narrow.archive import ANSWERS_A_SECOND, DeskCounts, RequestDesk
 from isocast.runtime.net.sockets import Endpoint, Outlet, multicast_outlet
-from isocast.terms.errors import ConfigurationError, RemoteProtocolError, TransportError
+from isocast.terms.errors import ConfigurationError
 
 __all__ = ["GatewayCounts", "ItchGateway", "groups_of"]
 
@@ -49,9 +49,6 @@ LATE_BURST = 32
 """Late packets between two pauses of a millisecond, so that no customer's socket overflows."""
 TELL_S = 1.0
 """Between two lines about a long restart."""
-ANSWERS_A_SECOND = 20_000
-"""Whoever floods us with requests slows down requests only."""
-_REQUESTS_AT_ONCE = 256
 _PAUSE_S = 0.001
 _TURN = 64
 """Messages of the sequence after which requests, heartbeats and signals have their turn."""
@@ -59,8 +56,8 @@ _LAST_GROUP = int(IPv4Address("239.255.255.255"))
 
 
 @dataclass(slots=True)
-class GatewayCounts:
-    """What happened so far."""
+class GatewayCounts(DeskCounts):
+    """What happened so far, requests included."""
 
     messages: int = 0
     """Of the sequence."""
@@ -81,10 +78,6 @@ class GatewayCounts:
     """That left, without heartbeats and ends of sessions."""
     heartbeats: int = 0
     sessions_ended: int = 0
-    requests: int = 0
-    answered: int = 0
-    refused: int = 0
-    """Requests that are none, or beyond what may be asked in a second."""
 
 
 def groups_of(first: str, port: int, count: int) -> list[Endpoint]:
@@ -92,7 +85,7 @@ def groups_of(first: str, port: int, count: int) -> list[Endpoint]:
     try:
         base = IPv4Address(first)
     except AddressValueError:
-        raise ConfigurationError("command line", "--group", f"{first} is no IPv4 address") from None
+        raise ConfigurationError("command line", "--group", f"{first} is not an IPv4 address") from None
     if not base.is_multicast or int(base) + count - 1 > _LAST_GROUP:
         rule = f"{first}: {count} groups from there on are not all multicast groups"
         raise ConfigurationError("command line", "--group", rule)
@@ -126,7 +119,6 @@ class ItchGateway:
         self._outlets: dict[int, Outlet] = {}
         self._quiet: dict[int, bool] = {}
         self._ending: dict[str, tuple[SessionEnd, int]] = {}
-        self._allowance = ANSWERS_A_SECOND
         self._started = time_ns()
         self._is_behind = False
         self._late_packets = 0
@@ -141,13 +133,13 @@ class ItchGateway:
                 outlet = multicast_outlet(group.address, group.port, self._interface, ttl=self._ttl)
                 self._outlets[stripe] = stack.enter_context(outlet)
             # A port that is taken is known before a long restart, not after it.
-            _request_socket(self.requests).close()
+            self._desk().close()
             await self._restore()
-            asked = stack.enter_context(_request_socket(self.requests))
-            self.requests = Endpoint(*asked.getsockname())
+            desk = stack.enter_context(closing(self._desk()))
+            self.requests = desk.where
             loop = asyncio.get_running_loop()
-            loop.add_reader(asked, self._answer, asked)
-            stack.callback(loop.remove_reader, asked)
+            loop.add_reader(desk, desk.read)
+            stack.callback(loop.remove_reader, desk)
             beating = asyncio.create_task(self._beat())
             try:
                 await self._forward()
@@ -155,6 +147,9 @@ class ItchGateway:
                 beating.cancel()
                 with suppress(asyncio.CancelledError):
                     await beating
+
+    def _desk(self) -> RequestDesk:
+        return RequestDesk(self.requests, self.feed, strangers=True, rate=ANSWERS_A_SECOND, counts=self.counts)
 
     async def _restore(self) -> None:
         """Go on where the last run ended; say how far that is, and let signals in."""
@@ -278,7 +273,6 @@ class ItchGateway:
 
     def beat(self) -> None:
         """Say the next number where nothing was sent since the last time, and ends of sessions again."""
-        self._allowance = ANSWERS_A_SECOND
         for stripe, session, number in self.feed.running:
             if self._quiet.get(stripe, True):
                 self.counts.heartbeats += 1
@@ -290,37 +284,3 @@ class ItchGateway:
                 self._ending[name] = end, left - 1
             else:
                 del self._ending[name]
-
-    # ---- asked by others
-
-    def _answer(self, asked: socket.socket) -> None:
-        for _ in range(_REQUESTS_AT_ONCE):
-            try:
-                raw, sender = asked.recvfrom(HEADER_BYTES + 1)
-            except OSError:
-                return
-            self.counts.requests += 1
-            if self._allowance <= 0:
-                self.counts.refused += 1
-                continue
-            self._allowance -= 1
-            try:
-                packet = self.feed.answer(parse_request(raw))
-            except RemoteProtocolError:
-                self.counts.refused += 1
-                continue
-            if packet:
-                with suppress(OSError):
-                    asked.sendto(packet, sender)
-                    self.counts.answered += 1
-
-
-def _request_socket(where: Endpoint) -> socket.socket:
-    asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        asked.settimeout(0)
-        asked.bind((where.address, where.port))
-    except OSError as reason:
-        asked.close()
-        raise TransportError(f"cannot hear requests at {where}: {reason.strerror}") from None
-    return asked

@@ -95,7 +95,7 @@ def _symbols(names: object) -> list[str]:
 
 
 def _refuse(name: object) -> bool:
-    raise RemoteProtocolError(f"{name!r} is no symbol")
+    raise RemoteProtocolError(f"{name!r} is not a symbol")
 
 
 class WebClient:
@@ -122,13 +122,6 @@ class WebClient:
     def is_subscribed(self) -> bool:
         """Whether it wants anything."""
         return self._everything or bool(self._symbols)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(
-            self._notices or self._parts or self._snapshot_wanted or self._missed or self._waiting or self._beat
-        )
 
     # ---- what it says
 

@@ -366,19 +366,16 @@ class EdgeReport:
     def gauges(self, snapshot: CustomerSnapshot) -> NodeGauges:
         """The state of whoever follows lines."""
         main = [line for line in snapshot.lines if not line.repairs and not line.left]
-        status = self._context.clock.status
-        return NodeGauges(
+        gauges = NodeGauges(
             next_sequence=snapshot.next_sequence if snapshot.joined else None,
             sequence_gaps=snapshot.gaps,
             lines_heard=len([line for line in main if line.messages + line.heartbeats and not line.silent]),
             lines_configured=len(main),
             line_followed=self._name(snapshot.followed) if snapshot.followed is not None else None,
             waiting=waiting_text(snapshot.waiting, snapshot.waiting_since) if snapshot.waiting else None,
-            clock_source=status.bound_source.value,
-            clock_synchronised=status.kernel_synchronised,
-            clock_trusted=status.trusted,
-            clock_bound_ns=status.bound_ns,
         )
+        gauges.read_clock(self._context.clock.status)
+        return gauges
 
 
 # ---- What the machines of the edge are told before they start, from the market's file.
@@ -641,10 +638,7 @@ class CustomerHost:
             if self.grade is Grade.LATEST:
                 self._counters.messages_received = snapshot.counters.delivered
         if self.journal is not None:
-            self._counters.journal_bytes = self.journal.counters.bytes
-            self.journal.check()
-            self.journal.sync()
-            self.journal.prune(now)
+            self._context.maintain_journal(self.journal, now)
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""

@@ -14,7 +14,7 @@ from typing import Generic, Protocol
 from isocast.ring.effects import Multicast, Persist, Record, Unicast
 from isocast.ring.inputs import ClockJudged, DriverInput, Event_contra, Machine, PacketsArrived, TimerFired
 from isocast.runtime.net.channels import Channels
-from isocast.runtime.net.clock import Alarm, ClockStatus, SystemClock
+from isocast.runtime.net.clock import AlarmClock, ClockStatus, SystemClock
 from isocast.runtime.watch.counters import NodeCounters
 from isocast.terms.instants import NEVER
 
@@ -70,7 +70,7 @@ class Driver(Generic[Event_contra]):
         self._trusted = True
         self._running = False
         self._loop = loop
-        self._alarm = Alarm(loop, self._rang, self._clock_set, offset_ns=clock.offset_ns)
+        self._alarm = AlarmClock(loop, self._rang, self._clock_set, offset_ns=clock.offset_ns)
         self._armed = NEVER
         self._watched: list[int] = []
 

@@ -170,7 +170,7 @@ class LineFollowing:
         self._tune(now)
 
     def fill(self, gauges: NodeGauges) -> None:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         if self.lines is not None:
             context = self._context
             gauges.line_plan = line_gauges(context.market, context.plan, self.lines, context.clock.now())

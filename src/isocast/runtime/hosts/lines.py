@@ -231,7 +231,7 @@ class LineSpeaking:
             self._tell()
 
     def fill(self, gauges: NodeGauges) -> None:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         if self._lines is not None:
             context = self._context
             gauges.line_plan = line_gauges(context.market, context.plan, self._lines, context.clock.now())
@@ -301,7 +301,7 @@ class LinePlanning:
             )
 
     def fill(self, gauges: NodeGauges) -> None:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
         held = self.planner.state.held if self.planner is not None else None
         if held is not None:
             context = self._context

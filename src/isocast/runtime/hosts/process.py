@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -29,7 +29,7 @@ from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.runtime.net.clock import SystemClock, become_punctual
 from isocast.runtime.net.door_keys import core_door_key, edge_door_key, publish_door_key
 from isocast.runtime.net.faults import FaultyChannels, allows_faults, fault_operations
-from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.operate import shutdown
 from isocast.runtime.operate.operator_door import Operation, OperatorDoor
 from isocast.runtime.operate.supervisor import end_with_supervisor
@@ -42,6 +42,9 @@ from isocast.runtime.watch.status import Monitor
 from isocast.terms.errors import IsocastError, JournalFull, NodeFailedError, StoreFull, StoreGone
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from isocast.runtime.disk.journal import Journal
 
 __all__ = ["RESTART", "Context", "NodeProcess", "RoleHost", "run_node"]
 
@@ -82,6 +85,15 @@ class Context:
         """Whose disk it is."""
         return StoreIdentity(self.market.name, self.plan.name, self.plan.node)
 
+    def maintain_journal(self, journal: Journal, now: int) -> bool:
+        """Check and sync the journal, apply retention and update the counters: whether segments were removed."""
+        journal.check()
+        journal.sync()
+        pruned = journal.prune(now)
+        self.counters.journal_bytes = journal.counters.bytes
+        self.counters.journal_prune_failures = journal.counters.prune_failures
+        return bool(pruned)
+
     def edge_door_key(self, visitor: str) -> bytes | None:
         """The key by which `edge/NAME` comes in for ranges: any node of the edge."""
         return edge_door_key(self.market, self.keys, visitor)
@@ -109,7 +121,7 @@ class Context:
         """The machine's place in the event loop."""
         return Driver(machine, host, channels, self.clock, self.loop, self.counters)
 
-    def _impairment(self, channel: str) -> Impairment:
+    def _impairment(self, channel: str) -> InboundImpairment:
         settings, market, name = self.market.impairment, self.market, self.plan.name
 
         def delay_ns(sender: NodeId) -> int:
@@ -118,7 +130,7 @@ class Context:
                 return 0
             return market.delay_ns(there.name, name)
 
-        return Impairment(
+        return InboundImpairment(
             delay_ns, jitter_ns=settings.jitter_ns, loss=settings.loss, seed=settings.seed, place=f"{name}/{channel}"
         )
 
@@ -147,7 +159,7 @@ class RoleHost(Protocol):
         """Once a second: judge the clock, trim the past."""
 
     def gauges(self) -> NodeGauges:
-        """For whoever watches."""
+        """The state, for checkers and status pages."""
 
     async def stop(self) -> None:
         """End in order: nothing that was promised is lost."""

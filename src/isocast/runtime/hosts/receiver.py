@@ -205,7 +205,7 @@ GAP_PATIENCE_S = 30.0
 
 
 @dataclass(slots=True)
-class _Round:
+class _DoorRound:
     """What one round over all doors gave."""
 
     silent: tuple[str, ...] = ()
@@ -321,9 +321,9 @@ class CheckpointFetcher:
             "keep journals for longer, or copy them away: see the how-to 'operate'",
         )
 
-    async def _round(self, until: int, first: NodeId | None) -> _Round:
+    async def _round(self, until: int, first: NodeId | None) -> _DoorRound:
         """One door after the other, until one of them has what comes next."""
-        found = _Round()
+        found = _DoorRound()
         silent: list[str] = []
         for plan in self._archives(first):
             try:
@@ -904,12 +904,9 @@ class ReceiverHost:
         """Judge the clock, bring counts up to date, trim the past."""
         self.driver.judge_clock()
         self._channels.collect()
-        self._counters.journal_bytes = self.journal.counters.bytes
         self._counters.store_bytes = self.store.counters.bytes
         self.store.check()
-        self.journal.check()
-        self.journal.sync()
-        self.journal.prune(now)
+        self._context.maintain_journal(self.journal, now)
         self.speaking.tick(now)
         self.report.tick(self.machine.receiver.ledger.universe, now)
 
@@ -920,7 +917,7 @@ class ReceiverHost:
         self.groups.fill(gauges, snapshot)
         self.edge.fill(gauges)
         self.speaking.fill(gauges)
-        market, status = self._context.market, self._clock.status
+        market = self._context.market
         ring = self.machine.receiver.ring
         if ring is not None:
             schedule = Schedule(ring, market.timing.token_period_ns)
@@ -936,10 +933,7 @@ class ReceiverHost:
             gauges.leaving = self.machine.leaving
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
         gauges.next_sequence = self.journal.position.next_sequence
-        gauges.clock_source = status.bound_source.value
-        gauges.clock_synchronised = status.kernel_synchronised
-        gauges.clock_trusted = status.trusted
-        gauges.clock_bound_ns = status.bound_ns
+        gauges.read_clock(self._clock.status)
         gauges.clients = self.door.visitors
         return gauges
 

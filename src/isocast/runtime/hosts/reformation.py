@@ -147,11 +147,8 @@ class ReformationHost:
         gauges = gauges_from(self.machine.snapshot())
         ring, market = self.machine.ring, self._context.market
         gauges.ring = tuple([market.name_of(site) for site in ring.ring]) if ring is not None else None
-        status = self.driver.clock.status
-        gauges.clock_source = status.bound_source.value
-        gauges.clock_synchronised = status.kernel_synchronised
-        gauges.clock_trusted = status.trusted and not self.machine.clock_ahead_ns
-        gauges.clock_bound_ns = status.bound_ns
+        gauges.read_clock(self.driver.clock.status)
+        gauges.clock_trusted = gauges.clock_trusted and not self.machine.clock_ahead_ns
         gauges.ring_configured = len(ring.universe if ring is not None else market.universe)
         self.lines.fill(gauges)
         return gauges

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -104,15 +104,14 @@ class _Request:
             self.answered.set_result(answer)
 
 
-class RetransmitDoor:
-    """Asks the machine on behalf of visitors; nothing at all where the node has no TCP port."""
+class _RangeDoor:
+    """A door for ranges at a node's TCP port; nothing at all where the node has none."""
 
-    def __init__(self, context: Context, feed: Callable[[ServerInput], None]) -> None:
-        """`feed` gives the machine an input; the host hands its answers to `answer`."""
+    def __init__(
+        self, context: Context, key_of: Callable[[str], bytes | None], serve: Callable[[Visit], Awaitable[None]]
+    ) -> None:
         self._context = context
-        self._feed = feed
-        self._waiting: dict[NodeId, _Request] = {}
-        self._door = Door(context.edge_door_key, self._serve, self._complain)
+        self._door = Door(key_of, serve, self._complain)
 
     @property
     def visitors(self) -> int:
@@ -128,6 +127,20 @@ class RetransmitDoor:
     async def close(self) -> None:
         """Send everybody away."""
         await self._door.close()
+
+    def _complain(self, name: str, text: str) -> None:
+        self._context.counters.ranges_refused += 1
+        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
+
+
+class RetransmitDoor(_RangeDoor):
+    """Asks the machine on behalf of visitors."""
+
+    def __init__(self, context: Context, feed: Callable[[ServerInput], None]) -> None:
+        """`feed` gives the machine an input; the host hands its answers to `answer`."""
+        super().__init__(context, context.edge_door_key, self._serve)
+        self._feed = feed
+        self._waiting: dict[NodeId, _Request] = {}
 
     def answer(self, answer: Answer) -> None:
         """What the machine says to a customer; one that has given up is not there any more."""
@@ -182,10 +195,6 @@ class RetransmitDoor:
             case TurnAway():
                 self._context.counters.ranges_refused += 1
                 await guest.send(Refused(_BUSY))
-
-    def _complain(self, name: str, text: str) -> None:
-        self._context.counters.ranges_refused += 1
-        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
 
 
 # ---- The narrow stripes of a retransmit server, beside its archive of the core: kept, and repaired for who asks.
@@ -400,11 +409,8 @@ class RetransmitHost:
         self._clock.check()
         self._channels.collect()
         self._following.tick(now)
-        self._counters.journal_bytes = self.journal.counters.bytes
         self._report.collect(self.machine.customer.snapshot())
-        self.journal.check()
-        self.journal.sync()
-        if self.journal.prune(now):
+        if self._context.maintain_journal(self.journal, now):
             self._tell_trimmed()
 
     def gauges(self) -> NodeGauges:
@@ -444,34 +450,14 @@ _SLICE = 512
 """Messages of a slice: 512 of 8,824 bytes are 4.5 MB."""
 
 
-class ArchiveDoor:
-    """Serves one journal; nothing at all where the node has no TCP port."""
+class ArchiveDoor(_RangeDoor):
+    """Serves one journal."""
 
     def __init__(self, context: Context, directory: Path, checkpoint: Callable[[], Checkpoint | None]) -> None:
         """Nothing is read before somebody asks; `checkpoint` gives the log's state, or None while there is none."""
-        self._context = context
+        super().__init__(context, context.archive_door_key, self._serve)
         self._checkpoint = checkpoint
         self._reader = JournalReader(directory)
-        self._door = Door(context.archive_door_key, self._serve, self._complain)
-
-    @property
-    def visitors(self) -> int:
-        """Connections that are open."""
-        return self._door.visitors
-
-    async def open(self) -> None:
-        """Listen."""
-        plan = self._context.plan
-        if plan.tcp_port:
-            await self._door.open(plan.address, plan.tcp_port)
-
-    async def close(self) -> None:
-        """Send everybody away."""
-        await self._door.close()
-
-    def _complain(self, name: str, text: str) -> None:
-        self._context.counters.ranges_refused += 1
-        self._context.alarm(f"visitor-{name}", f"{name}: {text}", "a slow or foreign visitor; others are not affected")
 
     async def _serve(self, guest: Visit) -> None:
         while (message := await guest.receive()) is not None:

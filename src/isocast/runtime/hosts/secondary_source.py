@@ -107,7 +107,7 @@ class SecondarySourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is promised; one that is gone needs not know what the parent has."""
+        """Write to the outbox before anything is promised; nothing once the store is gone."""
         if self._guard.gone is None:
             self.store.append_many(records)
 
@@ -217,18 +217,16 @@ class SecondarySourceHost:
 
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
-        snapshot, status = self.machine.snapshot(), self._context.clock.status
-        return NodeGauges(
+        snapshot = self.machine.snapshot()
+        gauges = NodeGauges(
             outbox_unacknowledged=snapshot.held,
             outbox_unstable=snapshot.held,
             outbox_window=snapshot.held_max,
-            clock_source=status.bound_source.value,
-            clock_synchronised=status.kernel_synchronised,
-            clock_trusted=status.trusted,
-            clock_bound_ns=status.bound_ns,
             clients=self.door.visitors,
             parent_answers=self._parent_answers,
         )
+        gauges.read_clock(self._context.clock.status)
+        return gauges
 
     async def stop(self) -> None:
         """Stop, then close; what waits is on disk."""

@@ -39,7 +39,7 @@ _CHUNK = 256
 
 
 @dataclass(slots=True, eq=False)
-class _Order:
+class _PendingBatches:
     """Batches of one caller, and who waits for their labels."""
 
     batches: Sequence[tuple[bytes, bytes]]
@@ -63,7 +63,7 @@ class SourceHost:
             context, self.publish, lambda: self.machine.snapshot().next_number, self._until_some_are_out, routes
         )
         self._guard = OutboxGuard(context, self.store, lambda: self.machine.snapshot().unstable)
-        self._waiting: deque[_Order] = deque()
+        self._waiting: deque[_PendingBatches] = deque()
         self._waiting_batches = 0
         self._room = asyncio.Event()
         self._tokens_seen = 0
@@ -102,7 +102,7 @@ class SourceHost:
         for _, payload in batches:
             if len(payload) > limit:
                 raise PublishError(f"a batch of {len(payload)} bytes: at most {limit} fit a message of this market")
-        order = _Order(batches, self._context.loop.create_future(), [])
+        order = _PendingBatches(batches, self._context.loop.create_future(), [])
         self._waiting.append(order)
         self._waiting_batches += len(batches)
         self._pump()
@@ -151,9 +151,9 @@ class SourceHost:
             self._burst_at, self._burst_left = now, self._burst
         return self._burst_left
 
-    def _next(self, room: int) -> list[tuple[_Order, PublishRequested]]:
+    def _next(self, room: int) -> list[tuple[_PendingBatches, PublishRequested]]:
         """The first batches that wait, over as many callers as it takes."""
-        taken: list[tuple[_Order, PublishRequested]] = []
+        taken: list[tuple[_PendingBatches, PublishRequested]] = []
         for order in self._waiting:
             done = len(order.labels)
             ahead = order.batches[done : done + room - len(taken)]
@@ -162,7 +162,7 @@ class SourceHost:
                 break
         return taken
 
-    def _settle(self, taken: list[tuple[_Order, PublishRequested]]) -> bool:
+    def _settle(self, taken: list[tuple[_PendingBatches, PublishRequested]]) -> bool:
         """Hand out the labels; False when the window closed on the way, or the source cannot go on."""
         for order, request in taken:
             answer = self.door.answers.get(request.key)
@@ -181,7 +181,7 @@ class SourceHost:
     # The driver's side --------------------------------------------------------------------------
 
     def persist(self, records: list[Record]) -> None:
-        """Write to the outbox before anything is sent or promised; one that is gone needs not know what is stable."""
+        """Write to the outbox before anything is sent or promised; nothing once the store is gone."""
         if self._guard.gone is None:
             self.store.append_many(records)
 
@@ -254,12 +254,8 @@ class SourceHost:
     def gauges(self) -> NodeGauges:
         """The machine's state, and what only the host knows."""
         gauges = gauges_from(self.machine.snapshot())
-        status = self._clock.status
         gauges.token_age_ns = self._clock.now() - self._token_at if self._token_at else None
-        gauges.clock_source = status.bound_source.value
-        gauges.clock_synchronised = status.kernel_synchronised
-        gauges.clock_trusted = status.trusted
-        gauges.clock_bound_ns = status.bound_ns
+        gauges.read_clock(self._clock.status)
         gauges.clients = self.door.visitors
         return gauges
 

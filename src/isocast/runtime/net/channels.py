@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.net.impairment import Impairment
+from isocast.runtime.net.impairment import InboundImpairment
 from isocast.runtime.net.sockets import (
     Endpoint,
     Inlet,
@@ -149,7 +149,7 @@ class _Ear:
     channel: Channel
     inlet: Inlet
     reception: Reception
-    impairment: Impairment | None
+    impairment: InboundImpairment | None
     only: frozenset[bytes] | None = None
     """The senders that are within reach, as frames spell them; None: whoever is heard."""
 
@@ -175,7 +175,7 @@ class Channels:
         own: NodeId,
         keys: NodeKeys,
         counters: NodeCounters,
-        impairment: Callable[[str], Impairment] | None = None,
+        impairment: Callable[[str], InboundImpairment] | None = None,
     ) -> None:
         """`own` is the id that this process sends as; `impairment` makes one for each socket of a demo."""
         self._market = market

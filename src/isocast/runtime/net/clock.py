@@ -13,8 +13,7 @@ import gc
 import os
 import time
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic_ns, time_ns
@@ -29,7 +28,7 @@ __all__ = [
     "DRIFT_PPM",
     "FIFO_PRIORITY",
     "KEPT_BYTES",
-    "Alarm",
+    "AlarmClock",
     "Bell",
     "BoundSource",
     "ClockState",
@@ -40,7 +39,6 @@ __all__ = [
     "Readings",
     "SystemClock",
     "become_punctual",
-    "collector_paused",
     "open_bell",
 ]
 
@@ -294,18 +292,6 @@ def _ask_for_realtime() -> tuple[bool, str]:
     return True, f"real-time priority {FIFO_PRIORITY} (SCHED_FIFO)"
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the collector away from what must not be late."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 # ---- One alarm for one process: it rings at an absolute instant of the system clock, never before it.
 #
 # On Linux it is a timerfd on CLOCK_REALTIME, which rings some 50 µs late on an idle machine, follows the clock when
@@ -334,7 +320,7 @@ Woken = Callable[[bool], None]
 """Told whether the clock was set."""
 
 
-class Alarm:
+class AlarmClock:
     """Calls back once, at the instant that was set last."""
 
     def __init__(

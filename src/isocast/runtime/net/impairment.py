@@ -25,7 +25,7 @@ from isocast.terms.instants import NEVER
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
 
-__all__ = ["HELD_BYTES_MAX", "Impairment", "Lane", "insist_on_routes", "lane_id"]
+__all__ = ["HELD_BYTES_MAX", "ImpairedLane", "InboundImpairment", "insist_on_routes", "lane_id"]
 
 
 HELD_BYTES_MAX = 256 << 20
@@ -43,7 +43,7 @@ def lane_id(sender: NodeId) -> NodeId:
     return source_id(sender >> _SOURCE_SHIFT) if is_source(sender) else sender
 
 
-class Lane:
+class ImpairedLane:
     """What lies between one sender and this place."""
 
     __slots__ = ("_gaps", "_jitter", "_log_keep", "_until_loss", "delay_ns", "last_due", "lost", "passed")
@@ -95,7 +95,7 @@ class Lane:
         return self.last_due
 
 
-class Impairment:
+class InboundImpairment:
     """Holds frames back, or drops them, on the way into one place."""
 
     def __init__(
@@ -126,11 +126,11 @@ class Impairment:
         self.overflowed = 0
         """Frames lost because too much was under way."""
         self.held_bytes = 0
-        self.lanes: dict[NodeId, Lane] = {}
+        self.lanes: dict[NodeId, ImpairedLane] = {}
         """By sender, in its first incarnation; 0 stands for all strangers."""
-        self._spelled: dict[bytes, Lane] = {}
+        self._spelled: dict[bytes, ImpairedLane] = {}
         self._cut: frozenset[NodeId] = frozenset()
-        self._deaf = Lane(0, 1.0, self._stream(_STRANGERS, "cut"), self._stream(_STRANGERS, "cut"))
+        self._deaf = ImpairedLane(0, 1.0, self._stream(_STRANGERS, "cut"), self._stream(_STRANGERS, "cut"))
         self._waiting: list[tuple[int, int, Sequence[bytes], int]] = []
         self._admitted = 0
         self._now = -NEVER
@@ -204,7 +204,7 @@ class Impairment:
             for lane in self.lanes.values():
                 lane.last_due -= back
 
-    def _lane(self, spelled: bytes) -> Lane:
+    def _lane(self, spelled: bytes) -> ImpairedLane:
         """The lane of a sender as it stands in a frame; remembered by its spelling, for the next frame."""
         whole = len(spelled) == _SENDER.stop - _SENDER.start
         sender = lane_id(int.from_bytes(spelled, "little")) if whole else _STRANGERS
@@ -215,7 +215,7 @@ class Impairment:
             sender, delay_ns = _STRANGERS, 0
         lane = self.lanes.get(sender)
         if lane is None:
-            lane = Lane(delay_ns, self._loss, self._stream(sender, "loss"), self._stream(sender, "jitter"))
+            lane = ImpairedLane(delay_ns, self._loss, self._stream(sender, "loss"), self._stream(sender, "jitter"))
             self.lanes[sender] = lane
         if len(self._spelled) >= _LANES_MAX:
             self._spelled.clear()

@@ -212,11 +212,10 @@ class Traffic(NamedTuple):
 class Inlet:
     """One receiving socket."""
 
-    def __init__(self, receiver: socket.socket, sources: Sequence[str] = (), *, buffer_wanted: int = 0) -> None:
+    def __init__(self, receiver: socket.socket, sources: Sequence[str] = ()) -> None:
         """Take over a bound socket; `sources` names the only addresses to hear, where the kernel does not filter."""
         self._socket = receiver
         self._sources = frozenset(sources)
-        self.buffer_wanted = buffer_wanted
         self.buffer_bytes = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         """What the kernel granted, in the unit of the request: it doubles every request for its own overhead."""
         self.foreign = 0
@@ -244,11 +243,6 @@ class Inlet:
     def received(self) -> Traffic:
         """What was handed to the caller."""
         return Traffic(self._datagrams, self._bytes)
-
-    @property
-    def buffer_shortfall(self) -> int:
-        """Bytes of buffer that were asked for and refused: net.core.rmem_max limits those without privilege."""
-        return max(0, self.buffer_wanted - self.buffer_bytes)
 
     @property
     def drops(self) -> int:
@@ -541,7 +535,7 @@ def multicast_inlet(
             receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, place)
             if deaf_to is not None:
                 receiver.setsockopt(socket.IPPROTO_IP, _IP_BLOCK_SOURCE, place + _packed(deaf_to))
-        return Inlet(receiver, buffer_wanted=buffer_bytes)
+        return Inlet(receiver)
 
 
 def unicast_inlet(
@@ -558,7 +552,7 @@ def unicast_inlet(
         # No SO_REUSEADDR: a second process on the same port must fail, not share the datagrams.
         _size_buffer(receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF, buffer_bytes)
         receiver.bind((address, port))
-        return Inlet(receiver, sources, buffer_wanted=buffer_bytes)
+        return Inlet(receiver, sources)
 
 
 def multicast_outlet(

@@ -19,7 +19,7 @@ from isocast.runtime.watch.status import Target, poll
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 
-__all__ = ["Change", "RingView", "RollingRestart", "restart_order"]
+__all__ = ["RingChange", "RingView", "RollingRestart", "restart_order"]
 
 
 _LOOK_S = 0.05
@@ -71,7 +71,7 @@ def _view(answer: dict[str, Any]) -> RingView:
     )
 
 
-class Change:
+class RingChange:
     """Changes one market through the operator's doors on this machine. `told` hears what is being waited for."""
 
     def __init__(
@@ -84,10 +84,10 @@ class Change:
         cycle_s = (len(market.universe) * timing.token_period_ns + timing.reformation_ns) / SECOND
         self.patience_s = _PATIENCE_S + 8 * cycle_s if patience_s is None else patience_s
 
-    def of(self, plan: NodePlan) -> Change:
+    def of(self, plan: NodePlan) -> RingChange:
         """The same for the ring of a node's stripe."""
         share = self.market.of_stripe(plan.stripe)
-        return self if share is self.market else Change(share, self._told, self.patience_s)
+        return self if share is self.market else RingChange(share, self._told, self.patience_s)
 
     # Looking ------------------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ def restart_order(market: Market, names: Iterable[str] = ()) -> list[NodePlan]:
 class RollingRestart:
     """Starts node after node anew, each only when the one before is back."""
 
-    def __init__(self, change: Change, told: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, change: RingChange, told: Callable[[str], None] = lambda _: None) -> None:
         """`told` hears each node when it is back, and what could not be done in the best way."""
         self._change = change
         self._told = told

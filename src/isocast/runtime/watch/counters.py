@@ -18,6 +18,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiverSnapshot
 from isocast.reformation.forming import ServerSnapshot
 from isocast.ring.receiver import ReceiverSnapshot
 from isocast.ring.source import PrimarySourceSnapshot
+from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
 from isocast.wire.frame import Kind
@@ -169,6 +170,8 @@ class NodeCounters:
     """Payloads whose seal did not fit at release."""
     journal_bytes: int = 0
     journal_alarms: int = 0
+    journal_prune_failures: int = 0
+    """Times that retention could not remove old segments of the journal."""
     store_bytes: int = 0
     store_alarms: int = 0
     ranges_served: int = 0
@@ -310,6 +313,13 @@ class NodeGauges:
     """Where lines are, if the market plans them."""
     waiting: str | None = None
     """Why nothing can come to a customer now: "ring is reforming since …", "no line is heard since …"."""
+
+    def read_clock(self, status: ClockStatus) -> None:
+        """What the node's clock is worth."""
+        self.clock_source = status.bound_source.value
+        self.clock_synchronised = status.kernel_synchronised
+        self.clock_trusted = status.trusted
+        self.clock_bound_ns = status.bound_ns
 
 
 def gauges_from(snapshot: object) -> NodeGauges:

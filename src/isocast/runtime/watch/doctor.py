@@ -29,7 +29,7 @@ from isocast.runtime.watch.status import Target, poll
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 
-__all__ = ["Finding", "KeyFile", "Listening", "Outcome", "Probes", "Wants", "examine", "wants_of"]
+__all__ = ["CheckOutcome", "DoctorFinding", "Listening", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
 
 
 # ---- What the doctor measures and tries on this machine; judging it is `doctor`'s.
@@ -51,7 +51,7 @@ _TRY_FIFO = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFile:
+class SecretFile:
     """A file that holds a secret, and who may read it."""
 
     path: Path
@@ -202,7 +202,7 @@ class Probes:
             return None
         return shutil.disk_usage(existing).free
 
-    def key_files(self, directory: Path) -> list[KeyFile] | None:
+    def key_files(self, directory: Path) -> list[SecretFile] | None:
         """Every key file with its mode; None without the directory."""
         try:
             paths = sorted(path for path in directory.rglob("*.key") if path.is_file())
@@ -213,7 +213,7 @@ class Probes:
         found = []
         for path in paths:
             info = path.stat()
-            found.append(KeyFile(path, stat.S_IMODE(info.st_mode), info.st_uid == os.geteuid()))
+            found.append(SecretFile(path, stat.S_IMODE(info.st_mode), info.st_uid == os.geteuid()))
         return found
 
     def may_use_namespaces(self) -> bool:
@@ -266,7 +266,7 @@ _OTHERS = 0o077
 _MEBI = 1 << 20
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -275,11 +275,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One check: what was found, and what to change unless all is well."""
 
     check: str
-    outcome: Outcome
+    outcome: CheckOutcome
     found: str
     change: str = ""
 
@@ -349,7 +349,7 @@ def _listening(plan: NodePlan, mode: NetworkMode) -> Listening:
     return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
 
 
-def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[Finding]:
+def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[DoctorFinding]:
     """Every check, one after the other."""
     wants = Wants() if wants is None else wants
     probes = Probes() if probes is None else probes
@@ -377,111 +377,115 @@ def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterato
     yield _tun(probes)
 
 
-def _judged(check: str, found: str, *, good: bool, otherwise: Outcome, change: str) -> Finding:
-    return Finding(check, Outcome.OK, found) if good else Finding(check, otherwise, found, change)
+def _judged(check: str, found: str, *, good: bool, otherwise: CheckOutcome, change: str) -> DoctorFinding:
+    return DoctorFinding(check, CheckOutcome.OK, found) if good else DoctorFinding(check, otherwise, found, change)
 
 
 # The machine --------------------------------------------------------------------------------------
 
 
-def _python(probes: Probes) -> Finding:
+def _python(probes: Probes) -> DoctorFinding:
     version = probes.python_version()
     good = version >= _PYTHON_MIN and probes.platform() == "linux"
     found = f"{'.'.join(map(str, version))} on {probes.platform()}"
     change = "run it on Linux with Python 3.11 or newer"
-    return _judged("python", found, good=good, otherwise=Outcome.FAIL, change=change)
+    return _judged("python", found, good=good, otherwise=CheckOutcome.FAIL, change=change)
 
 
-def _processors(probes: Probes) -> Finding:
+def _processors(probes: Probes) -> DoctorFinding:
     count = probes.cpu_count()
     change = "give a receiver two: with one, whatever else runs makes its releases late"
     found = f"{count} usable"
-    return _judged("processors", found, good=count >= _CPUS_GOOD, otherwise=Outcome.WARN, change=change)
+    return _judged("processors", found, good=count >= _CPUS_GOOD, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _clock(wants: Wants, probes: Probes) -> Finding:
+def _clock(wants: Wants, probes: Probes) -> DoctorFinding:
     clock, bound_ns = probes.kernel_clock(), wants.clock_bound_ns
     if clock is None:
-        return Finding("clock", Outcome.WARN, "the kernel does not say", "configure clock.bound, and keep it true")
+        return DoctorFinding(
+            "clock", CheckOutcome.WARN, "the kernel does not say", "configure clock.bound, and keep it true"
+        )
     if not clock.synchronised:
         counts = "" if bound_ns is None else f"; the configured bound of {_span(bound_ns)} counts"
         change = "run chrony, ntpd or a PTP client, and wait until it says synchronised"
         if bound_ns is not None:
             change += "; or make sure by other means that the configured bound is true"
-        return Finding("clock", Outcome.WARN, f"the kernel calls it unsynchronised{counts}", change)
+        return DoctorFinding("clock", CheckOutcome.WARN, f"the kernel calls it unsynchronised{counts}", change)
     found = f"synchronised within {_span(clock.max_error_ns)}"
     if bound_ns is not None and wants.kernel_clock_counts and clock.max_error_ns > bound_ns:
         change = f"configure a clock bound of at least {_span(clock.max_error_ns)}, or a better time source"
-        return Finding("clock", Outcome.FAIL, f"{found}; the market promises {_span(bound_ns)}", change)
-    return Finding("clock", Outcome.OK, found)
+        return DoctorFinding("clock", CheckOutcome.FAIL, f"{found}; the market promises {_span(bound_ns)}", change)
+    return DoctorFinding("clock", CheckOutcome.OK, found)
 
 
-def _open_files(probes: Probes) -> Finding:
+def _open_files(probes: Probes) -> DoctorFinding:
     most = probes.open_files_max()
     change = f"ulimit -n {_FILES_GOOD}, or LimitNOFILE={_FILES_GOOD} in the systemd unit"
-    otherwise = Outcome.FAIL if most < _FILES_MIN else Outcome.WARN
+    otherwise = CheckOutcome.FAIL if most < _FILES_MIN else CheckOutcome.WARN
     return _judged("open files", f"at most {most:,}", good=most >= _FILES_GOOD, otherwise=otherwise, change=change)
 
 
-def _timers(wants: Wants, probes: Probes) -> Finding:
+def _timers(wants: Wants, probes: Probes) -> DoctorFinding:
     late = probes.timer_lateness_ns()
     if not late:
-        return Finding("timers", Outcome.FAIL, "no timerfd", "use a Linux kernel that has timerfd")
+        return DoctorFinding("timers", CheckOutcome.FAIL, "no timerfd", "use a Linux kernel that has timerfd")
     middle_ns, high_ns = late[len(late) // 2], late[min(len(late) * 99 // 100, len(late) - 1)]
     found = f"late by {_span(middle_ns)} at p50, {_span(high_ns)} at p99 of {len(late)}"
     if wants.timer_limit_ns is not None and high_ns > wants.timer_limit_ns:
         change = f"stop what else runs, or choose a timing profile with more than δ_N = {_span(wants.timer_limit_ns)}"
-        return Finding("timers", Outcome.FAIL, found, change)
+        return DoctorFinding("timers", CheckOutcome.FAIL, found, change)
     change = "stop what else runs, add processors, or allow real-time priority: releases will be as late"
-    return _judged("timers", found, good=high_ns <= _TIMER_GOOD_NS, otherwise=Outcome.WARN, change=change)
+    return _judged("timers", found, good=high_ns <= _TIMER_GOOD_NS, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _priority(probes: Probes) -> Finding:
+def _priority(probes: Probes) -> DoctorFinding:
     allowed = probes.may_use_fifo()
     change = "LimitRTPRIO=50 in the systemd unit, or `rtprio 50` in /etc/security/limits.conf"
     found = "SCHED_FIFO is allowed" if allowed else "SCHED_FIFO is not allowed: a loaded machine delays releases"
-    return _judged("real-time priority", found, good=allowed, otherwise=Outcome.WARN, change=change)
+    return _judged("real-time priority", found, good=allowed, otherwise=CheckOutcome.WARN, change=change)
 
 
 # The network --------------------------------------------------------------------------------------
 
 
-def _multicast(wants: Wants, probes: Probes) -> Iterator[Finding]:
+def _multicast(wants: Wants, probes: Probes) -> Iterator[DoctorFinding]:
     """On every interface of this machine that the market uses."""
     local = [address for address in wants.interfaces if probes.has_address(address)]
     for address in local or ["127.0.0.1"]:
         trouble = probes.multicast_trouble(address)
         found = f"a datagram to a group on {address}: {trouble or 'sent and heard'}"
         change = 'bring the interface up (`ip link set lo up` for loopback), or set mode = "fanout" under [network]'
-        yield _judged("multicast", found, good=not trouble, otherwise=Outcome.FAIL, change=change)
+        yield _judged("multicast", found, good=not trouble, otherwise=CheckOutcome.FAIL, change=change)
 
 
-def _segmentation(probes: Probes) -> Finding:
+def _segmentation(probes: Probes) -> DoctorFinding:
     trouble = probes.segmentation_trouble()
     found = trouble or "many datagrams leave in one call"
     change = "use Linux 4.18 or newer; without it sending costs more, and still works"
-    return _judged("UDP segmentation", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+    return _judged("UDP segmentation", found, good=not trouble, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _coalescing(probes: Probes) -> Finding:
+def _coalescing(probes: Probes) -> DoctorFinding:
     trouble = probes.coalescing_trouble()
     found = trouble or "many datagrams are read in one call"
     change = "use Linux 5.0 or newer; without it receiving costs more, and still works"
-    return _judged("UDP coalescing", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+    return _judged("UDP coalescing", found, good=not trouble, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _receive_buffer(wants: Wants, probes: Probes) -> Finding:
+def _receive_buffer(wants: Wants, probes: Probes) -> DoctorFinding:
     most, wanted = probes.receive_buffer_max(), wants.receive_buffer
     if most is None:
-        return Finding("receive buffer", Outcome.WARN, "the limit cannot be read", "look at net.core.rmem_max")
+        return DoctorFinding(
+            "receive buffer", CheckOutcome.WARN, "the limit cannot be read", "look at net.core.rmem_max"
+        )
     found = f"at most {most:,} bytes for a socket, {wanted:,} wanted"
     if most < wanted and probes.may_force_buffers():
-        return Finding("receive buffer", Outcome.OK, f"{found}; this user may go past the limit")
+        return DoctorFinding("receive buffer", CheckOutcome.OK, f"{found}; this user may go past the limit")
     change = f"sysctl -w net.core.rmem_max={wanted}   (a line in /etc/sysctl.d keeps it)"
-    return _judged("receive buffer", found, good=most >= wanted, otherwise=Outcome.WARN, change=change)
+    return _judged("receive buffer", found, good=most >= wanted, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
+def _ports(wants: Wants, probes: Probes) -> Iterator[DoctorFinding]:
     """Of the nodes whose address is this machine's; one that runs already has its ports, as it should."""
     here = [node for node in wants.nodes if probes.has_address(node.address)]
     away = len(wants.nodes) - len(here)
@@ -503,7 +507,7 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
         told = f" (a node called {who} answers there)" if who else ""
         found = f"{node.node}: {kind} {node.address}:{port}: {trouble}{told}"
         change = "stop what holds it (`ss -lnp` names it), or give the node another port"
-        yield Finding("ports", Outcome.FAIL, found, change)
+        yield DoctorFinding("ports", CheckOutcome.FAIL, found, change)
     taken_by_programs = "taken by a program that listens" if listening == 1 else "taken by programs that listen"
     parts = [
         (free, "free"), (running, "running already"), (listening, taken_by_programs), (away, "on other machines")
@@ -511,33 +515,37 @@ def _ports(wants: Wants, probes: Probes) -> Iterator[Finding]:
     found = ", ".join(f"{count} {word}" for count, word in parts if count)
     if not here:
         change = "check the addresses if a node should run here; `ip -brief address` lists this machine's"
-        yield Finding("ports", Outcome.WARN, "no node of the market has an address of this machine", change)
+        yield DoctorFinding("ports", CheckOutcome.WARN, "no node of the market has an address of this machine", change)
     elif found:
-        yield Finding("ports", Outcome.OK, f"of {counted(len(wants.nodes), 'node')} {found}")
+        yield DoctorFinding("ports", CheckOutcome.OK, f"of {counted(len(wants.nodes), 'node')} {found}")
 
 
 # Disks and secrets --------------------------------------------------------------------------------
 
 
-def _disk(directory: Path, least: int, probes: Probes) -> Finding:
+def _disk(directory: Path, least: int, probes: Probes) -> DoctorFinding:
     free = probes.free_bytes(directory)
     if free is None:
-        return Finding("disk", Outcome.FAIL, f"{directory} cannot be written", "choose another data directory")
+        return DoctorFinding(
+            "disk", CheckOutcome.FAIL, f"{directory} cannot be written", "choose another data directory"
+        )
     change = "make room, or set keep_bytes or keep_time under [journal]: a full disk stops releases"
-    otherwise = Outcome.FAIL if free < least else Outcome.WARN
+    otherwise = CheckOutcome.FAIL if free < least else CheckOutcome.WARN
     found = f"{free // _MEBI:,} MiB free for {directory}"
     return _judged("disk", found, good=free >= max(_DISK_GOOD, least), otherwise=otherwise, change=change)
 
 
-def _durability(durability: Durability, directory: Path, wants: Wants, probes: Probes) -> Finding:
+def _durability(durability: Durability, directory: Path, wants: Wants, probes: Probes) -> DoctorFinding:
     """What the market's setting survives on this machine, and what it costs here."""
     found = f"{durability}: {durability.meaning}"
     if durability is Durability.PROCESS:
         change = 'set durability = "power" unless all of it may be lost with the power supply'
-        return _judged("durability", found, good=wants.is_trial, otherwise=Outcome.WARN, change=change)
+        return _judged("durability", found, good=wants.is_trial, otherwise=CheckOutcome.WARN, change=change)
     waits = probes.sync_ns(directory)
     if not waits:
-        return Finding("durability", Outcome.WARN, f"{found}; the disk was not measured", "see the check 'disk'")
+        return DoctorFinding(
+            "durability", CheckOutcome.WARN, f"{found}; the disk was not measured", "see the check 'disk'"
+        )
     middle_ns, high_ns = waits[len(waits) // 2], waits[-1]
     found += f". The disk of {directory} takes {_span(middle_ns)} for a write, {_span(high_ns)} at most of {len(waits)}"
     limit_ns = wants.process_ns
@@ -545,41 +553,47 @@ def _durability(durability: Durability, directory: Path, wants: Wants, probes: P
         f"a node that waits longer than P = {_span(limit_ns or 0)} is late with its token: use a faster disk, one whose"
         " write cache survives power cuts, or raise timing.process"
     )
-    return _judged("durability", found, good=not limit_ns or high_ns <= limit_ns, otherwise=Outcome.WARN, change=change)
+    return _judged(
+        "durability", found, good=not limit_ns or high_ns <= limit_ns, otherwise=CheckOutcome.WARN, change=change
+    )
 
 
-def _keys(directory: Path, probes: Probes) -> Finding:
+def _keys(directory: Path, probes: Probes) -> DoctorFinding:
     files = probes.key_files(directory)
     if not files:
         found = f"no key files in {directory}"
-        return Finding("keys", Outcome.WARN, found, "isocast keys init makes them")
+        return DoctorFinding("keys", CheckOutcome.WARN, found, "isocast keys init makes them")
     loose = [file.path for file in files if file.mode & _OTHERS]
     if loose:
         names = ", ".join(path.name for path in loose)
         found = f"others may read {names}"
-        return Finding("keys", Outcome.FAIL, found, f"chmod 600 {' '.join(map(str, loose))}; then make new keys")
+        return DoctorFinding(
+            "keys", CheckOutcome.FAIL, found, f"chmod 600 {' '.join(map(str, loose))}; then make new keys"
+        )
     strange = [file.path.name for file in files if not file.owned]
     if strange:
         change = "run as the user who owns them, or give them to this one"
-        return Finding("keys", Outcome.WARN, f"another user owns {', '.join(strange)}", change)
-    return Finding("keys", Outcome.OK, f"{counted(len(files), 'file')} in {directory} that only their owner reads")
+        return DoctorFinding("keys", CheckOutcome.WARN, f"another user owns {', '.join(strange)}", change)
+    return DoctorFinding(
+        "keys", CheckOutcome.OK, f"{counted(len(files), 'file')} in {directory} that only their owner reads"
+    )
 
 
 # The lab ------------------------------------------------------------------------------------------
 
 
-def _namespaces(probes: Probes) -> Finding:
+def _namespaces(probes: Probes) -> DoctorFinding:
     allowed = probes.may_use_namespaces()
     found = "user and network namespaces can be made" if allowed else "namespaces are refused: no `isocast lab`"
     change = "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000, or run the lab as root"
-    return _judged("lab: namespaces", found, good=allowed, otherwise=Outcome.WARN, change=change)
+    return _judged("lab: namespaces", found, good=allowed, otherwise=CheckOutcome.WARN, change=change)
 
 
-def _tun(probes: Probes) -> Finding:
+def _tun(probes: Probes) -> DoctorFinding:
     trouble = probes.tun_trouble()
     found = f"/dev/net/tun: {trouble or 'opens'}"
     change = "modprobe tun, and chmod 666 /dev/net/tun; only `isocast lab` needs it"
-    return _judged("lab: tun", found, good=not trouble, otherwise=Outcome.WARN, change=change)
+    return _judged("lab: tun", found, good=not trouble, otherwise=CheckOutcome.WARN, change=change)
 
 
 def _span(span_ns: int) -> str:

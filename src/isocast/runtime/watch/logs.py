@@ -25,7 +25,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from isocast.terms.errors import ConfigurationError
 
-__all__ = ["LogLevel", "Logs", "RateLimit", "configure_logs", "get_log", "is_watched", "notify", "redact"]
+__all__ = ["LogHandle", "LogLevel", "RateLimit", "configure_logs", "get_log", "is_watched", "notify", "redact"]
 
 
 _PER_SECOND = 10
@@ -166,7 +166,7 @@ class _Forward(logging.Handler):
         get_log().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
-class Logs:
+class LogHandle:
     """A handle on the configured logs."""
 
     def __init__(self, limit: RateLimit) -> None:
@@ -187,7 +187,7 @@ def configure_logs(
     as_json: bool | None = None,
     stream: TextIO | None = None,
     limit: RateLimit | None = None,
-) -> Logs:
+) -> LogHandle:
     """Set up the logs of this process: JSON lines unless `stream` (standard error) is a terminal, or as told."""
     try:
         level = LogLevel(level)
@@ -220,7 +220,7 @@ def configure_logs(
         cache_logger_on_first_use=False,
     )
     _forward_libraries(level)
-    return Logs(limit)
+    return LogHandle(limit)
 
 
 def _json_renderer() -> Processor:

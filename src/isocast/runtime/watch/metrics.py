@@ -1,6 +1,6 @@
 """The metrics of a process: the one table of them, and a registry that reads plain counters when scraped.
 
-`metric_table.METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
+`METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "Metrics",
     "NodeCounters",
     "NodeGauges",
-    "Reading",
+    "NodeReading",
     "gauges_from",
     "metrics_page",
     "packet_slot",
@@ -69,7 +69,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NodeReading:
     """Everything that the metrics of one node are made of, at one moment."""
 
     identity: Identity
@@ -90,7 +90,7 @@ class MetricType(StrEnum):
 
 
 Value: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
-Read: TypeAlias = Callable[[Reading], Value]
+Read: TypeAlias = Callable[[NodeReading], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _came(kind: Kind) -> Read:
 def _plan(attribute: str) -> Read:
     """A figure of the plan of lines, or how many of something it has."""
 
-    def read(reading: Reading) -> float | None:
+    def read(reading: NodeReading) -> float | None:
         plan = reading.gauges.line_plan
         value = None if plan is None else getattr(plan, attribute)
         return len(value) if isinstance(value, tuple) else value
@@ -170,43 +170,43 @@ def _plan(attribute: str) -> Read:
 def _state(attribute: str, unit: int = 1) -> Read:
     get = attrgetter(attribute)
 
-    def read(reading: Reading) -> float | None:
+    def read(reading: NodeReading) -> float | None:
         value = get(reading.gauges)
         return None if value is None else value / unit
 
     return read
 
 
-def _members(reading: Reading) -> float | None:
+def _members(reading: NodeReading) -> float | None:
     return None if reading.gauges.ring is None else len(reading.gauges.ring)
 
 
-def _headed(reading: Reading) -> float | None:
+def _headed(reading: NodeReading) -> float | None:
     return None if reading.gauges.heads is None else len(reading.gauges.heads)
 
 
-def _adopted(reading: Reading) -> float | None:
+def _adopted(reading: NodeReading) -> float | None:
     return None if reading.gauges.adopted is None else len(reading.gauges.adopted)
 
 
-def _head_replaced(reading: Reading) -> float | None:
+def _head_replaced(reading: NodeReading) -> float | None:
     return None if reading.gauges.head is None else reading.gauges.head != reading.gauges.head_configured
 
 
-def _mode(reading: Reading) -> float | None:
+def _mode(reading: NodeReading) -> float | None:
     return MODES.get(reading.gauges.mode or "")
 
 
-def _waiting(reading: Reading) -> float:
+def _waiting(reading: NodeReading) -> float:
     return reading.gauges.waiting is not None
 
 
-def _unreleased(reading: Reading) -> float | None:
+def _unreleased(reading: NodeReading) -> float | None:
     held, released = reading.gauges.held_token, reading.gauges.released_token
     return None if held is None or released is None else max(held - released, 0)
 
 
-def _resident(_reading: Reading) -> float:
+def _resident(_reading: NodeReading) -> float:
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  # A Path costs more than the read itself.
         return int(file.read().split()[1]) * resource.getpagesize()
 
@@ -214,7 +214,7 @@ def _resident(_reading: Reading) -> float:
 def _by_slot(attribute: str) -> Read:
     get = attrgetter(attribute)
 
-    def read(reading: Reading) -> Mapping[tuple[str, ...], float]:
+    def read(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
         counts: list[int] = get(reading.counters)
         found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in Kind}
         return {labels: count for labels, count in found.items() if count}
@@ -227,7 +227,7 @@ def _by_channel(attribute: str) -> Read:
     return lambda reading: {(channel.name.lower(),): get(reading.counters)[channel] for channel in Channel}
 
 
-def _by_reason(reading: Reading) -> Mapping[tuple[str, ...], float]:
+def _by_reason(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
     return {(reason.value,): count for reason, count in reading.counters.suspicions.items()}
 
 
@@ -347,9 +347,20 @@ METRICS: tuple[Metric, ...] = (
         _state("parent_answers"),
     ),
     # Disks
-    _counter("journal_bytes_total", (*_RECEIVERS, *_ARCHIVES), "bytes written to the journal", _count("journal_bytes")),
+    _counter(
+        "journal_bytes_total",
+        (*_RECEIVERS, *_ARCHIVES, *_CUSTOMERS),
+        "bytes written to the journal",
+        _count("journal_bytes"),
+    ),
     _counter(
         "journal_alarms_total", (*_RECEIVERS, *_ARCHIVES), "writes to the journal that failed", _count("journal_alarms")
+    ),
+    _counter(
+        "journal_prune_failures_total",
+        (*_RECEIVERS, *_ARCHIVES, *_CUSTOMERS),
+        "times that retention could not remove old segments; 0 is right",
+        _count("journal_prune_failures"),
     ),
     _counter("store_bytes_total", _DURABLE, "bytes of protocol state written", _count("store_bytes")),
     _counter("store_alarms_total", _DURABLE, "writes of state that failed", _count("store_alarms")),
@@ -414,7 +425,7 @@ _FAMILIES: Mapping[MetricType, type[_Family]] = {
 class _TableCollector(Collector):
     """Some rows of the table, for every node of the process."""
 
-    def __init__(self, rows: Sequence[Metric], read: Callable[[], Sequence[Reading]]) -> None:
+    def __init__(self, rows: Sequence[Metric], read: Callable[[], Sequence[NodeReading]]) -> None:
         self._rows = rows
         self._read = read
 
@@ -457,7 +468,7 @@ def _add(family: _Family, labels: tuple[str, ...], value: Value) -> None:
 class Metrics:
     """The one registry of a process, and its two pages."""
 
-    def __init__(self, read: Callable[[], Sequence[Reading]]) -> None:
+    def __init__(self, read: Callable[[], Sequence[NodeReading]]) -> None:
         """`read` gives every node of the process; it is called once for each collector or page."""
         self.registry = CollectorRegistry()
         self.registry.register(_TableCollector(METRICS, read))
@@ -474,12 +485,8 @@ class Metrics:
         """Few series: /metrics."""
         return b"".join(self.parts(detailed=False))
 
-    def detailed_page(self) -> bytes:
-        """All of them: /metrics/detail."""
-        return b"".join(self.parts(detailed=True))
 
-
-def totals_of(reading: Reading) -> dict[str, float]:
+def totals_of(reading: NodeReading) -> dict[str, float]:
     """Every everyday counter by its name without the prefix, for /statusz."""
     totals: dict[str, float] = {}
     for row in METRICS:
@@ -526,6 +533,7 @@ _ZERO = """## What must be zero
 | `isocast_ring_members_configured` - `isocast_ring_members` | a receiver is down or cut off: its row in `isocast top` |
 | `isocast_kernel_drops_total` | receive buffers are too small: `isocast doctor` prints the line to change |
 | `isocast_journal_alarms_total`, `isocast_store_alarms_total` | a disk is full or failing: releases stopped there |
+| `isocast_journal_prune_failures_total` | old journal segments stay, the disk fills: `isocast journal verify` |
 """
 
 

@@ -20,7 +20,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from isocast import __version__
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, ReleaseMark, packet_slot
-from isocast.runtime.watch.metrics import Identity, Metrics, Reading, totals_of
+from isocast.runtime.watch.metrics import Identity, Metrics, NodeReading, totals_of
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
@@ -336,7 +336,7 @@ class Monitor:
         role, patience_ns = self.identity.role, self._patience_ns
         return self.unhealthy() + reasons_not_ready(role, gauges, patience_ns=patience_ns, forged=forged)
 
-    def reading(self) -> Reading:
+    def reading(self) -> NodeReading:
         """For the metrics."""
         return self._reading(self._read_gauges())
 
@@ -373,8 +373,8 @@ class Monitor:
             releases=tuple(counters.release_marks),
         )
 
-    def _reading(self, gauges: NodeGauges) -> Reading:
-        return Reading(
+    def _reading(self, gauges: NodeGauges) -> NodeReading:
+        return NodeReading(
             self.identity,
             self.counters,
             gauges,

@@ -40,7 +40,7 @@ from isocast.terms.ids import NO_EPOCH, NodeId, describe, is_server, is_site, se
 from isocast.wire.packets import Nack, NewRing, Packet, RangeRequest, Repair, Suspect, Suspicion, Token, digest_of
 from isocast.wire.token_body import token_digest
 
-__all__ = ["Driver", "Event"]
+__all__ = ["Event", "StateDriver"]
 
 _WAKES_MAX = 16
 """Deadlines that pass before a node is taken to have nothing more to say by itself."""
@@ -73,7 +73,7 @@ class Event(IntEnum):
     """VOTES+c: a server counts the votes of choice c of the mail, and decides."""
 
 
-class Driver:
+class StateDriver:
     """Takes a node from one state to the next; `None` where the bounds or the node say that nothing happens."""
 
     def __init__(self, bounds: Bounds, build: Build, mail: Mail) -> None:

@@ -21,7 +21,7 @@ from isocast.reformation.server import ReformationServer
 from isocast.ring.effects import Effect, Multicast, Unicast
 from isocast.ring.inputs import PublishRequested, TimerFired
 from isocast.ring.source import PrimarySource
-from isocast.simulation.exploration.driver import Driver, Event
+from isocast.simulation.exploration.driver import Event, StateDriver
 from isocast.simulation.exploration.freezing import Freezer
 from isocast.simulation.exploration.mail import Mail, numbers_in
 from isocast.simulation.exploration.node import Local
@@ -30,13 +30,13 @@ from isocast.simulation.world import PRODUCT, Build
 from isocast.terms.ids import NodeId, is_site, is_source, server_id, source_id
 from isocast.wire.packets import Packet
 
-__all__ = ["Change", "Market", "Move", "Places", "founded"]
+__all__ = ["Change", "Move", "NodeStates", "TransitionSystem", "founded"]
 
 
 # ---- Where every search begins: all sites on a first ring, before its first token, and two messages to order.
 
 
-def founded(driver: Driver) -> list[Local]:
+def founded(driver: StateDriver) -> list[Local]:
     """The nodes of a market whose first ring was just formed, in the order of its mail."""
     nodes = [driver.blank(node) for node in driver.mail.nodes]
     sources = [local for local in nodes if is_source(local.node)]
@@ -64,7 +64,7 @@ def founded(driver: Driver) -> list[Local]:
     return nodes
 
 
-def _exchange(driver: Driver, nodes: list[Local]) -> None:
+def _exchange(driver: StateDriver, nodes: list[Local]) -> None:
     """Let everything that sites and servers say reach all of them at once, until all are on one ring."""
     said: deque[tuple[NodeId, Packet]] = deque()
 
@@ -113,11 +113,11 @@ Change: TypeAlias = tuple[int, int, int | None]
 _OTHERS = (Event.BALLOT, Event.TIME, Event.RESTART, Event.SHORTER, Event.BLANK)
 
 
-class Places:
+class NodeStates:
     """Everything known about the states of one node."""
 
     def __init__(
-        self, driver: Driver, freezer: Freezer, properties: Properties, limits: Sequence[int], local: Local
+        self, driver: StateDriver, freezer: Freezer, properties: Properties, limits: Sequence[int], local: Local
     ) -> None:
         """`limits`: restarts of each kind that the bounds allow; the node's first state is place 0."""
         self._driver = driver
@@ -343,7 +343,7 @@ Move: TypeAlias = tuple[int, int]
 """(what happened, the state after it)."""
 
 
-class Market:
+class TransitionSystem:
     """The transition system of one configuration."""
 
     def __init__(self, bounds: Bounds, build: Build = PRODUCT, *, stories_only: bool = False) -> None:
@@ -358,11 +358,11 @@ class Market:
         self.servers = range(bounds.sites, bounds.sites + bounds.servers)
         self.limits = (bounds.restarts, bounds.shorter_logs, bounds.lost_disks)
         self.mail = Mail(self.nodes, bounds)
-        self.driver = Driver(bounds, build, self.mail)
+        self.driver = StateDriver(bounds, build, self.mail)
         self.properties = Properties(bounds, self.driver.chain, stories_only=stories_only)
         freezer = Freezer()
         self.places = [
-            Places(self.driver, freezer, self.properties, self.limits, local) for local in founded(self.driver)
+            NodeStates(self.driver, freezer, self.properties, self.limits, local) for local in founded(self.driver)
         ]
 
     # The contract of a search -------------------------------------------------------------------

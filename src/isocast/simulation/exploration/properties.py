@@ -248,7 +248,7 @@ def relax_server(server: ReformationServer, now: int) -> None:
 # the paper and the protocol page. Nothing in the product's configuration reaches any of them.
 
 
-class _TimedReceiver(Receiver):
+class _ReleasingReceiver(Receiver):
     """§5: what is held is released when its instant has come."""
 
     def may_release(self, token_number: int) -> bool:
@@ -256,7 +256,7 @@ class _TimedReceiver(Receiver):
 
 
 class _TimedSite(PrimaryReceiver):
-    receiver_class = _TimedReceiver
+    receiver_class = _ReleasingReceiver
 
 
 class _AnyServer(ReformationServer):
@@ -271,7 +271,7 @@ class _AnyServer(ReformationServer):
         return count >= 1
 
 
-class _LiteralReceiver(_TimedReceiver):
+class _LiteralReceiver(_ReleasingReceiver):
     """The paper knows no epochs: a token is taken from whoever is due, and an invitation stops nobody."""
 
     def accepts(self, epoch: Epoch) -> bool:  # noqa: ARG002

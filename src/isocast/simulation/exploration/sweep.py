@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from isocast.simulation.exploration.market import Market
+from isocast.simulation.exploration.market import TransitionSystem
 from isocast.simulation.exploration.search import Found, SearchProgress
 
 __all__ = [
@@ -272,7 +272,7 @@ Columns: TypeAlias = list[Targets]
 class _Classes:
     """What each place of a node has sent to another, by number; 0 is nothing."""
 
-    def __init__(self, market: Market, sender: int, to: int, kinds: Callable[[], int]) -> None:
+    def __init__(self, market: TransitionSystem, sender: int, to: int, kinds: Callable[[], int]) -> None:
         self._market = market
         self._table = market.places[sender]
         self._to = to
@@ -293,7 +293,7 @@ class _Classes:
 class Settling:
     """Lets receipts and requests arrive at once, and ballots begin."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: TransitionSystem) -> None:
         """For the states of one market."""
         self._market = market
         self._kinds = []
@@ -346,7 +346,7 @@ class Settling:
 class Moving:
     """Everything that can happen to one node of many states at once."""
 
-    def __init__(self, market: Market, node: int) -> None:
+    def __init__(self, market: TransitionSystem, node: int) -> None:
         """`node`: its place among the nodes."""
         table = market.places[node]
         self._node = node
@@ -423,7 +423,7 @@ class Moving:
 class Merging:
     """One number for places that differ in nothing but votes which nobody will ever count."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: TransitionSystem) -> None:
         """For the states of one market; idle unless its bounds ask for it."""
         self._market = market
         self._closed = [
@@ -468,7 +468,9 @@ _BATCH = 1 << 17
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 
-def sweep(market: Market, states_max: int = 0, progress: Callable[[SearchProgress], None] | None = None) -> Found:
+def sweep(
+    market: TransitionSystem, states_max: int = 0, progress: Callable[[SearchProgress], None] | None = None
+) -> Found:
     """Search until a property breaks, all states are visited, or `states_max` is reached (0: no limit)."""
     return _Sweep(market, states_max, progress).run()
 
@@ -476,7 +478,9 @@ def sweep(market: Market, states_max: int = 0, progress: Callable[[SearchProgres
 class _Sweep:
     """One search."""
 
-    def __init__(self, market: Market, states_max: int, progress: Callable[[SearchProgress], None] | None) -> None:
+    def __init__(
+        self, market: TransitionSystem, states_max: int, progress: Callable[[SearchProgress], None] | None
+    ) -> None:
         self._market = market
         self._states_max = states_max
         self._progress = progress

@@ -9,7 +9,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.server import ReformationServer
 from isocast.simulation.exploration.driver import Event
 from isocast.simulation.exploration.mail import Mail
-from isocast.simulation.exploration.market import Market
+from isocast.simulation.exploration.market import TransitionSystem
 from isocast.simulation.exploration.node import Local
 from isocast.simulation.exploration.properties import RULES, Bounds
 from isocast.simulation.exploration.search import Found, SearchProgress
@@ -18,13 +18,13 @@ from isocast.simulation.world import PRODUCT
 from isocast.terms.ids import NodeId, describe, is_server
 from isocast.wire.packets import Data, Invite, Join, NewRing, Packet, Repair, Token
 
-__all__ = ["Verdict", "explore", "told"]
+__all__ = ["SearchVerdict", "explore", "told"]
 
 
 # ---- A trace as a person would tell it: what happened at each step, and what every node did about it.
 
 
-def told(market: Market, trace: Sequence[int]) -> list[str]:
+def told(market: TransitionSystem, trace: Sequence[int]) -> list[str]:
     """One line for each step, after one for the beginning."""
     state = market.start()
     lines = [_beginning(market.parts(state))]
@@ -156,7 +156,7 @@ def _received(who: str, old: Local, new: Local, before: PrimaryReceiver, after: 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SearchVerdict:
     """What a search says."""
 
     bounds: Bounds
@@ -193,9 +193,9 @@ def explore(
     states_max: int = 0,
     stories_only: bool = False,
     progress: Callable[[SearchProgress], None] | None = None,
-) -> Verdict:
+) -> SearchVerdict:
     """Search a market of the product, or of a mutant, until something breaks or everything was visited."""
-    market = Market(bounds, PRODUCT if mutant is None else RULES[mutant].build, stories_only=stories_only)
+    market = TransitionSystem(bounds, PRODUCT if mutant is None else RULES[mutant].build, stories_only=stories_only)
     found = sweep(market, states_max, progress)
     trace = tuple(told(market, found.trace)) if found.broken is not None else ()
-    return Verdict(bounds, mutant, found, trace, market.steps, market.local_states)
+    return SearchVerdict(bounds, mutant, found, trace, market.steps, market.local_states)

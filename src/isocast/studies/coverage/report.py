@@ -13,11 +13,11 @@ from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds, Plan, 
 from isocast.reformation.scopes.world import World
 from isocast.terms.instants import MILLISECOND
 
-__all__ = ["Comparison", "Report", "change_counts", "report"]
+__all__ = ["CoverageReport", "GridComparison", "change_counts", "report"]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class GridComparison:
     """One figure of the plan beside the grid's."""
 
     figure: str
@@ -31,7 +31,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class CoverageReport:
     """A judged plan."""
 
     world: World
@@ -56,7 +56,7 @@ class Report:
         """Of all scopes together: the cost of the plan."""
         return float(self.world.surface.area(np.array(self.radii_km)).sum())
 
-    def comparisons(self) -> tuple[Comparison, ...]:
+    def comparisons(self) -> tuple[GridComparison, ...]:
         """The plan beside the hexagonal grid; empty where the ground is not known."""
         radii, bounds = self.radii_km, self.bounds
         if bounds is None or not radii:
@@ -65,14 +65,14 @@ class Report:
         usual = self.world.surface.area(np.array(radii[: len(radii) * 99 // 100 + 1])).sum() / bounds.area_km2
         radius = bounds.radius_km(bounds.lines)
         return (
-            Comparison("median radius, km", radius, radii[len(radii) // 2]),
-            Comparison("radius of 99 % of the scopes, km", radius, radii[len(radii) * 99 // 100]),
-            Comparison("greatest radius, km", radius, radii[-1]),
-            Comparison("ground of all scopes / ground", bounds.density, density),
-            Comparison("the same, without the widest 1 %", bounds.density, float(usual)),
-            Comparison(f"the same, grid of {bounds.lines} at each place", bounds.grouped_density, float(usual)),
-            Comparison("addresses", bounds.addresses, self.plan.addresses),
-            Comparison("addresses, least for these scopes", max(self.clique, 1), self.plan.addresses),
+            GridComparison("median radius, km", radius, radii[len(radii) // 2]),
+            GridComparison("radius of 99 % of the scopes, km", radius, radii[len(radii) * 99 // 100]),
+            GridComparison("greatest radius, km", radius, radii[-1]),
+            GridComparison("ground of all scopes / ground", bounds.density, density),
+            GridComparison("the same, without the widest 1 %", bounds.density, float(usual)),
+            GridComparison(f"the same, grid of {bounds.lines} at each place", bounds.grouped_density, float(usual)),
+            GridComparison("addresses", bounds.addresses, self.plan.addresses),
+            GridComparison("addresses, least for these scopes", max(self.clique, 1), self.plan.addresses),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -133,7 +133,7 @@ def _spread(radii: tuple[float, ...]) -> dict[str, float]:
     }
 
 
-def report(world: World, plan: Plan) -> Report:
+def report(world: World, plan: Plan) -> CoverageReport:
     """Judge a plan from the outside: nothing of how it was made is used."""
     radii = np.array([scope.radius_km for scope in plan.scopes])
     first, second = overlaps(world, radii)
@@ -141,7 +141,7 @@ def report(world: World, plan: Plan) -> Report:
     near = neighbours(len(radii), first, second)
     rules = world.rules
     known = world.area_km2 > 0 and len(plan.scopes) > 0
-    return Report(
+    return CoverageReport(
         world,
         plan,
         cover(world, plan),

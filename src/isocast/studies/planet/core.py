@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.reformation.scopes.world import Floats, Ints, Surface
-from isocast.studies.planet.settings import OFFSETS, Bins, CoreSettings, Purpose, generator, lost_places
+from isocast.studies.planet.settings import OFFSETS, Bins, CoreSettings, StreamPurpose, generator, lost_places
 
 __all__ = [
     "COMPLETIONS",
@@ -199,7 +199,7 @@ def with_sets(settings: CoreSettings, sets: int) -> CoreSettings:
 
 def run_token(net: CoreNet, settings: CoreSettings, run: int, number: int, batch: int | None = None) -> TokenOutcome:
     """Token `number` of a run: a function of these arguments alone."""
-    random = generator(run, Purpose.TOKEN, number)
+    random = generator(run, StreamPurpose.TOKEN, number)
     return _Token(net, settings, number, settings.batch if batch is None else batch, random).outcome()
 
 

@@ -21,19 +21,19 @@ from isocast.studies.planet.core import CoreNet, TreeLevel
 from isocast.studies.planet.settings import (
     DELAYS,
     DISTANCES,
-    Column,
+    CountColumn,
     CustomerPlaces,
-    EdgeSettings,
     EdgeTally,
+    PlanetEdgeSettings,
     PlanetWorld,
-    Purpose,
+    StreamPurpose,
     generator,
     lost_places,
 )
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.topology import EARTH_RADIUS_KM, City
 
-__all__ = ["EdgeWorld", "Gaps", "Ground", "Repairs", "core_net", "lay_out", "repair", "run_servers"]
+__all__ = ["CustomerGaps", "EdgeWorld", "Ground", "RepairOutcome", "core_net", "lay_out", "repair", "run_servers"]
 
 
 # ---- Gaps of one message in one region, and how its retransmit server fills them (§7.1; protocol §7).
@@ -44,7 +44,7 @@ __all__ = ["EdgeWorld", "Gaps", "Ground", "Repairs", "core_net", "lay_out", "rep
 
 
 @dataclass(frozen=True, eq=False)
-class Gaps:
+class CustomerGaps:
     """Customers who lack one message: when each asks first, how far the server is, and where each lives."""
 
     ask_ns: Floats
@@ -55,7 +55,7 @@ class Gaps:
         return len(self.ask_ns)
 
     @classmethod
-    def joined(cls, parts: Sequence[Gaps]) -> Gaps:
+    def joined(cls, parts: Sequence[CustomerGaps]) -> CustomerGaps:
         """All of some blocks."""
         return cls(
             np.concatenate([part.ask_ns for part in parts]),
@@ -65,7 +65,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, eq=False)
-class Repairs:
+class RepairOutcome:
     """What came of it."""
 
     requests: int
@@ -75,7 +75,9 @@ class Repairs:
     """When each customer got the message; infinite for those who did not."""
 
 
-def repair(random: np.random.Generator, gaps: Gaps, settings: EdgeSettings, each: float, cells: int) -> Repairs:
+def repair(
+    random: np.random.Generator, gaps: CustomerGaps, settings: PlanetEdgeSettings, each: float, cells: int
+) -> RepairOutcome:
     """All rounds; `each` is the loss of an edge, of which there are two to a customer under tree loss."""
     got = np.full(len(gaps), np.inf)
     requests = repairs = 0
@@ -97,10 +99,10 @@ def repair(random: np.random.Generator, gaps: Gaps, settings: EdgeSettings, each
         requests += int((ask < np.where(served, back, np.inf)).sum())
         repairs += int(np.isfinite(first))
         got[lacking[served]] = back[served]
-    return Repairs(requests, repairs, got)
+    return RepairOutcome(requests, repairs, got)
 
 
-def _jitter(random: np.random.Generator, settings: EdgeSettings, count: int) -> Floats:
+def _jitter(random: np.random.Generator, settings: PlanetEdgeSettings, count: int) -> Floats:
     return random.exponential(settings.jitter_ns, count) if settings.jitter_ns else np.zeros(count)
 
 
@@ -144,7 +146,7 @@ class Ground:
 def lay_out(world: PlanetWorld) -> Ground:
     """All places of a world; a function of its seed and its counts."""
     wanted = world.receivers
-    random = generator(world.seed, Purpose.PLACES)
+    random = generator(world.seed, StreamPurpose.PLACES)
     receivers = even_on_land(random, wanted.count, wanted.south, wanted.north, wanted.relax)
     points = _EARTH.to_space(receivers)
     ideal = even_on_land(random, wanted.primaries, wanted.south, wanted.north, wanted.relax)
@@ -206,7 +208,7 @@ def _customers(wanted: CustomerPlaces, run: int, points: Floats) -> tuple[Floats
     corners = np.column_stack((north - CELL_DEGREES, cells[:, 1] * CELL_DEGREES - 180))[inside]
     middles = _EARTH.to_space(corners + CELL_DEGREES / 2)
     weights = _weights(wanted, corners, middles)
-    counts = generator(run, Purpose.CUSTOMERS).multinomial(wanted.count, weights / weights.sum())
+    counts = generator(run, StreamPurpose.CUSTOMERS).multinomial(wanted.count, weights / weights.sum())
     used = counts > 0
     corners, counts = corners[used], counts[used]
     server = nearest(_EARTH, points, middles[used], 1, np.inf)[0][:, 0]
@@ -247,7 +249,7 @@ class EdgeWorld:
     """All that a region's computation needs."""
 
     ground: Ground
-    settings: EdgeSettings
+    settings: PlanetEdgeSettings
     run: int
     releases_ns: Floats
     """For each message and receiver, the release after the common instant; infinite where there is none."""
@@ -285,7 +287,7 @@ class _Region:
         self.server = server
         self.tally = tally
         self.row = tally.table[row]
-        self.random = generator(world.run, Purpose.SERVER, server)
+        self.random = generator(world.run, StreamPurpose.SERVER, server)
         ground = world.ground
         self.cells = slice(int(ground.server_cells[server]), int(ground.server_cells[server + 1]))
         self.cell_count = self.cells.stop - self.cells.start
@@ -299,7 +301,7 @@ class _Region:
         total = int(ends[-1]) if len(ends) else 0
         # The same for all blocks: a neighbourhood loses together, whichever block its people are in.
         shared = [self._neighbourhoods_lost() for _ in range(self.settings.messages)]
-        gaps: list[list[Gaps]] = [[] for _ in shared]
+        gaps: list[list[CustomerGaps]] = [[] for _ in shared]
         for first in range(0, total, _BLOCK):
             block = self._block(np.searchsorted(ends, np.arange(first, min(first + _BLOCK, total)), side="right"))
             self._count_lines(block)
@@ -307,7 +309,7 @@ class _Region:
                 gaps[message].append(self._deliver(block, message, lost))
         for found in gaps:
             if found:
-                self._count_repairs(Gaps.joined(found))
+                self._count_repairs(CustomerGaps.joined(found))
 
     # Places -------------------------------------------------------------------------------------
 
@@ -339,10 +341,10 @@ class _Region:
 
     def _count_lines(self, block: _Block) -> None:
         row, hears = self.row, block.heard[:, : self.settings.lines].sum(axis=1)
-        row[Column.CUSTOMERS] += len(hears)
-        row[Column.HEAR_NONE] += int((hears == 0).sum())
-        row[Column.HEAR_ONE] += int((hears == 1).sum())
-        row[Column.HEAR_TWO] += int((hears > 1).sum())
+        row[CountColumn.CUSTOMERS] += len(hears)
+        row[CountColumn.HEAR_NONE] += int((hears == 0).sum())
+        row[CountColumn.HEAR_ONE] += int((hears == 1).sum())
+        row[CountColumn.HEAR_TWO] += int((hears > 1).sum())
         heard = block.heard[:, : self.settings.lines]
         lines = block.line[:, : self.settings.lines][heard]
         self.tally.listeners += np.bincount(lines, minlength=len(self.tally.listeners))
@@ -358,7 +360,7 @@ class _Region:
             return np.zeros(0, dtype=np.int64)
         return lost_places(self.random, len(self.world.ground.neighbours[self.server]) * self.cell_count, self.each)
 
-    def _deliver(self, block: _Block, message: int, lost_cells: Ints) -> Gaps:
+    def _deliver(self, block: _Block, message: int, lost_cells: Ints) -> CustomerGaps:
         """One message to all customers of a block by their lines; returns whom no line brought it."""
         settings, world = self.settings, self.world
         line, heard = block.line[:, : settings.lines], block.heard[:, : settings.lines]
@@ -372,20 +374,20 @@ class _Region:
         arrival[lost] = np.inf
         got = arrival.min(axis=1)
         hears, row = heard.any(axis=1), self.row
-        row[Column.EXPECTED] += int(hears.sum())
-        row[Column.LOST_NEAREST] += int((lost[:, 0] & heard[:, 0]).sum())
+        row[CountColumn.EXPECTED] += int(hears.sum())
+        row[CountColumn.LOST_NEAREST] += int((lost[:, 0] & heard[:, 0]).sum())
         there = np.isfinite(got)
         in_time = int((got <= settings.deadline_ns).sum())
-        row[Column.IN_TIME] += in_time
-        row[Column.IN_TIME_DIRECT] += in_time
-        row[Column.EXPECTED_DIRECT] += self._expected_in_time(np.where(heard, way, np.inf))
+        row[CountColumn.IN_TIME] += in_time
+        row[CountColumn.IN_TIME_DIRECT] += in_time
+        row[CountColumn.EXPECTED_DIRECT] += self._expected_in_time(np.where(heard, way, np.inf))
         self._count_delays(got[there])
         wanting = np.flatnonzero(hears & ~there)
-        row[Column.LOST_ALL] += len(wanting)
+        row[CountColumn.LOST_ALL] += len(wanting)
         # A line whose receiver never released it says nothing of the message; the gap shows all the same, later.
         seen = np.where(np.isfinite(should[wanting]), should[wanting], settings.deadline_ns)
         way_ns = world.base_ns + block.server_km[wanting] * world.ns_per_km
-        return Gaps(seen + settings.patience_ns, way_ns, block.cell[wanting])
+        return CustomerGaps(seen + settings.patience_ns, way_ns, block.cell[wanting])
 
     def _lost(self, line: Ints, cell: Ints, lost_cells: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         lost = np.zeros(line.shape, dtype=np.bool_)
@@ -413,19 +415,19 @@ class _Region:
             return
         self.tally.delays += DELAYS.tally(got)
         whole = np.rint(got).astype(np.int64)
-        self.row[Column.DELAY_SUM] += int(whole.sum())
-        self.row[Column.DELAY_MAX] = max(int(self.row[Column.DELAY_MAX]), int(whole.max()))
+        self.row[CountColumn.DELAY_SUM] += int(whole.sum())
+        self.row[CountColumn.DELAY_MAX] = max(int(self.row[CountColumn.DELAY_MAX]), int(whole.max()))
 
-    def _count_repairs(self, gaps: Gaps) -> None:
+    def _count_repairs(self, gaps: CustomerGaps) -> None:
         settings, row = self.settings, self.row
-        done: Repairs = repair(self.random, gaps, settings, self.each, self.cell_count)
-        row[Column.REQUESTS] += done.requests
-        row[Column.REPAIRS] += done.repairs
+        done: RepairOutcome = repair(self.random, gaps, settings, self.each, self.cell_count)
+        row[CountColumn.REQUESTS] += done.requests
+        row[CountColumn.REPAIRS] += done.repairs
         got = done.got_ns[np.isfinite(done.got_ns)]
-        row[Column.REPAIRED] += len(got)
-        row[Column.NEVER] += len(gaps) - len(got)
-        row[Column.IN_TIME] += int((got <= settings.deadline_ns).sum())
-        row[Column.WAVE_MAX] = max(int(row[Column.WAVE_MAX]), done.requests)
+        row[CountColumn.REPAIRED] += len(got)
+        row[CountColumn.NEVER] += len(gaps) - len(got)
+        row[CountColumn.IN_TIME] += int((got <= settings.deadline_ns).sum())
+        row[CountColumn.WAVE_MAX] = max(int(row[CountColumn.WAVE_MAX]), done.requests)
         self._count_delays(got)
 
 

@@ -28,9 +28,9 @@ from isocast.studies.planet.settings import (
     DISTANCES,
     OFFSETS,
     PAPER_TIMES,
-    Column,
     CoreSettings,
-    Purpose,
+    CountColumn,
+    StreamPurpose,
     generator,
 )
 from isocast.studies.planet.study import PlanetRun
@@ -99,7 +99,7 @@ class PlanetReport:
             "seed": world.seed,
             "receivers": world.receivers.count,
             "primaries": len(run.ground.ring),
-            "customers": run.edge.total(Column.CUSTOMERS),
+            "customers": run.edge.total(CountColumn.CUSTOMERS),
             "tokens": run.core.tokens,
             "messages_followed": world.edge.messages,
             "release_delay_s": to_seconds(timing.release_delay_ns),
@@ -111,7 +111,7 @@ class PlanetReport:
             "nack_sets": world.core.reduction_sets,
             "coverage": [_row(row) for row in self.coverage],
             "edge": [_row(row) for row in self.edge],
-            "counts": {column.name.lower(): run.edge.total(column) for column in Column},
+            "counts": {column.name.lower(): run.edge.total(column) for column in CountColumn},
             "delays_ms": self.delays_ms,
             "loads": self.loads,
         }
@@ -130,7 +130,7 @@ def report(run: PlanetRun) -> PlanetReport:
         tuple(_reduction(run)),
         tuple(_coverage(run)),
         tuple(_edge(run)),
-        {**delays, "last": run.edge.total(Column.DELAY_MAX) / MILLISECOND},
+        {**delays, "last": run.edge.total(CountColumn.DELAY_MAX) / MILLISECOND},
         _loads(run),
     )
 
@@ -251,37 +251,37 @@ def _coverage(run: PlanetRun) -> Iterator[Beside]:
             got = DISTANCES.quantile(counts, share) / KM_PER_MILE
             formula = "d/√3, hexagonal grid" if line == 1 else "d, hexagonal grid"
             yield Beside(f"{name} receiver of {share:.1%} of the customers, miles", formula, radius, got)
-    customers = max(edge.total(Column.CUSTOMERS), 1)
-    yield Beside("customers who hear two lines, %", "", None, 100 * edge.total(Column.HEAR_TWO) / customers)
-    yield Beside("customers who hear one line, %", "", None, 100 * edge.total(Column.HEAR_ONE) / customers)
-    yield Beside("customers who hear none, %", "", None, 100 * edge.total(Column.HEAR_NONE) / customers)
+    customers = max(edge.total(CountColumn.CUSTOMERS), 1)
+    yield Beside("customers who hear two lines, %", "", None, 100 * edge.total(CountColumn.HEAR_TWO) / customers)
+    yield Beside("customers who hear one line, %", "", None, 100 * edge.total(CountColumn.HEAR_ONE) / customers)
+    yield Beside("customers who hear none, %", "", None, 100 * edge.total(CountColumn.HEAR_NONE) / customers)
 
 
 def _edge(run: PlanetRun) -> Iterator[Beside]:
     edge, settings = run.edge, run.world.edge
-    messages, customers = settings.messages, max(edge.total(Column.CUSTOMERS), 1)
-    one, two = edge.total(Column.HEAR_ONE), edge.total(Column.HEAR_TWO)
-    expected = edge.total(Column.EXPECTED)
+    messages, customers = settings.messages, max(edge.total(CountColumn.CUSTOMERS), 1)
+    one, two = edge.total(CountColumn.HEAR_ONE), edge.total(CountColumn.HEAR_TWO)
+    expected = edge.total(CountColumn.EXPECTED)
     share = 100 / max(expected, 1)
     # A neighbourhood loses together: as many draws as it has people count as one.
     crowd = 1 + (customers / max(len(run.ground.cell_customers), 1) if settings.tree else 0)
     nearest = settings.loss * expected
-    yield Beside("lost on the nearest line, %", "p", 100 * settings.loss, share * edge.total(Column.LOST_NEAREST),
+    yield Beside("lost on the nearest line, %", "p", 100 * settings.loss, share * edge.total(CountColumn.LOST_NEAREST),
                  share * 4 * sqrt(nearest * crowd))  # fmt: skip
     if settings.lines <= 2:  # noqa: PLR2004 (who hears more than two is not counted apart)
         both = messages * (one * settings.loss + two * settings.loss**settings.lines)
         yield Beside("lost on all lines, %", "p for one line, p² for two", share * both,
-                     share * edge.total(Column.LOST_ALL), share * 4 * sqrt(both * crowd))  # fmt: skip
-    direct = edge.total(Column.EXPECTED_DIRECT) / 1e6
+                     share * edge.total(CountColumn.LOST_ALL), share * 4 * sqrt(both * crowd))  # fmt: skip
+    direct = edge.total(CountColumn.EXPECTED_DIRECT) / 1e6
     late = share * 4 * sqrt(max(expected - direct, 1) * crowd)
     yield Beside("there by the deadline, by the lines alone, %", "1-Π(1-(1-p)·P(delay))", share * direct,
-                 share * edge.total(Column.IN_TIME_DIRECT), late)  # fmt: skip
-    yield Beside("there by the deadline, %", "", None, share * edge.total(Column.IN_TIME))
-    yield Beside("never there, %", "", None, share * edge.total(Column.NEVER))
-    lost = max(edge.total(Column.LOST_ALL), 1)
+                 share * edge.total(CountColumn.IN_TIME_DIRECT), late)  # fmt: skip
+    yield Beside("there by the deadline, %", "", None, share * edge.total(CountColumn.IN_TIME))
+    yield Beside("never there, %", "", None, share * edge.total(CountColumn.NEVER))
+    lost = max(edge.total(CountColumn.LOST_ALL), 1)
     yield Beside("requests for each message that a customer lacks", "", None,
-                 edge.total(Column.REQUESTS) / lost)  # fmt: skip
-    yield Beside("customers served by one repair", "", None, lost / max(edge.total(Column.REPAIRS), 1))
+                 edge.total(CountColumn.REQUESTS) / lost)  # fmt: skip
+    yield Beside("customers served by one repair", "", None, lost / max(edge.total(CountColumn.REPAIRS), 1))
 
 
 def _loads(run: PlanetRun) -> dict[str, dict[str, float]]:
@@ -289,11 +289,11 @@ def _loads(run: PlanetRun) -> dict[str, dict[str, float]]:
     heads = run.ground.ring
     return {
         "NACKs at a primary receiver, per token": _spread(core.asked[heads] / core.tokens),
-        "customers of a retransmit server": _spread(edge.table[:, Column.CUSTOMERS]),
+        "customers of a retransmit server": _spread(edge.table[:, CountColumn.CUSTOMERS]),
         "customers who hear a line": _spread(edge.listeners),
-        "requests at a retransmit server, per message": _spread(edge.table[:, Column.REQUESTS] / messages),
-        "repairs of a retransmit server, per message": _spread(edge.table[:, Column.REPAIRS] / messages),
-        "requests for one message at once, the most": _spread(edge.table[:, Column.WAVE_MAX]),
+        "requests at a retransmit server, per message": _spread(edge.table[:, CountColumn.REQUESTS] / messages),
+        "repairs of a retransmit server, per message": _spread(edge.table[:, CountColumn.REPAIRS] / messages),
+        "requests for one message at once, the most": _spread(edge.table[:, CountColumn.WAVE_MAX]),
     }
 
 
@@ -385,7 +385,7 @@ def _control(run: int, how: Spreading, tokens: int) -> list[Beside]:
     rows = []
     for loss, rate, expected in ((0.0, 10, 0.0360), (0.01, 100, 0.127)):
         mean = rate * to_seconds(PAPER_TIMES.token_period_ns)
-        batches = generator(run, Purpose.TOKEN, tokens + rate).poisson(mean, tokens)
+        batches = generator(run, StreamPurpose.TOKEN, tokens + rate).poisson(mean, tokens)
         world = replace(_world(10, run, PAPER_TIMES, batch=0, loss=loss), batches=batches)
         tally = count_tokens(world, tokens, how)
         got = (tokens + tally.ring.nacks + tally.ring.repairs) / tally.messages
@@ -413,7 +413,7 @@ class _Rare:
 
 def _given_up(ring: _Rare, part: int) -> int:
     """Of so many tokens, those on which somebody still lacked something after k_r requests."""
-    random = generator(ring.run, Purpose.TOKEN, part)
+    random = generator(ring.run, StreamPurpose.TOKEN, part)
     lacking = random.binomial(ring.items, ring.loss, (_RARE_TOKENS, ring.receivers))
     token, receiver = np.nonzero(lacking)
     left = lacking[token, receiver]
@@ -443,7 +443,7 @@ def _grid() -> list[Beside]:
 
 def _who_is_first(run: int) -> list[Beside]:
     """London and Sydney bid at the same instant: at one exchange, and before a ring of ten cities."""
-    random = generator(run, Purpose.TOKEN, 0)
+    random = generator(run, StreamPurpose.TOKEN, 0)
     waits = np.array([[_delay_ms(trader, owner) for owner in _RING] for trader in ("London", "Sydney")])
     at_exchange = waits[:, [_RING.index("London")]] + random.exponential(_JITTER_MS, (2, _PAIRS))
     exchange = float((at_exchange[0] < at_exchange[1]).mean())

@@ -27,14 +27,14 @@ __all__ = [
     "OFFSETS",
     "PAPER_TIMES",
     "Bins",
-    "Column",
     "CoreSettings",
+    "CountColumn",
     "CustomerPlaces",
-    "EdgeSettings",
     "EdgeTally",
+    "PlanetEdgeSettings",
     "PlanetWorld",
-    "Purpose",
     "ReceiverPlaces",
+    "StreamPurpose",
     "generator",
     "load_planet",
     "lost_places",
@@ -100,7 +100,7 @@ class CoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeSettings:
+class PlanetEdgeSettings:
     """From the receivers to the customers."""
 
     lines: int = 2
@@ -130,7 +130,7 @@ class PlanetWorld:
     receivers: ReceiverPlaces = ReceiverPlaces()
     customers: CustomerPlaces = CustomerPlaces()
     core: CoreSettings = CoreSettings()
-    edge: EdgeSettings = EdgeSettings()
+    edge: PlanetEdgeSettings = PlanetEdgeSettings()
     paths: Paths = field(default_factory=Paths)
     file: str = "<world>"
     """Only appears in errors."""
@@ -145,7 +145,7 @@ class PlanetWorld:
 _NUMBER_BITS = 48
 
 
-class Purpose(IntEnum):
+class StreamPurpose(IntEnum):
     """What a stream is for."""
 
     PLACES = 1
@@ -154,7 +154,7 @@ class Purpose(IntEnum):
     SERVER = 4
 
 
-def generator(run: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
+def generator(run: int, purpose: StreamPurpose, number: int = 0) -> np.random.Generator:
     """The stream of one token, or of one server, in one run."""
     return np.random.Generator(np.random.Philox(key=np.array([purpose << _NUMBER_BITS | number, run], dtype=np.uint64)))
 
@@ -219,7 +219,7 @@ DISTANCES = Bins(low=0.0, step=1.0, count=4_000)
 """In km."""
 
 
-class Column(IntEnum):
+class CountColumn(IntEnum):
     """What is counted for each server, over its customers and all messages."""
 
     CUSTOMERS = 0
@@ -260,7 +260,7 @@ class EdgeTally:
 
     servers: Ints
     table: Ints
-    """A row for each server, a column for each `Column`."""
+    """A row for each server, a column for each `CountColumn`."""
     listeners: Ints
     """Customers who hear the line of each receiver of the planet."""
     delays: Ints = field(default_factory=lambda: np.zeros(DELAYS.count, dtype=np.int64))
@@ -272,13 +272,15 @@ class EdgeTally:
     @classmethod
     def empty(cls, servers: Ints, receivers: int) -> EdgeTally:
         """Nothing counted yet."""
-        table = np.zeros((len(servers), len(Column)), dtype=np.int64)
+        table = np.zeros((len(servers), len(CountColumn)), dtype=np.int64)
         return cls(servers, table, np.zeros(receivers, dtype=np.int64))
 
-    def total(self, column: Column) -> int:
+    def total(self, column: CountColumn) -> int:
         """Over all servers."""
         values = self.table[:, column]
-        return int(values.max(initial=0)) if column in (Column.DELAY_MAX, Column.WAVE_MAX) else int(values.sum())
+        return (
+            int(values.max(initial=0)) if column in (CountColumn.DELAY_MAX, CountColumn.WAVE_MAX) else int(values.sum())
+        )
 
     def add(self, other: EdgeTally) -> EdgeTally:
         """Both together, servers in the order of their numbers."""
@@ -305,7 +307,7 @@ _LINES_MAX = 8
 _KM_MAX = 20_040.0
 """Half-way round."""
 
-_RECEIVERS, _CUSTOMERS, _CORE, _EDGE = ReceiverPlaces(), CustomerPlaces(), CoreSettings(), EdgeSettings()
+_RECEIVERS, _CUSTOMERS, _CORE, _EDGE = ReceiverPlaces(), CustomerPlaces(), CoreSettings(), PlanetEdgeSettings()
 _MODELS = ("independent", "tree")
 
 
@@ -563,11 +565,11 @@ def _core(values: Values, timing: Timing, primaries: int) -> CoreSettings:
     return values.into(CoreSettings, timing=timing, tree=tree, branches=branches, reduction_sets=sets)
 
 
-def _edge(values: Values, receivers: ReceiverPlaces) -> EdgeSettings:
+def _edge(values: Values, receivers: ReceiverPlaces) -> PlanetEdgeSettings:
     lines = values.count("lines")
     if lines > receivers.count:
         raise values.error("lines", f"must not be more than receivers, {receivers.count:,}")
     # How far the k-th nearest receiver of a hexagonal grid is at most: what an even spread comes close to.
     grid = HexagonalBounds(receivers.count, land_area_km2(receivers.south, receivers.north), lines)
     reach = values.number("reach", grid.radius_km(max(lines, 2)))
-    return values.into(EdgeSettings, reach_km=reach, tree=values.text("loss_model") == "tree")
+    return values.into(PlanetEdgeSettings, reach_km=reach, tree=values.text("loss_model") == "tree")

@@ -15,7 +15,7 @@ from isocast.studies.planet.edge import EdgeWorld, Ground, core_net, lay_out, ru
 from isocast.studies.planet.settings import EdgeTally, PlanetWorld
 from isocast.studies.spreading import Spreading, spread
 
-__all__ = ["PlanetRun", "Stage", "run_planet"]
+__all__ = ["PlanetRun", "StageProgress", "run_planet"]
 
 _CUSTOMERS_OF_PART = 100_000
 """About so many in one part: seconds of work, and a few MB."""
@@ -36,7 +36,7 @@ class PlanetRun:
     edge: EdgeTally
 
 
-class Stage(Protocol):
+class StageProgress(Protocol):
     """Told what is done next, in how many parts; its answer is told how many of them are done."""
 
     def __call__(self, what: str, parts: int, /) -> Callable[[int], None]:
@@ -47,7 +47,7 @@ def _silent(what: str, parts: int) -> Callable[[int], None]:  # noqa: ARG001
     return lambda _: None
 
 
-def run_planet(world: PlanetWorld, how: Spreading | None = None, stage: Stage = _silent) -> PlanetRun:
+def run_planet(world: PlanetWorld, how: Spreading | None = None, stage: StageProgress = _silent) -> PlanetRun:
     """All of it: a function of the world alone."""
     how = Spreading() if how is None else how
     how.check()

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocast.studies.sweeps.sweep import Row, Status, SweepResult, Value
 
-__all__ = ["Interval", "PointSummary", "interval", "summarise"]
+__all__ = ["ConfidenceInterval", "PointSummary", "interval", "summarise"]
 
 _T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
          2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
@@ -20,7 +20,7 @@ _Z_95, _Z_TERM = 1.95996, 2.40
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A mean over seeds, and where it lies with 95 % confidence; a single run has no interval."""
 
     mean: float
@@ -39,20 +39,20 @@ class PointSummary:
     violated: int
     reason: str
     """The first, if any."""
-    figures: dict[str, Interval]
+    figures: dict[str, ConfidenceInterval]
 
 
-def interval(values: list[float]) -> Interval:
+def interval(values: list[float]) -> ConfidenceInterval:
     """By Student's t."""
     count = len(values)
     # In one order, and in pairs: the same bits whoever ran what.
     mean = float(np.mean(np.array(values)))
     if count < 2:  # noqa: PLR2004
-        return Interval(mean, mean, mean, count)
+        return ConfidenceInterval(mean, mean, mean, count)
     free = count - 1
     t = _T_95[free - 1] if free <= len(_T_95) else _Z_95 + _Z_TERM / free
     half = t * float(np.std(np.array(values), ddof=1)) / sqrt(count)
-    return Interval(mean, mean - half, mean + half, count)
+    return ConfidenceInterval(mean, mean - half, mean + half, count)
 
 
 def summarise(result: SweepResult) -> list[PointSummary]:

@@ -19,7 +19,7 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.errors import TransportError
 from isocast.terms.market import Grade
 
-__all__ = ["JITTER_MS", "Note", "Place", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
+__all__ = ["JITTER_MS", "DemoNetwork", "LogNote", "Tone", "actors", "kind_of", "market_text", "own_place", "table"]
 
 
 # ---- A place of its own for each market on loopback: addresses and groups that no other market of this machine uses.
@@ -39,7 +39,7 @@ _NODES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoNetwork:
     """127.a.b.0/24 and 239.a.b.0/24."""
 
     first: int
@@ -55,12 +55,12 @@ class Place:
 
 
 @contextmanager
-def own_place(number: int | None = None) -> Iterator[Place]:
+def own_place(number: int | None = None) -> Iterator[DemoNetwork]:
     """The place of our process, or the next that is free, until the block ends."""
     number = os.getpid() if number is None else number
     for attempt in range(_TRIES):
         spread = number + attempt * 257
-        place = Place(_FIRST + (spread >> 8) % (_LAST - _FIRST), spread & 255)
+        place = DemoNetwork(_FIRST + (spread >> 8) % (_LAST - _FIRST), spread & 255)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim:
             try:
                 claim.bind((place.address(254), CLAIM_PORT))
@@ -77,7 +77,7 @@ def own_place(number: int | None = None) -> Iterator[Place]:
     )
 
 
-def _has_nodes(place: Place) -> bool:
+def _has_nodes(place: DemoNetwork) -> bool:
     """Whether a market without a claim is running there."""
     for number in range(1, _NODES):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, suppress(OSError):
@@ -153,7 +153,7 @@ def actors(market: Market, *roles: NodeRole) -> tuple[NodePlan, ...]:
     return tuple([plan for plan in market.nodes if plan.start and (not roles or plan.role in roles)])
 
 
-def market_text(place: Place, *, loss: float, seed: int) -> str:
+def market_text(place: DemoNetwork, *, loss: float, seed: int) -> str:
     """The file of the show's market."""
     parts = [
         '# The market of `isocast demo`; `isocast config keys` explains every key.\n\nname = "demo"\n',
@@ -176,7 +176,7 @@ def market_text(place: Place, *, loss: float, seed: int) -> str:
     return "\n".join(parts)
 
 
-def _nodes(place: Place) -> Iterable[str]:
+def _nodes(place: DemoNetwork) -> Iterable[str]:
     """Numbers are written down, since they are what others remember a node by."""
     numbers: dict[str, int] = {}
     address = 0
@@ -220,7 +220,7 @@ class Tone(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogNote:
     """One line of the log."""
 
     at: int

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from isocast.runtime.watch.status import NodeStatus
 
-__all__ = ["Ledger"]
+__all__ = ["StatusLedger"]
 
 
-class Ledger:
+class StatusLedger:
     """The newest status of every process."""
 
     def __init__(self) -> None:

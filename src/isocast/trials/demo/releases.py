@@ -13,7 +13,7 @@ from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.journal import BlockHeader
 from isocast.wire.journal_blocks import BlockView
 
-__all__ = ["Absence", "Chunk", "Figures", "Releases", "one_way_ns"]
+__all__ = ["Absence", "Chunk", "ReleaseFigures", "Releases", "one_way_ns"]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReleaseFigures:
     """What the releases of a show come to."""
 
     skew: ReleaseSkew
@@ -111,7 +111,7 @@ class Releases:
         on_timetable = chunk.due == chunk.instant + self._timing.release_delay_ns
         return on_timetable and chunk.token_number > self.first_tokens[chunk.epoch]
 
-    def figures(self, absences: Sequence[Absence] = ()) -> Figures:
+    def figures(self, absences: Sequence[Absence] = ()) -> ReleaseFigures:
         """The whole; of latency, what falls into an absence is counted apart."""
         disturbed = measured = 0
         waited = waited_all = 0.0
@@ -125,7 +125,7 @@ class Releases:
                 waited_all += chunk.messages * (min(chunk.released.values()) - chunk.submitted)
         messages = sum([chunk.messages for chunk in self.chunks.values() if chunk.submitted])
         own = [OwnReleases.of(headers) for headers in self._own.values()]
-        return Figures(
+        return ReleaseFigures(
             skew=release_skew(own, self._timing.process_ns, self._places),
             lateness=Quantiles.of([header.lateness_ns for some in self._own.values() for header in some]),
             latency_ns=waited / max(measured, 1),

@@ -13,13 +13,13 @@ from enum import StrEnum
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.runtime.operate.supervisor import Child, ChildState
 from isocast.terms.instants import SECOND
-from isocast.trials.demo.cast import Note, Tone, actors
+from isocast.trials.demo.cast import LogNote, Tone, actors
 from isocast.trials.demo.floors import FLOORS, Feed
 from isocast.trials.demo.releases import one_way_ns
-from isocast.trials.demo.staging import Stage
+from isocast.trials.demo.staging import DemoStage
 from isocast.trials.demo.story import Story
 from isocast.trials.demo.summary import Summary, read_proof, sum_up
-from isocast.trials.demo.watching import Watch
+from isocast.trials.demo.watching import MarketWatch
 from isocast.trials.evidence import is_follower
 
 __all__ = ["Phase", "Show", "ShowSettings"]
@@ -70,9 +70,9 @@ class Show:
         self.closed_at = 0
         self.stopped_at = 0
         """When the last process was gone."""
-        self.notes: deque[Note] = deque(maxlen=_NOTES_KEPT)
-        self.on_note: Callable[[Note], None] | None = None
-        self.watch = Watch(market, self.note)
+        self.notes: deque[LogNote] = deque(maxlen=_NOTES_KEPT)
+        self.on_note: Callable[[LogNote], None] | None = None
+        self.watch = MarketWatch(market, self.note)
         self.story = Story()
         self.feeds = [Feed(plan, settings.seed) for plan in FLOORS if plan.source in market.by_name]
         self.children: dict[str, ChildState] = {}
@@ -106,7 +106,7 @@ class Show:
 
     def note(self, tone: Tone, text: str) -> None:
         """Something happened."""
-        note = Note(time.time_ns() - self.began_at, tone, text)
+        note = LogNote(time.time_ns() - self.began_at, tone, text)
         self.notes.append(note)
         if self.on_note is not None:
             self.on_note(note)
@@ -125,7 +125,7 @@ class Show:
         return self._judge()
 
     async def _play(self) -> None:
-        stage = Stage(self.market, self._told, commands=self.settings.commands)
+        stage = DemoStage(self.market, self._told, commands=self.settings.commands)
         async with stage, asyncio.TaskGroup() as group:
             looking = group.create_task(self._look())
             await stage.all_ready()
@@ -138,7 +138,7 @@ class Show:
             looking.cancel()
             await self.watch.look()
 
-    async def _perform(self, stage: Stage, group: asyncio.TaskGroup) -> None:
+    async def _perform(self, stage: DemoStage, group: asyncio.TaskGroup) -> None:
         self.opened_at = time.time_ns()
         self.phase = Phase.PLAYING
         self._going.set()
@@ -162,7 +162,7 @@ class Show:
         for task in (*feeding, telling, settling, abandoning):
             task.cancel()
 
-    async def _tell(self, stage: Stage) -> None:
+    async def _tell(self, stage: DemoStage) -> None:
         """The surprise, half-way."""
         seconds = self.settings.seconds
         await asyncio.sleep(_KILL_AT * seconds)

@@ -20,9 +20,9 @@ from isocast.runtime.market.model import Market
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Child, ChildState, Life, Supervisor, node_command
 from isocast.terms.errors import NodeFailedError
-from isocast.trials.demo.cast import Place, actors, market_text
+from isocast.trials.demo.cast import DemoNetwork, actors, market_text
 
-__all__ = ["Stage", "new_nursery", "prepare", "set_stage"]
+__all__ = ["DemoStage", "new_nursery", "prepare", "set_stage"]
 
 _PATIENCE_S = 90.0
 """Until everybody is ready: a loaded machine takes ten seconds."""
@@ -40,7 +40,7 @@ _MODULES = (
 """What nodes import."""
 
 
-def set_stage(directory: Path, place: Place, *, loss: float, seed: int) -> Market:
+def set_stage(directory: Path, place: DemoNetwork, *, loss: float, seed: int) -> Market:
     """The market file with its keys, every node declared new."""
     return prepare(directory, market_text(place, loss=loss, seed=seed))
 
@@ -61,7 +61,7 @@ def prepare(directory: Path, text: str) -> Market:
     return market
 
 
-class Stage:
+class DemoStage:
     """The processes of a market, in an `async with` block; on the way out all of them end."""
 
     def __init__(

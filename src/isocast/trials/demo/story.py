@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.releases import Absence
-from isocast.trials.demo.staging import Stage
-from isocast.trials.demo.watching import RingView, Watch
+from isocast.trials.demo.staging import DemoStage
+from isocast.trials.demo.watching import MarketWatch, WatchedRing
 
 __all__ = ["Story"]
 
@@ -39,7 +39,9 @@ class Story:
     whole_at: int = 0
     """It was on the ring again."""
 
-    async def play(self, stage: Stage, watch: Watch, note: Callable[[Tone, str], None], pause_s: float) -> None:
+    async def play(
+        self, stage: DemoStage, watch: MarketWatch, note: Callable[[Tone, str], None], pause_s: float
+    ) -> None:
         """Kill, wait for the ring without it and a pause more, let it come back, wait for the whole ring."""
         ring = await self._chosen(watch)
         pid = stage.kill(self.victim)
@@ -65,7 +67,7 @@ class Story:
             return ()
         return (Absence(self.victim, self.killed_at, self.whole_at or 1 << 63),)
 
-    async def _chosen(self, watch: Watch) -> RingView:
+    async def _chosen(self, watch: MarketWatch) -> WatchedRing:
         """Wait for the moment; the ring whose next owner is the victim."""
         while True:
             ring = watch.ring
@@ -79,7 +81,7 @@ class Story:
                     return ring
             await asyncio.sleep(_LOOK_S)
 
-    def _goes_on_without(self, watch: Watch, before: RingView) -> bool:
+    def _goes_on_without(self, watch: MarketWatch, before: WatchedRing) -> bool:
         ring = watch.ring
         return ring is not None and ring.number > before.number and self.victim not in ring.members
 

@@ -14,8 +14,8 @@ from isocast.terms.instants import SECOND
 from isocast.terms.market import Grade, Mic
 from isocast.terms.timing import Formula, latency
 from isocast.trials.demo.cast import actors
-from isocast.trials.demo.ledger import Ledger
-from isocast.trials.demo.releases import Figures, Releases, one_way_ns
+from isocast.trials.demo.ledger import StatusLedger
+from isocast.trials.demo.releases import ReleaseFigures, Releases, one_way_ns
 from isocast.trials.demo.story import Story
 from isocast.trials.evidence import Journals, journal_of, read_journals
 from isocast.wire.journal_blocks import BlockView
@@ -162,7 +162,7 @@ class Summary:
     published: int
     by_floor: dict[Mic, int]
     places: int
-    figures: Figures
+    figures: ReleaseFigures
     formula: Formula
     late_after_ns: int
     """P."""
@@ -260,7 +260,7 @@ def _after(story: Story, instant: int) -> float | None:
 def sum_up(
     market: Market,
     proof: Proof,
-    ledger: Ledger,
+    ledger: StatusLedger,
     story: Story,
     *,
     seconds: float,
@@ -305,7 +305,7 @@ def sum_up(
     )
 
 
-def _said(ledger: Ledger) -> Sequence[str]:
+def _said(ledger: StatusLedger) -> Sequence[str]:
     """What the nodes themselves counted and must not have."""
     wrong = {
         "early_releases_total": "messages went out before their instant, as their nodes say",
@@ -316,7 +316,7 @@ def _said(ledger: Ledger) -> Sequence[str]:
     return [f"{count} {text}" for name, text in wrong.items() if (count := ledger.total(name))]
 
 
-def _customers(market: Market, proof: Proof, ledger: Ledger) -> tuple[CustomerLine, ...]:
+def _customers(market: Market, proof: Proof, ledger: StatusLedger) -> tuple[CustomerLine, ...]:
     lines = []
     for plan in actors(market, NodeRole.CUSTOMER):
         copy = proof.copies.get(plan.name)

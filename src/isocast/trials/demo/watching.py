@@ -19,11 +19,11 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.watch.status import Answer, NodeStatus, Target, poll
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone, actors
-from isocast.trials.demo.ledger import Ledger
+from isocast.trials.demo.ledger import StatusLedger
 from isocast.trials.demo.releases import Chunk, Releases
 from isocast.trials.evidence import journal_of
 
-__all__ = ["RingView", "Watch"]
+__all__ = ["MarketWatch", "WatchedRing"]
 
 _CHUNKS_SHOWN = 128
 _REPAIRS_KEPT = 32
@@ -33,7 +33,7 @@ _ANSWER_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class RingView:
+class WatchedRing:
     """The newest ring that anybody told of, and its timetable."""
 
     epoch: str
@@ -60,15 +60,15 @@ class RingView:
         return self.start + (token_number - self.first_token) * self.period_ns
 
 
-class Watch:
+class MarketWatch:
     """What is known of a running market; `look` brings it up to date. To be used in a `with` block."""
 
     def __init__(self, market: Market, note: Callable[[Tone, str], None]) -> None:
         """`note` hears what is worth a line."""
         self.market = market
-        self.ledger = Ledger()
+        self.ledger = StatusLedger()
         self.answers: dict[str, Answer] = {}
-        self.rings: dict[str, RingView] = {}
+        self.rings: dict[str, WatchedRing] = {}
         """Every ring that was seen, by its epoch."""
         self.releases = Releases(market)
         self.recent: deque[Chunk] = deque(maxlen=_CHUNKS_SHOWN)
@@ -95,7 +95,7 @@ class Watch:
     # Asked of it ----------------------------------------------------------------------------------
 
     @property
-    def ring(self) -> RingView | None:
+    def ring(self) -> WatchedRing | None:
         """The newest."""
         return max(self.rings.values(), key=lambda ring: ring.number, default=None)
 
@@ -154,7 +154,7 @@ class Watch:
         gauges = status.gauges
         if not (gauges.epoch and gauges.ring and gauges.ring_start_ns) or gauges.epoch in self.rings:
             return
-        ring = RingView(
+        ring = WatchedRing(
             gauges.epoch,
             gauges.ring,
             gauges.ring_first_token or 0,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from isocast.ring.settings import StartPolicy
 from isocast.runtime.market.model import NodeRole
 from isocast.terms.timing import PROFILES
-from isocast.trials.demo.cast import Place, kind_of, table
+from isocast.trials.demo.cast import DemoNetwork, kind_of, table
 
 __all__ = ["HERE", "SITES", "THERE", "TIMINGS", "DrillSettings", "market_text"]
 
@@ -49,7 +49,7 @@ class DrillSettings:
     """How long a fault stays that does not end by itself; None: as long as each drill says."""
 
 
-def market_text(place: Place, settings: DrillSettings, sites: Iterable[str] = SITES) -> str:
+def market_text(place: DemoNetwork, settings: DrillSettings, sites: Iterable[str] = SITES) -> str:
     """The market's file."""
     ring = {} if settings.policy is StartPolicy.MAJORITY else {"policy": settings.policy.value}
     parts = [

@@ -15,11 +15,11 @@ from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.operator_door import OperatorError
-from isocast.runtime.operate.ring_change import Change, RollingRestart, restart_order
+from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 from isocast.terms.errors import NodeFailedError
 from isocast.terms.instants import SECOND
 from isocast.terms.timing import Timing
-from isocast.trials.demo.cast import Place
+from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.staging import prepare
 from isocast.trials.drill.cast import HERE, SITES, THERE, DrillSettings, market_text
 from isocast.trials.drill.safety import Outcome, Picture, Safety, judge
@@ -27,7 +27,7 @@ from isocast.trials.drill.staging import DrillStage, flip_bit
 from isocast.trials.drill.trial import (
     BALLOT,
     DrillError,
-    Load,
+    DrillLoad,
     Reformation,
     Trial,
     detected_at,
@@ -199,7 +199,7 @@ async def _restart(trial: Trial) -> None:
 async def _rolling(trial: Trial) -> None:
     """As `isocast ring restart` does it: a site leaves the ring before it ends, and the next one waits for it."""
     trial.strike(*trial.stage.children)
-    change = Change(trial.market, trial.note)
+    change = RingChange(trial.market, trial.note)
     await RollingRestart(change, trial.note).run(restart_order(trial.market))
 
 
@@ -254,7 +254,7 @@ _BOUND = "4δ_N+grace+τ_t+2ε"
 async def run_drill(
     drill: Drill,
     directory: Path,
-    place: Place,
+    place: DemoNetwork,
     settings: DrillSettings,
     nursery: Nursery,
     note: Callable[[str], None] = lambda _: None,
@@ -266,7 +266,7 @@ async def run_drill(
     note("starts the market")
     async with stage:
         await stage.all_ready()
-        async with Load(market, directory / _LEDGER) as load:
+        async with DrillLoad(market, directory / _LEDGER) as load:
             trial = Trial(stage, load, settings, note)
             try:
                 await _play(drill, trial)

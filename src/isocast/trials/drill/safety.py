@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from isocast.checks.journals import differences, lost, repeated
 from isocast.terms.instants import SECOND
-from isocast.trials.drill.trial import Accepted
+from isocast.trials.drill.trial import AcceptedMessage
 from isocast.trials.evidence import Journals
 
 __all__ = ["Outcome", "Picture", "Safety", "judge"]
@@ -42,7 +42,7 @@ class Safety:
 
 def judge(
     journals: Journals,
-    promised: Sequence[Accepted],
+    promised: Sequence[AcceptedMessage],
     release_delay_ns: int,
     absent: Iterable[str] = (),
     whole_at: int | None = None,

@@ -12,12 +12,12 @@ from pathlib import Path
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate.nursery import Nursery
 from isocast.runtime.operate.supervisor import Child, Life
-from isocast.trials.demo.staging import Stage
+from isocast.trials.demo.staging import DemoStage
 
 __all__ = ["DrillStage", "flip_bit"]
 
 
-class DrillStage(Stage):
+class DrillStage(DemoStage):
     """A stage on which anything may happen to a process."""
 
     def __init__(self, market: Market, told: Callable[[Child], None], nursery: Nursery) -> None:

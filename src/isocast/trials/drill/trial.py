@@ -40,9 +40,9 @@ __all__ = [
     "DECIDED",
     "FIRST_TOKEN",
     "SUSPECTS",
-    "Accepted",
+    "AcceptedMessage",
     "DrillError",
-    "Load",
+    "DrillLoad",
     "LogBook",
     "LogLine",
     "Reformation",
@@ -246,7 +246,7 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedMessage:
     """A message that a source took, and so must be in the sequence, once."""
 
     source: int
@@ -256,12 +256,12 @@ class Accepted:
     """When it was taken."""
 
 
-class Load:
+class DrillLoad:
     """Publishes at every source of a market until it is told to stop; an `async with` block."""
 
     def __init__(self, market: Market, ledger: Path) -> None:
         """Nothing is published yet."""
-        self.accepted: list[Accepted] = []
+        self.accepted: list[AcceptedMessage] = []
         self._market = market
         self._ledger = ledger
         self._going = True
@@ -292,11 +292,11 @@ class Load:
             while self._going:
                 batch = _events(source, count)
                 (label,) = await publisher.publish(batch, f"drill/{count}".encode())
-                self._note(Accepted(label.source, label.number, payload_digest(batch.tobytes()), time_ns()))
+                self._note(AcceptedMessage(label.source, label.number, payload_digest(batch.tobytes()), time_ns()))
                 count += 1
                 await asyncio.sleep(pause_s)
 
-    def _note(self, accepted: Accepted) -> None:
+    def _note(self, accepted: AcceptedMessage) -> None:
         self.accepted.append(accepted)
         row = {"source": accepted.source, "number": accepted.number, "digest": accepted.digest.hex(), "at": accepted.at}
         with self._ledger.open("a", encoding="utf-8") as file:
@@ -312,12 +312,12 @@ def _events(source: str, count: int) -> EventArray:
     return events
 
 
-def read_ledger(path: Path) -> Sequence[Accepted]:
+def read_ledger(path: Path) -> Sequence[AcceptedMessage]:
     """What was promised, from the file."""
     if not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [Accepted(row["source"], row["number"], bytes.fromhex(row["digest"]), row["at"]) for row in rows]
+    return [AcceptedMessage(row["source"], row["number"], bytes.fromhex(row["digest"]), row["at"]) for row in rows]
 
 
 _LOOK_S = 0.1
@@ -339,7 +339,9 @@ class DrillError(IsocastError):
 class Trial:
     """What a drill has in its hands. Instants are of the machine's clock, 0: not yet."""
 
-    def __init__(self, stage: DrillStage, load: Load, settings: DrillSettings, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, stage: DrillStage, load: DrillLoad, settings: DrillSettings, note: Callable[[str], None]
+    ) -> None:
         """`note` hears what is being done, and what is being waited for."""
         self.market = stage.market
         self.stage = stage

@@ -42,12 +42,10 @@ __all__ = [
     "gain_privilege",
     "holders",
     "link_up",
-    "mac_text",
     "make_namespaces",
     "namespace_number",
     "open_tap",
     "residents",
-    "setns",
     "shape_link",
     "silence_ipv6",
     "site_mac",
@@ -72,11 +70,6 @@ _STATIONS_MAX = 4096
 def site_mac(port: int) -> bytes:
     """The hardware address of the site behind a port."""
     return _LOCAL_PREFIX + port.to_bytes(2)
-
-
-def mac_text(mac: bytes) -> str:
-    """An address as people write it."""
-    return mac.hex(":")
 
 
 class MacTable:
@@ -221,11 +214,6 @@ def _checked(result: int, call: str) -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces of these kinds for new ones."""
     _checked(_libc.unshare(flags), "unshare")
-
-
-def setns(fd: int, kind: int) -> None:
-    """Enter the namespace that an open file stands for."""
-    _checked(_libc.setns(fd, kind), "setns")
 
 
 def unshare_user() -> None:

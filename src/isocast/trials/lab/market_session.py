@@ -23,8 +23,8 @@ from isocast.trials.evidence import is_follower, journal_of
 from isocast.trials.lab.floor import accepted_labels, floor_command
 from isocast.trials.lab.nodes import LabNode, NodeState
 from isocast.trials.lab.report import LabReport
-from isocast.trials.lab.session import Session
-from isocast.trials.lab.verdict import Verdict, judge
+from isocast.trials.lab.session import LabSession
+from isocast.trials.lab.verdict import LabVerdict, judge
 
 __all__ = ["MarketSession"]
 
@@ -52,7 +52,7 @@ class MarketSession:
             if plan.tcp_port and plan.name in site_of and events_per_s > 0
         )
 
-    def settle(self, session: Session) -> None:
+    def settle(self, session: LabSession) -> None:
         """Stop the floors, and wait until all that they were promised is in the journals of all who run."""
         if not self.floors:
             return
@@ -67,7 +67,7 @@ class MarketSession:
                 session.nodes.hear()
                 time.sleep(_LOOK_S)
 
-    def verdict(self, report: LabReport, logs: Path) -> Verdict:
+    def verdict(self, report: LabReport, logs: Path) -> LabVerdict:
         """What journals and logs say, once all have ended."""
         return judge(
             self._market,

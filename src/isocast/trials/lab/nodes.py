@@ -16,7 +16,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import suggestion
 from isocast.trials.lab.lab import Lab
 
-__all__ = ["LabNode", "NodeState", "NodeStatus", "Nodes"]
+__all__ = ["LabNode", "LabNodeStatus", "LabNodes", "NodeState"]
 
 
 _NOTIFY_BYTES = 4096
@@ -48,7 +48,7 @@ class LabNode:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class LabNodeStatus:
     """A node as it is now."""
 
     name: str
@@ -83,7 +83,7 @@ class _Life:
     """Where it says that it is ready."""
 
 
-class Nodes:
+class LabNodes:
     """All nodes of a lab; their output goes to one file each in `directory`."""
 
     def __init__(self, lab: Lab, nodes: Iterable[LabNode], directory: Path) -> None:
@@ -177,7 +177,7 @@ class Nodes:
 
     # ---- state
 
-    def statuses(self) -> list[NodeStatus]:
+    def statuses(self) -> list[LabNodeStatus]:
         """Every node as it is now."""
         self.hear()
         return [self._status(life) for life in self._lives.values()]
@@ -186,7 +186,7 @@ class Nodes:
         """Whether every node ended by itself; one that was killed by command may be started again."""
         return all(not self._runs(life) and not life.killed for life in self._lives.values())
 
-    def _status(self, life: _Life) -> NodeStatus:
+    def _status(self, life: _Life) -> LabNodeStatus:
         node, process = life.node, life.process
         runs = self._runs(life)
         if runs:
@@ -197,7 +197,7 @@ class Nodes:
             state = NodeState.KILLED if life.killed else NodeState.ENDED
         code = None if process is None else process.returncode
         number = process.pid if process is not None and runs else 0
-        return NodeStatus(node.name, node.site, state, number, code, life.starts)
+        return LabNodeStatus(node.name, node.site, state, number, code, life.starts)
 
     def _life(self, name: str) -> _Life:
         life = self._lives.get(name)

@@ -13,8 +13,8 @@ __all__ = [
     "LATE_NS",
     "Distribution",
     "Episode",
-    "Histogram",
     "LabReport",
+    "LatenessHistogram",
     "LatenessRecord",
     "LinkState",
     "report_rows",
@@ -49,7 +49,7 @@ class Distribution:
     max_ns: int = 0
 
 
-class Histogram:
+class LatenessHistogram:
     """Counts in buckets whose width grows with the value."""
 
     __slots__ = ("_buckets", "count", "max_ns")
@@ -120,8 +120,8 @@ class LatenessRecord:
     def __init__(self, late_ns: int = LATE_NS) -> None:
         """Nothing was late yet."""
         self._late_ns = late_ns
-        self.forwards = Histogram()
-        self.wakeups = Histogram()
+        self.forwards = LatenessHistogram()
+        self.wakeups = LatenessHistogram()
         self._episodes: deque[Episode] = deque(maxlen=_EPISODES_MAX)
 
     def forwarded(self, due: int, now: int, realtime_offset: int) -> None:

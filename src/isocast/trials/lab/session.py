@@ -18,11 +18,11 @@ from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError, IsocastError
 from isocast.terms.quantities import suggestion
 from isocast.trials.lab.lab import Lab, RunDirectory, control_path
-from isocast.trials.lab.nodes import LabNode, Nodes, NodeStatus
+from isocast.trials.lab.nodes import LabNode, LabNodes, LabNodeStatus
 from isocast.trials.lab.report import LabReport
 from isocast.trials.lab.world import LinkChange, World
 
-__all__ = ["ControlServer", "Session", "SessionReport", "ask_lab", "run_session"]
+__all__ = ["ControlServer", "LabSession", "SessionReport", "ask_lab", "run_session"]
 
 
 # ---- The control socket: one line of JSON in, one line out, for whoever may enter the run directory.
@@ -136,13 +136,13 @@ class SessionReport:
     """How it went: the lab's own account, and how each node ended."""
 
     lab: LabReport
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[LabNodeStatus, ...]
     seconds: float
     exit_code: int | None = None
     """Of the command in the foreground, if there was one."""
 
     @property
-    def failed(self) -> tuple[NodeStatus, ...]:
+    def failed(self) -> tuple[LabNodeStatus, ...]:
         """Nodes that ended badly, though nobody wanted that."""
         return tuple(node for node in self.nodes if node.failed)
 
@@ -151,16 +151,16 @@ class SessionReport:
         return asdict(self) | {"lab": self.lab.as_json()}
 
 
-class Session:
+class LabSession:
     """An open lab with its nodes, and what the control socket can ask of it."""
 
-    def __init__(self, lab: Lab, nodes: Nodes) -> None:
+    def __init__(self, lab: Lab, nodes: LabNodes) -> None:
         """Nothing is started by this."""
         self.lab = lab
         self.nodes = nodes
         self.ending = False
         self._began = time.monotonic()
-        self._commands: Mapping[str, Callable[[_Request], object]] = {
+        self._commands: Mapping[str, Callable[[_ControlRequest], object]] = {
             "status": self._status,
             "lateness": lambda request: self.lab.lateness(reset=request.flag("reset")).as_json(),
             "cut": lambda request: self.lab.cut(*self._ends(request), one_way=request.flag("one_way")),
@@ -181,7 +181,7 @@ class Session:
         if found is None:
             hint = suggestion(str(name), self._commands)
             raise ConfigurationError("control socket", "command", f'unknown command "{name}"{hint}')
-        return found(_Request(request))
+        return found(_ControlRequest(request))
 
     def end(self) -> None:
         """Leave the loop soon."""
@@ -198,21 +198,21 @@ class Session:
         """A site by its name, its city's, or that of a node in it."""
         return self.nodes.site_of(name) or self.lab.world.sites[self.lab.world.place_of(name)].name
 
-    def _ends(self, request: _Request) -> tuple[str, str]:
+    def _ends(self, request: _ControlRequest) -> tuple[str, str]:
         return self._site(request.text("here")), self._site(request.text("there"))
 
-    def _heal(self, request: _Request) -> None:
+    def _heal(self, request: _ControlRequest) -> None:
         if request.flag("all"):
             self.lab.heal_all()
         else:
             self.lab.heal(*self._ends(request), one_way=request.flag("one_way"))
 
-    def _change(self, request: _Request) -> None:
+    def _change(self, request: _ControlRequest) -> None:
         delay, jitter = request.nanoseconds("delay_ns"), request.nanoseconds("jitter_ns")
         loss, one_way = request.share("loss"), request.flag("one_way")
         self.lab.change(LinkChange(*self._ends(request), delay, jitter, loss, one_way))
 
-    def _status(self, request: _Request) -> dict[str, object]:
+    def _status(self, request: _ControlRequest) -> dict[str, object]:
         links = self.lab.links() if request.flag("links") else []
         return {
             "seconds": round(self.seconds, 3),
@@ -225,7 +225,7 @@ class Session:
         }
 
 
-class _Request:
+class _ControlRequest:
     """A request's parts, each checked when it is asked for."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
@@ -275,8 +275,8 @@ def run_session(
     *,
     seconds: float | None = None,
     foreground: tuple[str, Sequence[str]] | None = None,
-    began: Callable[[Session], None] | None = None,
-    ending: Callable[[Session], None] | None = None,
+    began: Callable[[LabSession], None] | None = None,
+    ending: Callable[[LabSession], None] | None = None,
     user_namespace: bool | None = None,
 ) -> SessionReport:
     """Build a world, run nodes in it and obey the control socket; remove everything and report.
@@ -289,9 +289,9 @@ def run_session(
         run = stack.enter_context(RunDirectory(directory, longest_name=max(["control", *names], key=len)))
         signals = stack.enter_context(_noted_signals())
         lab = stack.enter_context(Lab.of(world, user_namespace=user_namespace))
-        supervised = Nodes(lab, nodes, run.path)
+        supervised = LabNodes(lab, nodes, run.path)
         stack.callback(supervised.close)
-        session = Session(lab, supervised)
+        session = LabSession(lab, supervised)
         server = stack.enter_context(ControlServer(run.control, session.answer))
         supervised.start_all()
         if began is not None:
@@ -310,7 +310,7 @@ def run_session(
 
 
 def _obey(
-    session: Session,
+    session: LabSession,
     server: ControlServer,
     front: subprocess.Popen[bytes] | None,
     seconds: float | None,

@@ -19,7 +19,7 @@ from isocast.terms.ids import Label
 from isocast.trials.evidence import Evidence, LateRelease, read_journals, weigh
 from isocast.trials.lab.report import Episode, LabReport
 
-__all__ = ["LateInLab", "Verdict", "judge"]
+__all__ = ["LabVerdict", "LateInLab", "judge"]
 
 _LATE_EVENT = "released late"
 
@@ -52,7 +52,7 @@ class LateInLab:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LabVerdict:
     """How it went."""
 
     evidence: Evidence
@@ -89,7 +89,7 @@ def judge(
     since_ns: int = 0,
     promised: Sequence[Label] = (),
     waited_for: Collection[str] = (),
-) -> Verdict:
+) -> LabVerdict:
     """Read the journals, and the logs for what made releases late; nodes log to `<logs>/<name>.log`.
 
     `waited_for` ran to the end and had time for everything that was `promised`.
@@ -109,7 +109,7 @@ def judge(
     there = [copy for name, copy in journals.sites.items() if name in waited_for]
     unreleased = lost(there, [(*label, None) for label in dict.fromkeys(promised)])
     stalled = [one.name for one in evidence.followers if one.behind and one.name in waited_for]
-    return Verdict(evidence, late, len(promised), len(unreleased), tuple(stalled))
+    return LabVerdict(evidence, late, len(promised), len(unreleased), tuple(stalled))
 
 
 def _behind(log: Path) -> Mapping[int, int]:

@@ -294,7 +294,7 @@ def _check_addresses(sites: Sequence[Site], file: str) -> None:
             try:
                 address = IPv4Address(text)
             except AddressValueError as error:
-                raise ConfigurationError(file, key, f'"{text}" is no IPv4 address') from error
+                raise ConfigurationError(file, key, f'"{text}" is not an IPv4 address') from error
             if address.is_multicast or address.is_unspecified or address.is_reserved:
                 raise ConfigurationError(file, key, f"{text} is no address of a host")
             if text in at:

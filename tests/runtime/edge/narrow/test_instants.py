@@ -8,7 +8,7 @@ from isocast.feeds.mold import MoldPacket, end_of_session, heartbeat, packet_of,
 from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.runtime.edge.narrow.ears import BEAT_NS, StripeInstants
 from isocast.runtime.edge.narrow.engine import GapRules, StripeSequencer
-from isocast.striping.merging import Cut
+from isocast.striping.merging import StripeCut
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 
@@ -49,7 +49,7 @@ class Customer:
         self.sequencers[stripe].poll(now)
         self.instants.take(stripe, self.sequencers[stripe].take())
 
-    def cut(self, instant: int, day: bytes = DAY) -> Cut | None:
+    def cut(self, instant: int, day: bytes = DAY) -> StripeCut | None:
         return self.instants.at(instant, day, (1, 2))
 
 
@@ -94,7 +94,7 @@ def test_there_is_no_answer_before_every_stripe_has_passed_and_beats_of_a_silent
     one.hear(2, parse_packet(end_of_session(DAY + b"0002", 1)), NOON + BEAT_NS + SECOND)
     assert one.cut(NOON) is None, "who is behind says this too"
     one.hear(2, beat(2, 1), NOON + BEAT_NS)
-    assert one.cut(NOON) == Cut(NOON, ((1, 2), (2, 0)))
+    assert one.cut(NOON) == StripeCut(NOON, ((1, 2), (2, 0)))
     assert one.cut(NOON + SECOND) is None, "more may come in this millisecond"
 
 
@@ -107,8 +107,8 @@ def test_a_beat_does_not_pass_what_is_missing() -> None:
     assert one.cut(NOON + 5 * SECOND) is None
     one.hear(1, packet(1, 2, 1, NOON + 2 * SECOND), NOON + 21 * SECOND, repair=True)
     one.hear(1, beat(1, 3), NOON + 22 * SECOND)
-    assert one.cut(NOON + SECOND) == Cut(NOON + SECOND, ((1, 1), (2, 1)))
-    assert one.cut(NOON + 5 * SECOND) == Cut(NOON + 5 * SECOND, ((1, 2), (2, 1)))
+    assert one.cut(NOON + SECOND) == StripeCut(NOON + SECOND, ((1, 1), (2, 1)))
+    assert one.cut(NOON + 5 * SECOND) == StripeCut(NOON + 5 * SECOND, ((1, 2), (2, 1)))
 
 
 def test_what_was_lost_or_was_before_is_said_and_not_guessed() -> None:
@@ -125,7 +125,7 @@ def test_what_was_lost_or_was_before_is_said_and_not_guessed() -> None:
             one.cut(lost)
     with pytest.raises(LocalProtocolError, match="nothing is known from before"):
         one.cut(NOON - 60 * SECOND)
-    assert one.cut(NOON - SECOND) == Cut(NOON - SECOND, ((1, 0), (2, 0)))
+    assert one.cut(NOON - SECOND) == StripeCut(NOON - SECOND, ((1, 0), (2, 0)))
 
 
 def test_a_day_has_numbers_of_its_own() -> None:
@@ -134,8 +134,8 @@ def test_a_day_has_numbers_of_its_own() -> None:
     one.hear(1, packet(1, 1, 2, later, b"241005"), later)
     one.hear(1, beat(1, 3, b"241005"), later + 60 * SECOND)
     one.hear(2, beat(2, 1), later + 60 * SECOND)
-    assert one.cut(later - SECOND) == Cut(later - SECOND, ((1, 5), (2, 0)))
-    assert one.cut(later + SECOND, b"241005") == Cut(later + SECOND, ((1, 2), (2, 0)))
+    assert one.cut(later - SECOND) == StripeCut(later - SECOND, ((1, 5), (2, 0)))
+    assert one.cut(later + SECOND, b"241005") == StripeCut(later + SECOND, ((1, 2), (2, 0)))
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -148,4 +148,4 @@ def test_what_is_remembered_is_bounded() -> None:
         instants.take(1, sequencer.take())
     with pytest.raises(LocalProtocolError, match="nothing is known from before"):
         instants.at(NOON + 20 * SECOND, DAY, [1])
-    assert instants.at(NOON + 39 * SECOND, DAY, [1]) == Cut(NOON + 39 * SECOND, ((1, 39),))
+    assert instants.at(NOON + 39 * SECOND, DAY, [1]) == StripeCut(NOON + 39 * SECOND, ((1, 39),))

@@ -18,9 +18,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from struct import Struct
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from isocast.feeds.mold import HEADER_BYTES, SESSION_BYTES, packet_of, parse_packet, parse_request
+from isocast.feeds.mold import HEADER_BYTES, SESSION_BYTES, MoldRequest, packet_of, parse_packet, parse_request
 from isocast.runtime.net.sockets import Endpoint
 from isocast.terms.errors import RemoteProtocolError, TransportError
 
@@ -169,6 +169,11 @@ class StripeArchive:
             last -= 1
         return last - skip, packet.body[places[skip] : places[last]]
 
+    def answer(self, request: MoldRequest) -> bytes:
+        """A packet with what was asked for, as much as one packet has; empty if it is not here."""
+        count, framed = self.take(request.session, request.sequence, request.count, ROOM)
+        return packet_of(request.session, request.sequence, count, framed) if count else b""
+
     def packets(self) -> Iterator[tuple[int, bytes]]:
         """(due, packet) of every day, in the order in which they were appended."""
         for prefix in sorted(self._days):
@@ -282,21 +287,29 @@ class _Shares:
         return granted
 
 
+class AnswersRequests(Protocol):
+    """An archive of messages by session and number."""
+
+    def answer(self, request: MoldRequest) -> bytes:
+        """A packet with what was asked for; empty if it is not here."""
+
+
 class RequestDesk:
     """A socket at an own address. `other` is given what is no request of MoldUDP64: (datagram, sender)."""
 
     def __init__(
         self,
         where: Endpoint,
-        archive: StripeArchive,
+        archive: AnswersRequests,
         *,
         strangers: bool,
         known: Collection[str] = (),
         rate: int,
         other: Callable[[bytes, tuple[str, int]], bool] = lambda _raw, _sender: False,
+        counts: DeskCounts | None = None,
     ) -> None:
         """Off loopback, `strangers` says whether addresses that are not `known` are answered."""
-        self.counts = DeskCounts()
+        self.counts = DeskCounts() if counts is None else counts
         self._archive = archive
         self._strangers = strangers or IPv4Address(where.address).is_loopback
         self._known = frozenset(known)
@@ -336,14 +349,13 @@ class RequestDesk:
 
     def _answer(self, raw: bytes, sender: tuple[str, int]) -> None:
         try:
-            wanted = parse_request(raw)
+            packet = self._archive.answer(parse_request(raw))
         except RemoteProtocolError:
             self.counts.refused += 1
             return
-        count, framed = self._archive.take(wanted.session, wanted.sequence, wanted.count, ROOM)
-        if not count:
+        if not packet:
             self.counts.unknown += 1
             return
         with suppress(OSError):
-            self._socket.sendto(packet_of(wanted.session, wanted.sequence, count, framed), sender)
+            self._socket.sendto(packet, sender)
             self.counts.answered += 1

@@ -9,7 +9,7 @@ from isocast.runtime.edge.narrow.places import repair_budget
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes, rate_text
-from isocast.striping.routing import Choice, choose_stripes, stripes_for
+from isocast.striping.routing import CustomerStripes, choose_stripes, stripes_for
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
@@ -74,7 +74,7 @@ def choose(
     return Chosen(stripes, heard, servers, complete, from_first, plan.version, period, choice.unnamed)
 
 
-def _fitting(dear: StripePlan, rate: int, wanted: list[str], *, repaired: bool) -> Choice:
+def _fitting(dear: StripePlan, rate: int, wanted: list[str], *, repaired: bool) -> CustomerStripes:
     try:
         return choose_stripes(dear, rate, wanted)
     except ConfigurationError as reason:

@@ -20,7 +20,7 @@ from isocast.feeds.mold import MoldPacket
 from isocast.feeds.release_stamps import read_milliseconds
 from isocast.runtime.edge.narrow.engine import Message
 from isocast.runtime.edge.narrow.sender import LATE_NS
-from isocast.striping.merging import Cut
+from isocast.striping.merging import StripeCut
 from isocast.terms.errors import LocalProtocolError, TransportError
 from isocast.terms.instants import MILLISECOND, SECOND
 
@@ -161,7 +161,7 @@ _DAY = 6
 
 
 @dataclass(slots=True)
-class _Marks:
+class _SessionMarks:
     """The milliseconds of one session, with the last number of each."""
 
     base: int
@@ -177,12 +177,12 @@ class _Marks:
 
 
 @dataclass(slots=True)
-class _Stripe:
+class _HeardStripe:
     since: int
     """What was before this millisecond is not known."""
     seen: deque[tuple[bytes, int, int]] = field(default_factory=lambda: deque(maxlen=_SEEN_MAX))
     """(session, behind which number, when): what was first told to exist when."""
-    days: dict[bytes, _Marks] = field(default_factory=dict)
+    days: dict[bytes, _SessionMarks] = field(default_factory=dict)
     passed: int = -1
     newest: int = -1
     """The millisecond of the last message."""
@@ -197,15 +197,15 @@ class StripeInstants:
         """Nothing is known."""
         self.disordered = 0
         """Messages that were released before what their line had passed: an edge, or a clock, is wrong."""
-        self._stripes: dict[int, _Stripe] = {}
+        self._stripes: dict[int, _HeardStripe] = {}
         self._marks_max = marks_max
 
     def heard(self, stripe: int, packet: MoldPacket, at: int) -> None:
         """A packet of a line, before its messages are taken: its numbers exist."""
         known = self._stripes.get(stripe)
         if known is None:
-            known = self._stripes[stripe] = _Stripe((at + _SKEW_NS) // MILLISECOND)
-            known.days[packet.session] = _Marks(packet.sequence - 1)
+            known = self._stripes[stripe] = _HeardStripe((at + _SKEW_NS) // MILLISECOND)
+            known.days[packet.session] = _SessionMarks(packet.sequence - 1)
         top = packet.session, packet.sequence + packet.messages
         if not known.seen or top > known.seen[-1][:2]:
             known.seen.append((*top, at))
@@ -230,7 +230,7 @@ class StripeInstants:
             self._note(known, marks, next_number - 1, (at + _SKEW_NS) // MILLISECOND, lost=True)
         known.passed = max(known.passed, (at - BEAT_NS) // MILLISECOND)
 
-    def at(self, instant: int, day: bytes, stripes: Iterable[int]) -> Cut | None:
+    def at(self, instant: int, day: bytes, stripes: Iterable[int]) -> StripeCut | None:
         """The last number of each stripe in the session of a day at an instant, whose whole millisecond counts.
 
         None while a stripe has not passed it; LocalProtocolError where it cannot be known.
@@ -242,24 +242,26 @@ class StripeInstants:
                 return None
             if wanted < known.since:
                 raise LocalProtocolError(f"stripe {stripe}: nothing is known from before {known.since * MILLISECOND}")
-            marks = next((one for session, one in known.days.items() if session[:_DAY] == day), _Marks(0))
+            marks = next((one for session, one in known.days.items() if session[:_DAY] == day), _SessionMarks(0))
             place = bisect_right(marks.instants, wanted)
             if place < len(marks.instants) and marks.instants[place] in marks.unsure:
                 raise LocalProtocolError(f"stripe {stripe}: messages that were released about {instant} were lost")
             rows.append((stripe, marks.numbers[place - 1] if place else marks.base))
-        return Cut(instant, tuple(rows))
+        return StripeCut(instant, tuple(rows))
 
-    def _marks(self, known: _Stripe, session: bytes) -> _Marks:
+    def _marks(self, known: _HeardStripe, session: bytes) -> _SessionMarks:
         marks = known.days.get(session)
         if marks is None:
-            marks = known.days[session] = _Marks(0)
+            marks = known.days[session] = _SessionMarks(0)
             if len(known.days) > _DAYS_MAX:
                 del known.days[min(known.days)]
                 first = known.days[min(known.days)]
                 known.since = max([known.since, *first.instants[:1]])
         return marks
 
-    def _note(self, known: _Stripe, marks: _Marks, number: int, instant: int, *, lost: bool = False) -> None:
+    def _note(
+        self, known: _HeardStripe, marks: _SessionMarks, number: int, instant: int, *, lost: bool = False
+    ) -> None:
         unsure = lost or number != marks.last + 1
         if known.estimated and marks.instants:
             # What was lost is not younger than what follows it.

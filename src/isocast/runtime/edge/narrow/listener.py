@@ -42,7 +42,7 @@ from isocast.runtime.edge.narrow.places import (
 from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
-from isocast.striping.merging import Cut
+from isocast.striping.merging import StripeCut
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.market import Mic
@@ -260,7 +260,7 @@ class StripeListener:
         """The most IP bytes that came in any token period, as the kernel got them."""
         return self._meter.peak
 
-    def cut(self, instant: int) -> Cut | None:
+    def cut(self, instant: int) -> StripeCut | None:
         """For each stripe the last number that was released up to an instant, the same at all customers; 0 for none.
 
         Numbers are of the sessions of the instant's day, and its whole millisecond counts. None while a stripe has not

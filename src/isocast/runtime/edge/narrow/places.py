@@ -50,7 +50,7 @@ def check_cores(market: Market, plan: StripePlan) -> None:
     if strange:
         # Its symbols travel in another stripe, whose receivers would not carry them.
         listed = ", ".join(map(str, market.all_stripes))
-        raise ConfigurationError(plan.file, "core", f"{strange[0]} is none of ring.stripes: {listed}")
+        raise ConfigurationError(plan.file, "core", f"stripe {strange[0]} is not in ring.stripes ({listed})")
 
 
 def request_endpoint(market: Market, plan: NodePlan, core: int | None = None) -> Endpoint:

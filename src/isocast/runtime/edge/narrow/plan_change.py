@@ -15,7 +15,7 @@ from isocast.runtime.edge.narrow.plans import PlanFolder, load_plan, plan_name
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.operator_door import OperatorError, ask
-from isocast.runtime.operate.ring_change import Change
+from isocast.runtime.operate.ring_change import RingChange
 from isocast.striping.edge import EdgeStriper
 from isocast.striping.plan import StripePlan, plan_text
 from isocast.terms.errors import ConfigurationError
@@ -65,7 +65,7 @@ class PlanChange:
         self._market = market
         self._edge = edge_of(market)
         self._told = told
-        self._patience_s = Change(market).patience_s if patience_s is None else patience_s
+        self._patience_s = RingChange(market).patience_s if patience_s is None else patience_s
 
     async def views(self) -> dict[str, dict[str, Any]]:
         """What the edges on this machine say of themselves, by receiver."""
@@ -120,7 +120,7 @@ class PlanChange:
             draft.replace(path)
 
     async def _member(self, share: Market) -> str:
-        views = await Change(share).views()
+        views = await RingChange(share).views()
         for name, view in sorted(views.items(), key=lambda item: -item[1].held):
             if view.site in view.ring and view.mode == "normal" and not view.leaving:
                 return name

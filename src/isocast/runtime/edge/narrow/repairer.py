@@ -106,7 +106,7 @@ class _Hole:
 
 
 @dataclass(slots=True)
-class _Stripe:
+class _KeptStripe:
     gate: RateGate
     waiting: deque[_Wanted] = field(default_factory=deque)
 
@@ -129,7 +129,7 @@ class Repairer:
         self._known: dict[bytes, int] = {}
         """The ends of our sessions' names, and how far their numbers can go."""
         self._wanted: dict[tuple[bytes, int], _Wanted] = {}
-        self._stripes: dict[int, _Stripe] = {}
+        self._stripes: dict[int, _KeptStripe] = {}
         self._begun = now() - market.timing.token_period_ns
         self._tops: dict[bytes, int] = {}
         self._holes: dict[bytes, _Hole] = {}
@@ -319,7 +319,7 @@ class Repairer:
         line = self._stripes.get(stripe)
         if line is None:
             gate = RateGate(self._market.timing.token_period_ns, self._begun)
-            line = self._stripes[stripe] = _Stripe(gate)
+            line = self._stripes[stripe] = _KeptStripe(gate)
         line.waiting.append(wanted)
         return True
 
@@ -336,7 +336,7 @@ class Repairer:
                     break
         return deadline
 
-    def _repair(self, stripe: int, line: _Stripe, wanted: _Wanted, now: int) -> int:
+    def _repair(self, stripe: int, line: _KeptStripe, wanted: _Wanted, now: int) -> int:
         """Multicast a part of what is wanted; when, if not now."""
         if now < wanted.at:
             return wanted.at

@@ -62,7 +62,7 @@ class _Ending:
 
 
 @dataclass(slots=True)
-class _Stripe:
+class _PacedStripe:
     """One narrow stripe's line."""
 
     budget: int
@@ -101,7 +101,7 @@ class PacedSender:
         self._period_ns = period_ns
         self._send = send
         self._now = now
-        self._stripes: dict[int, _Stripe] = {}
+        self._stripes: dict[int, _PacedStripe] = {}
         self._begun = now()
 
     def follow(self, stripes: Iterable[tuple[int, int, bytes, int]]) -> None:
@@ -112,7 +112,7 @@ class PacedSender:
         for number, (budget, session, following) in wanted.items():
             known = self._stripes.get(number)
             if known is None:
-                self._stripes[number] = _Stripe(
+                self._stripes[number] = _PacedStripe(
                     budget, session, following, self._now(), RateGate(self._period_ns, self._begun)
                 )
             else:
@@ -154,7 +154,7 @@ class PacedSender:
         for number, line in self._stripes.items():
             self._poll_one(number, line)
 
-    def _poll_one(self, number: int, line: _Stripe) -> None:
+    def _poll_one(self, number: int, line: _PacedStripe) -> None:
         while line.waiting:
             packet, now = line.waiting[0], self._now()
             size = _size(packet.raw)
@@ -191,7 +191,7 @@ class PacedSender:
         counts.late_ns += late
         counts.latest_ns = max(counts.latest_ns, late)
 
-    def _beat(self, number: int, line: _Stripe) -> None:
+    def _beat(self, number: int, line: _PacedStripe) -> None:
         """Say of sessions that ended that they did; and the next number, where nothing was said for a while."""
         now = self._now()
         for ending in [one for one in line.ended() if one.at <= now]:
@@ -218,14 +218,14 @@ class PacedSender:
         """A beat says that nothing older than `LATE_NS` comes behind what was sent."""
         return self._made_to >= now - LATE_NS
 
-    def _put(self, number: int, line: _Stripe, raw: bytes, size: int) -> bool:
+    def _put(self, number: int, line: _PacedStripe, raw: bytes, size: int) -> bool:
         taken = self._send(number, raw)
         over = self._now()
         line.sent_at = over
         line.gate.note(over, size)
         return taken
 
-    def _room_at(self, line: _Stripe, size: int, budget: int) -> int:
+    def _room_at(self, line: _PacedStripe, size: int, budget: int) -> int:
         return line.gate.room_at(size, budget, self._now())
 
     # ---- what can be asked

@@ -496,7 +496,7 @@ def run_edge(config: Path, name: str) -> int:
         market = load_market(config)
         plan = market.by_name.get(name)
         if plan is None or not plan.role.is_receiver:
-            raise ConfigurationError(market.file, f"nodes.{name}", "is no receiver")
+            raise ConfigurationError(market.file, f"nodes.{name}", "is not a receiver")
         return asyncio.run(_Running(EdgeService(market, plan, time_ns, _alarm)).run())
     except (IsocastError, OSError) as reason:
         _say({"ended": _why(reason)})
