@@ -134,7 +134,7 @@ STAGES = {
     "a batch is published": "publisher.Publisher.publish",
     "nodes stop": "supervisor.Supervisor.stop_all",
     "the nursery ends": "nursery.Nursery.close",
-    "journals are read": "summary.read_evidence",
+    "journals are read": "summary.read_proof",
     "the summary is written": "demo_run.summary_lines",
 }
 """What is interrupted, by the function whose call begins it."""
