@@ -111,7 +111,7 @@ def test_package_and_project_name_the_same_version() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "src" / "isocast" / "cli").glob("*.py")), ids=lambda path: path.stem)
 def test_a_command_leaves_signals_and_their_deadlines_to_the_one_place_for_them(path: Path) -> None:
-    if path.stem == "demo_picture":  # A tool that draws a page, and no command.
+    if path.stem == "demo_view":  # Run by itself it draws the picture of the README, and is no command.
         return
     found = re.findall(r"asyncio\.run\(|add_signal_handler|signal\.signal\(", path.read_text(encoding="utf-8"))
     assert not found, "shutdown.run and shutdown.stopping (isocast/runtime/operate/shutdown.py) end a command in time"
