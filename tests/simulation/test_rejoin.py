@@ -146,7 +146,7 @@ def test_a_checkpoint_that_nobody_checks_is_found_out(monkeypatch: pytest.Monkey
 
     with_fetch(monkeypatch, wrong)
     monkeypatch.setattr("isocast.reformation.reconciliation.continues", lambda _token, _point: True)
-    monkeypatch.setattr("isocast.ring.rejoining.continues", lambda _token, _point: True)
+    monkeypatch.setattr("isocast.ring.receiver.continues", lambda _token, _point: True)
     run, _ = facts_of(AWAY, **SHORT)
     assert any("S5" in violation for violation in run.violations())
 
