@@ -1,7 +1,7 @@
 """The one figure of the design that is a rare event: how often a ring of 100 gives up although nobody failed (§5.1).
 
 Counting alone would take a day for a few per cent. So the last step is weighed instead of awaited, as
-`simulation.last_requests` tells. That the machines do give up then, no more and no less often, is seen from the count
+`simulation.timed` tells. That the machines do give up then, no more and no less often, is seen from the count
 of those that did.
 
 Every chunk is a function of its seed and is taken in the order of seeds, so the estimate is a function of the source

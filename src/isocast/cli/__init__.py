@@ -1,1 +1,5 @@
-"""The command line: parse, call, render; no protocol logic."""
+"""The command line: parse, call, render; one file for each command.
+
+It owns words, tables, pictures and exit codes. It has no rule of the protocol in it, and offers `--json` beside every
+table.
+"""

@@ -1,4 +1,4 @@
-"""`isocast config`: check a market file, write one to start from, explain its keys."""
+"""`isocast config`: check a market file and show what follows from it, write one to start from, explain its keys."""
 
 from __future__ import annotations
 

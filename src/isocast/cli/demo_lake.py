@@ -1,4 +1,4 @@
-"""The streaming pipeline beside the demo's market: started as a process of low priority, watched, waited for."""
+"""The pipeline beside the demo's market: a process of low priority, watched, waited for, and summed up at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the demo: a directory and a place for its market, signals, frames on a terminal and lines elsewhere."""
+"""Runs the demo: its directory and place, signals, frames or lines while it goes on, and the summary at its end."""
 
 from __future__ import annotations
 

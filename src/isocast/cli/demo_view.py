@@ -1,4 +1,4 @@
-"""One frame of the demo: a running market as its processes and journals show it, for any size of terminal."""
+"""One frame of the demo, as its processes and journals show it, for any size of terminal; and the README's picture."""
 
 from __future__ import annotations
 

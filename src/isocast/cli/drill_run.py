@@ -1,4 +1,4 @@
-"""Runs drills one after the other: a place and a directory for their markets, progress, and the verdict."""
+"""Runs drills one after the other, and shows them: progress, releases of every site over time, tables, the verdict."""
 
 from __future__ import annotations
 

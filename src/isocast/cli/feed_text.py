@@ -1,4 +1,4 @@
-"""What `isocast feed` prints about a feed."""
+"""What `isocast feed` prints about a feed, and what its commands share: options, progress, writing."""
 
 from __future__ import annotations
 

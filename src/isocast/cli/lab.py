@@ -1,4 +1,4 @@
-"""`isocast lab`: build a world of network namespaces on this machine, and run something in it."""
+"""`isocast lab`: build a world of network namespaces, run something in it, command it, and show what it proved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`isocast lake run` and `isocast lake stream`: fill the tables."""
+"""`isocast lake run` and `stream` fill the tables; and what the commands of `isocast lake` share."""
 
 from __future__ import annotations
 

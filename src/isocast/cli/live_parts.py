@@ -1,4 +1,4 @@
-"""What live views are made of: panels, bars, states, a header, a log, a map that fits its room."""
+"""What live views are made of: panels, bars, states, a log, a world map in braille dots, and a frame as SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`isocast plan`: what follows from a network's figures, before anything runs."""
+"""`isocast plan`: what follows from a network's figures, before anything runs; its options, and the plan of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan behind `isocast plan coverage`: files in, tables, JSON and maps out."""
+"""The plan behind `isocast plan coverage`: files in; tables, JSON and maps as SVG or PNG out."""
 
 from __future__ import annotations
 

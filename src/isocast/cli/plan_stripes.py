@@ -1,4 +1,4 @@
-"""The plan behind `isocast plan stripes`: files in, tables, JSON and a plan file out."""
+"""The plan behind `isocast plan stripes`: histories in; tables, JSON, a plan file and a picture out."""
 
 from __future__ import annotations
 

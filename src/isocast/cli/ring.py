@@ -1,4 +1,4 @@
-"""`isocast ring`: who is on the ring and in U, and changes of both while the market runs."""
+"""`isocast ring`: who is on the ring and in U, where lines are, and changes of the ring while the market runs."""
 
 from __future__ import annotations
 

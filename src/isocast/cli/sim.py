@@ -1,4 +1,4 @@
-"""`isocast sim`: run scenarios and swarms of random worlds, and explain keys and mutants."""
+"""`isocast sim`: run scenarios and swarms, explore every interleaving, explain keys and mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of a scenario file as a page of the reference, and as JSON: both from the one table of keys."""
+"""A scenario file as text: its keys as a page of the reference or JSON, and the file of a generated scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a run: figures of each city, releases of each token, and what happened, in words.
+"""What is shown of a run: figures of each city, releases with skew and latency, and what happened, in words.
 
 It watches from outside. Facts come from the recorder, losses from the network, requests and repairs from receivers that
 say what passes through them; nothing here changes what the machines do.

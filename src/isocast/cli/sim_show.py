@@ -1,4 +1,4 @@
-"""`isocast sim show`: virtual time at the pace of the clock on the wall, frames on a terminal, lines elsewhere."""
+"""`isocast sim show`: a simulated market at the pace of the wall clock; its frames, its lines and its summary."""
 
 from __future__ import annotations
 

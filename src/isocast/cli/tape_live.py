@@ -1,4 +1,4 @@
-"""`isocast tape` of a running market: it listens as a customer and shows what it hears."""
+"""`isocast tape` of a running market, of journals and of feeds: where events come from, and how stripes are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`isocast up`: all nodes of a market on this machine, watched and started again."""
+"""`isocast up`: all nodes of a market on this machine, watched and started again; for people or as lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Other people's formats, bytes to events and back: ITCH 5.0, MoldUDP64, captures, tables of text, LOBSTER.
+"""Other people's formats, bytes to events and back: ITCH 5.0, MoldUDP64, captures, tables, LOBSTER; synthetic days.
 
-Everything here is pure: chunks of bytes in, blocks of `wire.events.EVENT_DTYPE` out, in the feed's own order, and a
-`FeedLog` that says what was read, what was skipped and what was wrong. `runtime.feed_files` opens files.
+Chunks of bytes go in; blocks of `wire.events.EVENT_DTYPE` come out in the feed's own order, with a `FeedLog` of what
+was read, skipped and wrong. It is pure: `runtime.client.feed_files` opens files. It knows nothing of the network.
 """

@@ -1,4 +1,4 @@
-"""Which day a feed is of: its name says so, or somebody does; and the clock of that day at its place."""
+"""Which day a feed is of, its wall-clock times as instants, and whether its time steps back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nasdaq TotalView-ITCH 5.0: the bytes of every message, as numpy record types.
+"""Nasdaq TotalView-ITCH 5.0: the bytes of every message as numpy record types, floors in a feed, and standing orders.
 
 Integers are big-endian and unsigned, text is ASCII padded with blanks, a price has four decimals in four bytes, and
 a message of a file has its length before it in two bytes. Every message begins with

@@ -11,7 +11,7 @@
     P, Q trade, cross       TRADE; a cross is an AUCTION, its reference the letter of the cross
     B broken                TRADE_CANCEL
 
-    L position              no event; ours name the floors of a feed of several (`itch_floors`)
+    L position              no event; ours name the floors of a feed of several (`itch_layout`)
 
 All others are counted and carried by no event. The side of P says nothing since 2014, and is not read.
 """

@@ -173,7 +173,7 @@ class ItchWriter:
     ) -> None:
         """`midnight` is the clock of the feed's day at its place, or an instant from which its clock counts.
 
-        With `name_floors` the feed says of which floor each number is (`itch_floors`); without, nobody can know. With
+        With `name_floors` the feed says of which floor each number is (`itch_layout`); without, nobody can know. With
         `tell_flags` too, tracking numbers are flags and sides. With `keep_hour` an event of another day is told at its
         own hour, as of this day.
         """

@@ -1,4 +1,4 @@
-"""Which column of a table is what of an event: a mapping, built in by name or read from a TOML file."""
+"""Which column of a table is what of an event: mappings by name or from a TOML file; US venues as ISO 10383."""
 
 from __future__ import annotations
 

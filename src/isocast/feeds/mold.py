@@ -1,4 +1,4 @@
-"""MoldUDP64: packets with a session, the number of their first message, and messages with their lengths.
+"""MoldUDP64: its packets as bytes, and a reader that puts them in sequence, each message once.
 
     0 session, 10 letters | 10 sequence u64 | 18 count u16 | each message: length u16, bytes
 

@@ -1,4 +1,4 @@
-"""Tables of trades and quotes to events, by a mapping: whole columns at a time, whatever holds them."""
+"""Tables of trades and quotes to events, by a mapping: cells, times and whole columns, whatever holds them."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def _unquoted(whole: bytes, delimiter: bytes) -> tuple[bytes, bytes, Rows]:
 # ---- Times of a table's rows, as tables write them, to nanoseconds since 1970.
 #
 # Whatever tells the hour of the day (a clock, time since midnight, a date and a time without an offset) goes through
-# the table's zone, so that it is right on days on which clocks change (`feeds.wall_clock`).
+# the table's zone, so that it is right on days on which clocks change (`feeds.days`).
 
 
 _DIGITS = {"ns": 0, "us": 3, "ms": 6, "s": 9}

@@ -1,4 +1,4 @@
-"""What a retransmit server, R_x, answers (§4.1; §7.1 "retransmissions should be multicast"; protocol §7).
+"""What a retransmit server, R_x, is asked and what it answers (§4.1; §7.1: by multicast; protocol §7).
 
 A range is answered once, on the server's line, for all who lost it: whoever asks for the same within `quiet_ns` is
 served by the same packets. Everybody has a share, and shares are taken in turn, `quantum` messages at a time, so a

@@ -1,4 +1,4 @@
-"""Grade `complete`: every message, in order, each of them once (§4.1 "guaranteed delivery"; L5).
+"""Grade `complete`: every message, in order, each once (§4.1 "guaranteed delivery"; L5); gaps are repaired by servers.
 
     next ─ delivered up to here          top ─ gaps and held packets describe everything up to here
     ───────┼───────gap───held held──gap──held──────┼──────────▶ claimed: what some line has spoken of

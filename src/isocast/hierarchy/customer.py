@@ -1,4 +1,4 @@
-"""A customer, R (§4.1; protocol §7): arbitrates its lines, has gaps repaired, and says when it is slow itself.
+"""A customer, R (§4.1; protocol §7): where it begins, which lines it follows, grade `latest`, and the machine of both.
 
 Everything that a customer keeps is bounded. Whatever happens to it, it asks nobody but retransmit servers, and those
 give each customer a bounded share: a slow customer loses what its own sockets drop, notices it by the gap, and fetches

@@ -1,4 +1,4 @@
-"""A receiver that follows the ring without being on it: what a secondary receiver holds and releases (§4.1).
+"""A receiver that follows the ring without being on it: what it holds and releases, and whom it asks (§4.1).
 
 It hears the same messages, tokens and receipts as the primary receivers, orders them by the same rules and releases
 them at the same instants behind the same gate. It owns no token, sends no receipt, promises nothing and is in no

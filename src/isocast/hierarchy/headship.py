@@ -1,4 +1,4 @@
-"""The secondary groups that a primary receiver speaks for (§4.1, §4.3): those that it heads, and orphans.
+"""Secondary groups: who heads each on a ring, and those that a primary receiver speaks for (§4.1, §4.3).
 
 It heads what `heads` gives it on the ring of its epoch: its own group, and those of sites that are off the ring. A new
 ring takes groups away and gives others, and nothing else does. Its tokens report the least of what all of them hold.

@@ -1,4 +1,4 @@
-"""The receiving end of a customer's lines: who brings what first, who is late, who is silent (protocol §7).
+"""The receiving end of a customer's lines: the first copy of a sequence wins; who is late, who is silent (protocol §7).
 
 Statistics are kept by bursts, not by packets: a socket belongs to one line, so a burst has one owner.
 

@@ -1,4 +1,4 @@
-"""A secondary ring (§4.1; protocol §7): a receiver and those below it pass a token that says what they hold.
+"""A secondary ring (§4.1; protocol §7): its members pass a token that says what they hold, and the tally of that.
 
 Secondary token v is due at T_v+Δ_A from order[v mod b], and says: this site, and everybody below it, holds
 everything up to v. It passes when that is true: late if need be, and then the newest one that is true at once.

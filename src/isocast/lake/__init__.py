@@ -1,1 +1,5 @@
-"""The tape and the network's own measurements as tables, by Spark: sources, sinks, transforms and the pipeline."""
+"""The tape and the network's own measurements as tables, by Spark: sources, tables, pipeline, audit, fairness.
+
+It reads journals, or asks a retransmit server through `runtime`'s client. It takes part in no ring, and a market never
+waits for it.
+"""

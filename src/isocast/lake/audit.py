@@ -1,4 +1,4 @@
-"""The audit of a market's journals: every receiver holds the same sequence, whole, and nothing was early.
+"""The audit of a market's journals: receivers compared block by block, one sequence, nothing early.
 
 These are S1 to S5, S11 and S12 of the protocol's properties, as far as journals can show them.
 

@@ -1,4 +1,4 @@
-"""One receiver's journal of one stripe: its segments put together again, and what is wrong with it alone."""
+"""One receiver's journal put together again and judged alone; and a close look at a block in which receivers differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reading one segment, or a part of one, for an audit: what a worker does, wherever it runs.
+"""Reading journals for an audit: which there are, tasks for their segments, and digests of canonical blocks.
 
-Every byte is checked by `runtime.journal_verify`, whose rules are the journal's own. The same pass makes the digests of
+Every byte is checked by `runtime.disk.journal_verify`, by the journal's own rules. The same pass makes the digests of
 the blocks of messages that begin in the part, and holds each payload against the digest that the ring ordered.
 """
 

@@ -1,4 +1,4 @@
-"""Fairness and health of a market, from its journals and measurements: what the tables of the report are made of.
+"""Fairness and health of a market, from its journals and measurements: delays, entry, faults, losses, and their report.
 
     found = fairness(released, lines, market)
 

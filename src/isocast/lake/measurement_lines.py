@@ -1,4 +1,4 @@
-"""The measurements of nodes as a frame: what `runtime.measurements` writes, and what of it cannot be read."""
+"""The measurements of nodes as a frame: what `runtime.watch.measurements` writes, and what of it cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline: journals, or the network itself, into tables; as one batch, or as a stream that goes on.
+"""The pipeline: journals, or the network itself, into tables; as one batch or as a stream, with compaction behind it.
 
 Both fill bronze by the same stream, so that each event is there exactly once whatever is killed, and whichever of the
 two ran before. Silver and gold follow from bronze, version by version: each table knows how far it is, and a job that

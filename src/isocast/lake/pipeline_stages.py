@@ -1,4 +1,4 @@
-"""Bronze to silver: the tape and the quotes go on with what was released since.
+"""The stages of the pipeline: journals to bronze, to silver (tape, quotes), to gold (bars, VWAP, spreads).
 
 Each table remembers up to which version of bronze it goes, and what it needs to go on: quotes that stand, ids that were
 used, days that began. A correction of a trade of before rewrites the file that holds it.

@@ -1,4 +1,4 @@
-"""Reports that a person can read: a title, a verdict, tables and pictures, as Markdown or as one HTML file."""
+"""Reports that a person can read, as Markdown or HTML: tables, pictures of fairness, and the page of an audit."""
 
 from __future__ import annotations
 

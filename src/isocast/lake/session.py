@@ -1,4 +1,4 @@
-"""The one place that makes a Spark session: Java, Python, memory and the settings that measurements chose.
+"""The one place that makes a Spark session: Java, Python, memory, the JVM's settings and its archive of classes.
 
     spark = spark_session("bars")                                   # all cores of this machine
     spark = spark_session("bars", master="spark://10.0.0.1:7077")   # a cluster

@@ -1,4 +1,4 @@
-"""Other table formats over the same files: a Delta log or an Iceberg catalogue beside the lake's own.
+"""Other table formats over the same files: a Delta log, or an Iceberg catalogue, beside the lake's own.
 
 The lake's own log decides what counts. After each commit the files that came and went are told there, so that engines
 that read those formats see the same rows; no row is written twice. A mirror remembers which version of the lake it

@@ -1,4 +1,4 @@
-"""Tables on disk: Parquet files, and a log that says which of them count.
+"""Tables on disk: Parquet files, and a log that says which of them count; both survive a loss of power.
 
     lake/lake.json                                      format, version, what the gold tables are made with
     lake/silver/tape/date=2026-03-02/stripe=0/*.parquet

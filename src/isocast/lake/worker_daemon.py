@@ -1,4 +1,4 @@
-"""Starts Spark's Python workers, but without a traceback of those whose reader has left.
+"""Starts Spark's Python workers, without a traceback of those whose reader has left; and the small programs for it.
 
 When a query has enough rows, or ends, Spark closes the connection to workers that still have something to say. That is
 how it stops them; their last words, a BrokenPipeError with its traceback, would be on the terminal. On a cluster they

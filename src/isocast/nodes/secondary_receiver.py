@@ -1,4 +1,4 @@
-"""A secondary receiver, R_S (§4.1): follows the ring, takes part in its parent's group, and may head one of its own."""
+"""A secondary receiver, R_S (§4.1): follows the ring from one to the next, takes part in its group, may head one."""
 
 from __future__ import annotations
 

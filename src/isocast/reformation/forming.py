@@ -1,4 +1,4 @@
-"""From the votes to a ring: the cut, who is on it, and in which order (protocol §5, step 3)."""
+"""From the votes to a ring: cut, members, order (protocol §5, step 3); and what a server remembers of ballots."""
 
 from __future__ import annotations
 

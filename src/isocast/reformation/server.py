@@ -1,4 +1,4 @@
-"""A reformation server, X_R (§4.3; protocol §5): probes suspects, runs ballots, forms rings.
+"""A reformation server, X_R (§4.3; protocol §5): probes suspects, compares clocks, runs ballots, forms rings.
 
     idle ──suspicion──▶ probing ──no answer, or stuck──▶ waiting ──its turn──▶ inviting ──majority, grace──▶ idle
       ▲                    └──alive and ahead──▶ idle        └──another ballot──▶ idle       └─ in vain ─▶ waiting

@@ -137,7 +137,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """Send to the stripe's group (`wire.audience` says whose sockets take it)."""
+    """Send to the stripe's group (`wire.frame` says whose sockets take it)."""
 
     packet: Packet
 

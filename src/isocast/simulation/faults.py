@@ -1,4 +1,4 @@
-"""Carries out a scenario's faults on a world: crashes, cuts, pauses, clocks, losses; and its planned changes."""
+"""Carries out a scenario's faults on a world: crashes, cuts, clocks, liars; and an operator's planned changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node of the simulated world: a machine with a clock, a timer and a network under it.
+"""One node of the simulated world: a machine with a clock that errs, a timer and a network under it.
 
 The driver is the same three lines as on the real network: step, perform, arm. The effects of a step are performed one
 by one, and a node that is doomed goes down between two of them: what it had done is done, and the rest never happens.

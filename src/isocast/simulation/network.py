@@ -1,4 +1,4 @@
-"""Links between places: delay, jitter, bandwidth, loss of two kinds, duplication, lateness, and cuts.
+"""Virtual time and the links between places: agenda, random streams, delay, loss of two kinds, cuts.
 
 Reordering needs no switch of its own: jitter does it. A cut is one-way; a partition is two of them.
 """

@@ -1,4 +1,4 @@
-"""A world of the original, event-driven protocol (§2.1): the baseline that the paper compares with.
+"""A world of the original protocol (§2.1), the baseline that the paper compares with, and its checker.
 
 Conventions of the count (protocol §9, §11): one constant delay; loss p for each packet and destination;
 DATA and ACK multicast, NACK, REPAIR and TOKACK unicast; Poisson arrivals, each from a source of its own.

@@ -1,4 +1,4 @@
-"""One run of a scenario, of either protocol or of a central exchange, and its report."""
+"""One run of a scenario, of either protocol or of a central exchange (§7.2), and its report."""
 
 from __future__ import annotations
 

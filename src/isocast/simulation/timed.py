@@ -1,4 +1,4 @@
-"""A run of the timed protocol: a phase with arrivals and faults, then a phase in which all must come right."""
+"""A run of the timed protocol: who submits what, a phase with faults, a phase in which all comes right, rare events."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ came to the owner that puts them into a token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from isocast.checks.facts import Acknowledged, BatchTaken, Certified, ReceiptHeard
 from isocast.nodes.primary_receiver import PrimaryReceiver
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from isocast.ring.ledger import Ledger
     from isocast.ring.receiver import Receiver
     from isocast.ring.settings import RingSettings
-    from isocast.simulation.host import Host
     from isocast.simulation.network import Agenda, Burst
     from isocast.terms.ids import NodeId
 
@@ -34,6 +33,18 @@ __all__ = ["Witness"]
 _ARRIVALS_SPARE = 4_096
 """Arrivals remembered beyond those that still wait, before they are looked through."""
 _NOT_KNOWN = -1
+
+
+class Witnessed(Protocol):
+    """A simulated node, as far as a witness looks at it."""
+
+    @property
+    def node(self) -> NodeId:
+        """Its id."""
+
+    @property
+    def machine(self) -> object:
+        """What it runs; None while it is down."""
 
 
 class Witness:
@@ -50,7 +61,7 @@ class Witness:
         self._arrivals: dict[tuple[NodeId, int], int] = {}
         self._count = 0
 
-    def begins(self, host: Host) -> None:
+    def begins(self, host: Witnessed) -> None:
         """The node starts, or starts again, with what its disk says."""
         machine = host.machine
         self._arrivals.clear()
@@ -59,7 +70,7 @@ class Witness:
         elif isinstance(machine, PrimarySource):
             self._acknowledged = machine.snapshot().acknowledged
 
-    def hears(self, host: Host, burst: Burst) -> None:
+    def hears(self, host: Witnessed, burst: Burst) -> None:
         """Before the node takes packets."""
         if self._counts_receipts:
             for packet in burst:
@@ -67,7 +78,7 @@ class Witness:
                     tell = ReceiptHeard(self._agenda.now, host.node, packet.sender, packet.epoch, packet.held)
                     self._tell(tell)
 
-    def took(self, host: Host, burst: Burst) -> None:
+    def took(self, host: Witnessed, burst: Burst) -> None:
         """After the node took packets, and did what followed."""
         machine = host.machine
         if self._by_arrival and isinstance(machine, PrimaryReceiver):
@@ -83,7 +94,7 @@ class Witness:
         if len(arrivals) > 2 * len(waiting) + _ARRIVALS_SPARE:
             self._arrivals = {label: arrivals[label] for label in waiting if label in arrivals}
 
-    def stepped(self, host: Host) -> None:
+    def stepped(self, host: Witnessed) -> None:
         """After any step: what the node believes now."""
         machine = host.machine
         if isinstance(machine, PrimaryReceiver | SecondaryReceiver):
@@ -103,7 +114,7 @@ class Witness:
         """A ring was installed, or a log replaced: messages wait again in an order of their own."""
         self._arrivals = dict.fromkeys(receiver.ledger.waiting, _NOT_KNOWN)
 
-    def batch(self, host: Host, token: Token) -> BatchTaken | None:
+    def batch(self, host: Witnessed, token: Token) -> BatchTaken | None:
         """What the owner of a token took of what waited."""
         if not isinstance(host.machine, PrimaryReceiver):
             return None

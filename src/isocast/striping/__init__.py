@@ -1,6 +1,5 @@
-"""§4.4: narrow stripes at the edge of wide ones: the plan, how it is made, and what every receiver sends by it.
+"""Stripes (§4.4): which symbol travels where, plans from a history of rates, the edge striper, cuts across stripes.
 
-Everything here is pure. `plan` says which symbol belongs to which stripe, `making` finds one from a history of rates,
-`edge` turns the released sequence into packets of every stripe, alike at every receiver; `cut` says what existed at an
-instant, `choice` what a customer's line can take.
+Everything here is pure, and the same at every receiver: the released sequence and a plan determine every packet of
+every narrow stripe. Sending and repairing them is `runtime.edge.narrow`.
 """

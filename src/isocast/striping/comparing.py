@@ -1,4 +1,4 @@
-"""What a plan is worth to those who listen, beside one that knows nothing: symbols divided by a hash of their names.
+"""What a plan is worth to those who listen, beside a hash of the symbols; and whether it holds on a day.
 
 Both have as many stripes at the same rate, and symbols that are alone above it are alone in both. Compared is what a
 line must take: how near the busiest stripe comes to its rate, and how many stripes somebody joins for the symbols of a

@@ -1,4 +1,4 @@
-"""What waits for one narrow stripe, and when it may leave: never more than the budget in any token period.
+"""What waits for one narrow stripe, when it may leave within its budget, and what conflation may leave out.
 
 Time here is scheduled time, which all receivers share. A packet leaves at the first instant at which the bytes of the
 token period that ends there, its own included, are within the budget: a leaky bucket whose memory is exact. What a

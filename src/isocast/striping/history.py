@@ -1,4 +1,4 @@
-"""A history of rates: how many bytes of messages each symbol had, in slices much shorter than a token period.
+"""A history of rates: bytes of each symbol in slices much shorter than a token period; from tables of text too.
 
 Nobody knows where in a slice of history a token will fall, so a plan must hold for every token period, wherever it
 begins. History is kept in slices of an eighth of a token period. Any token period lies within nine of them, and what

@@ -2,7 +2,7 @@
 
 Within a sector the busiest symbol that is left begins a stripe; those that move with it most join it, as long as no
 token period of the history, with head-room, exceeds the rate. Then whole stripes are put together where that fits, so
-that there are few, and symbols settle where their kin is (`settling`). A symbol that alone exceeds the rate has a
+that there are few, and symbols settle where their kin is. A symbol that alone exceeds the rate has a
 stripe of its own, which is conflated at its peaks; one that alone needs the head-room shares its stripe with those that
 do not make its peak higher.
 """

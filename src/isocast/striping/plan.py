@@ -1,4 +1,4 @@
-"""The stripe plan: which symbol travels on which narrow stripe, at which rate, of which core stripe (§4.4).
+"""The stripe plan, in memory and as a file: which symbol travels on which narrow stripe, at which rate (§4.4).
 
 Every symbol is in exactly one stripe. A symbol that no stripe names travels on the spare stripe of the core stripe in
 which it was published. All receivers follow the same plan, told by its digest; a new one has a higher version and takes

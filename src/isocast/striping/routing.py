@@ -1,4 +1,4 @@
-"""Which stripe of the core a symbol travels in: every floor finds the same, without asking anybody (§4.4, §7.1).
+"""Which stripe of the core a symbol travels in, alike at every floor; and which ones a customer follows (§4.4, §7.1).
 
 With a stripe plan, a symbol belongs to the core stripe of its narrow stripe, and one that the plan does not name to
 the plan's first core stripe. Without a plan, symbols are split by a hash of their names: BLAKE2b with a digest of 8

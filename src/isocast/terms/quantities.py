@@ -1,4 +1,4 @@
-"""Times and sizes as people write them in a file (``"5ms"``, ``"1.5 s"``, ``"64MiB"``), and numbers of things."""
+"""Times, sizes and numbers as people write them in a file (``"5ms"``, ``"64MiB"``), and the nearest known word."""
 
 from __future__ import annotations
 

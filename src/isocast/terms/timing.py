@@ -1,4 +1,4 @@
-"""All derived times of the protocol, symbol beside name (§5.1; protocol §1).
+"""All derived times of the protocol, symbol beside name (§5.1; protocol §1); formulas in words; named profiles.
 
 δ_N  detect_ns          a token later than this is taken for lost
 X    transmit_ns        to transmit a request and its answer

@@ -1,4 +1,5 @@
-"""The unified ticker of §7.1: a tape is a function of the released sequence, and of nothing else.
+"""The consolidated tape of §7.1: last sales, best prices, status, corrections; a function of the released sequence.
 
-`tape.Tape` takes blocks of events in sequence order, `views` says what it knows, `digest` whether two are the same.
+`tape.Tape` takes blocks of events in sequence order, `views` tells what it knows. It never imports `ring`, has no
+clock, and never raises for what a floor published: what cannot be believed is counted and named.
 """

@@ -1,4 +1,4 @@
-"""The best prices of each line, and whether those of all floors together are locked or crossed."""
+"""Lines of a tape, the best prices of each, and whether those of all floors together are locked or crossed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tape remembers, as arrays of fixed records: they grow, are saved as they are, and compared by their bytes."""
+"""What a tape remembers, as arrays of fixed records, with the hash table, the faults and the pieces that fill them."""
 
 from __future__ import annotations
 

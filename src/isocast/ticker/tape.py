@@ -1,7 +1,7 @@
-"""The consolidated tape: events go in, in sequence order; last sales, best prices, status and figures come out.
+"""The consolidated tape: events in sequence order go in; last sales, best prices, figures, snapshots, digests come out.
 
 The same events give the same tape, byte for byte, however they were cut into messages and blocks. Nothing that a
-floor publishes raises: what cannot be believed is counted and named (`ticker.faults`).
+floor publishes raises: what cannot be believed is counted and named (`ticker.records`).
 
 A floor's day ends when its mark for the start of messages (O) comes twelve hours or more after the one before; a floor
 that restarts within its day goes on. A floor without marks has one day.

@@ -1,4 +1,4 @@
-"""Packets to bytes and back: `encode` and `decode`.
+"""Packets to bytes and back, all kinds of them: `encode` and `decode`.
 
 The law of the reader: whatever the bytes, it returns a packet that keeps every rule, or raises
 RemoteProtocolError and nothing else. It refuses what it does not know (another magic, version or kind,

@@ -1,4 +1,4 @@
-"""Market events as bytes: one fixed record, viewed by numpy and never parsed event by event.
+"""Market events as bytes: one fixed record, viewed and checked by numpy, never parsed event by event.
 
     0      1      2       4       8        16      24         28          32     40   48
     | kind | side | flags | floor | symbol | price | quantity | reference | time | id |

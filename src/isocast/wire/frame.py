@@ -1,4 +1,4 @@
-"""What surrounds every packet: the header in front of its body and the authentication tag behind it.
+"""What surrounds every packet: the header before its body, the tag behind it; and which roles hear a multicast kind.
 
     0       2         3      4        6          8              12             16       24
     | magic | version | kind | stripe | flags    | epoch number | epoch server | sender | body … | tag 16 |

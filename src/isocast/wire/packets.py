@@ -1,7 +1,7 @@
 """Every packet of the protocol (protocol §2), as values. `codec` turns them into bytes and back.
 
 Each carries the stripe it belongs to, the epoch its sender lives in, and the sender's id; version and
-authentication tag exist only in the bytes. `audience` says which roles a multicast packet is for.
+authentication tag exist only in the bytes. `frame` says which roles a multicast packet is for.
 """
 
 from __future__ import annotations

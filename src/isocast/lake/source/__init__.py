@@ -1,1 +1,4 @@
-"""Spark reads journals, archives and files of feeds, and publishes: `format("isocast")`, `format("isocast-feed")`."""
+"""Spark reads journals, archives and feed files, and publishes: `format("isocast")` and `format("isocast-feed")`.
+
+It turns blocks into Arrow batches without parsing event by event. It transforms nothing and owns no table.
+"""

@@ -1,4 +1,4 @@
-"""Which journals a folder holds: whose, of which stripe, and whether they are of one market.
+"""Which journals a folder holds, of whom and of which stripe; and the blocks of their segments, in chunks.
 
 Nothing in a journal names its market; a trusted receiver's folder does, in the log beside its journal. What tells
 markets apart besides is what they did: two receivers of one market agree, for every sequence, on the token that
@@ -59,7 +59,7 @@ __all__ = [
 
 
 _IDENTITY = Path("log") / "identity.json"
-"""Beside a site's journal: what `runtime.store_marker` writes."""
+"""Beside a site's journal: what `runtime.disk.store_marker` writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Blocks as Arrow columns: gathered from the records of a whole chunk at once, and only those that are asked for.
+"""Blocks as Arrow columns, a whole chunk at once; and ranges of one lane, read from its journals in turn.
 
 Journals keep everything on multiples of eight bytes, so a chunk is an array of 64-bit words. A message's row has seven
 of them and an event six; a column is the words at one place of every event.

@@ -1,8 +1,8 @@
-"""`format("isocast-feed")`: the events of other people's files (ITCH, US-tape tables, LOBSTER, captures, Parquet).
+"""`format("isocast-feed")`: events of other people's files, as a batch or as a stream of files put into a folder.
 
     spark.read.format("isocast-feed").option("floor", "XNAS").load("feeds/*.zip")
 
-    spark.readStream.format("isocast-feed").load("arriving")       # files as they come: `feed_stream`
+    spark.readStream.format("isocast-feed").load("arriving")       # files as they come
 
 What a file is shows in its bytes and its name; options say what it does not. A task reads a file, in its own order,
 and the columns `path` and `place` keep that order for whoever names them among the `columns`.

@@ -1,4 +1,4 @@
-"""`writeStream.format("isocast")` and `write.format("isocast")`: a frame is published as a floor, exactly once.
+"""`write` and `writeStream.format("isocast")`: a frame is published as a floor, exactly once, by a ledger on disk.
 
     query = frame.writeStream.format("isocast").option("market", "market.toml").option("source", "nyse")
     query.option("checkpointLocation", "checkpoint").start()

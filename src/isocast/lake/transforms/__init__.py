@@ -1,1 +1,4 @@
-"""Steps of the pipeline, each a function from frames to a frame; none of them makes a session or writes a file."""
+"""The steps of the pipeline, each a function from frames to a frame.
+
+None of them makes a session, reads a path or writes a file: `lake.pipeline` does.
+"""

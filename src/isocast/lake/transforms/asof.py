@@ -1,4 +1,4 @@
-"""As-of joins of any two frames: for each row on the left the newest row on the right that is not behind it.
+"""As-of joins of any two frames, and spreads in ticks: quoted, effective and realised.
 
 Both are cut into slices by the first column that orders them, so that no symbol, however busy, makes one task longer
 than the others; one aggregate says what each slice inherits from those before it, and numpy joins inside a slice.

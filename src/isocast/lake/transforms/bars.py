@@ -1,4 +1,4 @@
-"""Bars of any interval: open, high, low, close, volume, number of trades and VWAP.
+"""Bars and VWAP of any interval: trading hours, which trades count, open, high, low, close and volume.
 
 Open and close are the first and the last trade by the sequence, not by the floors' clocks: two trades of the same
 nanosecond have an order too, and everybody has the same. The bar of a trade follows from its own time (`event_ns`).

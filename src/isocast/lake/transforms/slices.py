@@ -1,4 +1,4 @@
-"""Ordered slices: what the protocol's total order is worth to Spark.
+"""Ordered slices: the total order lets Spark go through a stripe in pieces, each a table that numpy works on.
 
 A frame of released events comes in slices, partitions that hold consecutive parts of a stripe's sequence. Whatever
 needs the state at an event, quotes above all, then needs no shuffle by symbol: one pass says how each slice ends, the

@@ -1,4 +1,4 @@
-"""One pass over new events that finds what a tape must know before it can go on.
+"""One pass over new events that finds what a tape must know: ids, days, and what corrections make of a trade.
 
 Ids of trades, by line: where they rise nothing can have come twice. Corrections, cancels, and marks that open a floor's
 day: few, and collected. Beside them, where the events lie in files, how each slice ends (`transforms.slices`).

@@ -1,4 +1,4 @@
-"""Addresses for scopes: no two that overlap share one (protocol §7).
+"""Addresses for scopes: which scopes overlap, and no two of those share an address (protocol §7).
 
 Scopes that overlap are joined by an edge, addresses are colours, and DSATUR colours the scope next that has the
 fewest addresses left to choose from. Addresses are numbers from 0; `AddressPool` turns them into groups.

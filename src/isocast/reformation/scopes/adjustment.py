@@ -1,4 +1,4 @@
-"""A plan adjusted at reformation: receivers are gone, others came, and as little as possible changes (§4.3).
+"""Plans of scopes and addresses: made from nothing, and adjusted at a reformation with as few changes as can be (§4.3).
 
 1. Scopes of receivers that are still there stay as they are. One that returns while its address rests gets back what
    it had.

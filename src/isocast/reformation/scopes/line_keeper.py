@@ -1,4 +1,4 @@
-"""A receiver's part in the plan of lines: it promises, keeps, and follows what a majority keeps (§4.3; protocol §7).
+"""A receiver's part in the plan of lines: it promises, keeps and follows it; and what it means for each node (§4.3).
 
 A plan is taken if it is not below what was promised and not of a ring before ours; it is on disk before it is
 acknowledged. Nobody moves its line before a majority of U holds the plan: so whichever server plans next meets

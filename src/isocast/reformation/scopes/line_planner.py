@@ -1,4 +1,4 @@
-"""A reformation server's second task, the plan of lines: scopes and addresses for the sites of a ring (§4.3).
+"""A reformation server's second task: it makes the plan of lines for a ring, and turns it into LINES and back (§4.3).
 
     resting ──a new ring──▶ waiting ──its turn──▶ asking ──all answer, or a majority──▶ telling ──all hold it──▶ resting
                                ▲                    └──a rival is ahead──┐

@@ -1,4 +1,4 @@
-"""The nearest few, for a hundred thousand places in a moment, in cities and deserts alike: a tree of boxes.
+"""The nearest few, and all within a distance, for a hundred thousand places at once: boxes and buckets of space.
 
 Each box is halved across its longest side until few points are left. Every query first looks into the box that it
 would belong to; then all queries walk through the tree together, and leave a branch that has nothing nearer for them.

@@ -1,4 +1,4 @@
-"""A plan: every receiver's scope and address, and the addresses that still rest. It travels as JSON."""
+"""A plan: every receiver's scope and address, as JSON too; and the hexagonal grid that it is compared with."""
 
 from __future__ import annotations
 

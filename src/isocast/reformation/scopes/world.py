@@ -1,4 +1,4 @@
-"""What a plan is made from: places, the paths between them, and the rules that a plan must keep."""
+"""What a plan is made from: places as points of space, the paths between them, and the rules that a plan must keep."""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""Ways in and out for programs: publisher, listener, received batches, replay, files of feeds."""
+"""The way in and out for programs: publisher, listener, received batches, replay, files of feeds.
+
+It is what `import isocast` offers, and all of `runtime` that a user's program needs. It takes part in no ring and
+decides no order.
+"""

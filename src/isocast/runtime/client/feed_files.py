@@ -1,4 +1,4 @@
-"""Files of other people's formats, opened by what they are: blocks of events, and a log of what became of the rest.
+"""Files of other people's formats, opened by what they are and read in blocks; and events written to files.
 
 The format shows in the first bytes, not in the name; gzip, bzip2, xz, zstd and zip around it are opened. What a file
 does not say (of which day it is, which floor, which symbol) is given by options, or asked for in an error.
@@ -602,7 +602,7 @@ class FeedFile:
 
 # ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
 #
-# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_floors` explains.
+# ITCH files and captures name the floor of each stock and the flags of each event, as `feeds.itch_layout` explains.
 #
 # A file gets its name once it is whole; until then it is called `….partial`.
 

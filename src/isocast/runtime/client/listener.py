@@ -1,4 +1,4 @@
-"""Listen to a market from a program: a customer that lives in this event loop and hands its batches over.
+"""Listen to a market from a program: a customer in this event loop for each stripe, merged or each as it comes.
 
     async for batch in isocast.listen("market.toml"):
         print(batch.last_sequence, batch.events["price"])

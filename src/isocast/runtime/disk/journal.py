@@ -1,4 +1,4 @@
-"""Write a journal: what a site released, block after block, before anybody is told.
+"""Write a journal: what a site released, block after block, before anybody is told; and drop its oldest segments.
 
 One process writes a directory, and a lock says so. A block is written at once and never changed. When `append`
 returns, the block is in the kernel's hands (`process`) or on the disk (`power`). A crash can leave the beginning of

@@ -1,4 +1,4 @@
-"""Read a journal: blocks by sequence, or everything that is appended while somebody writes.
+"""Read a journal by sequence or as it grows, its segments' index, and blocks as REL packets and back.
 
     for block in read_blocks(directory, first_sequence=1_000_000):
         prices = block.events["price"]          # no copy: the file itself, mapped

@@ -1,4 +1,4 @@
-"""Segment files of a journal: which there are, and the whole blocks in each.
+"""Segment files of a journal: which there are, the whole blocks in each, and where the last one ends after a crash.
 
 What is being written is read safely: a header is fetched with pread, and memory is mapped only over blocks whose
 end is in the file. Nothing ever cuts those off, so a mapped page cannot vanish under a reader.

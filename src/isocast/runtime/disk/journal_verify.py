@@ -1,4 +1,4 @@
-"""Read a whole journal and find everything that is wrong with it."""
+"""Read a whole journal and find everything that is wrong with it; set damage aside so that a node can fill it again."""
 
 from __future__ import annotations
 

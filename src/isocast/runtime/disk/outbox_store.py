@@ -1,4 +1,4 @@
-"""What a source must not forget: its incarnation, the messages that it still owes, and its clients' keys.
+"""What a source must not forget: incarnation, messages still owed, clients' keys; and what stores have in common.
 
 A message's seal takes its nonce from (incarnation, number), so no number may be used twice in one incarnation. As
 long as everything that was acknowledged is still there, a source that starts again goes on in its incarnation, and

@@ -1,4 +1,4 @@
-"""Records of the protocol as frames of a store, and back (`ring.effects.Persist`).
+"""Records of the protocol as frames of a store, and back (`ring.effects.Persist`); a log's checkpoint as bytes.
 
 An entry of the log is a token with its messages. Its frame holds, checked, the token's canonical body and a directory
 of the messages, column by column (sources, numbers, bases, lengths), and, loose, the payloads: the same objects

@@ -1,4 +1,4 @@
-"""What a reformation server must not forget: the highest ballot it used, the newest ring it decided (protocol §5)."""
+"""What a reformation server must not forget: its highest ballot, its newest ring (protocol §5), and plans of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receiver must not forget: prom, e_acc with its ring, and the log (protocol §3).
+"""What a receiver must not forget: prom, e_acc with its ring, the log, and its secret for nonces (protocol §2, §3).
 
 The log's payloads are on the disk only; memory has eight bytes for each entry that is kept. What is stable is folded
 into a checkpoint, which is written down now and then: a restart reads the log from the newest one on, and segments

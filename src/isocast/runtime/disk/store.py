@@ -1,4 +1,4 @@
-"""One node's directory of state that must survive it: a lock, a marker, and segments that only grow.
+"""One node's directory of state that must survive: a lock, a marker, checksummed frames in segments, and a mark.
 
 Everything that is written is acknowledged by returning. Under the durability `process` the kernel has it then, so
 that it survives kill -9; under `power` the disk has it. A write that did not come to its end is cut off when the

@@ -1,4 +1,4 @@
-"""Whose a store is, and what its past was like: `identity.json`, which tells a first start from a lost disk.
+"""Whose a store is and what its past was like (`identity.json`: first start or lost disk?); how stores write and count.
 
 A directory without it has never been a store, or is one no longer: whoever starts the node says which. With it, the
 store knows whether its end can be trusted. What was written without fdatasync survives the end of the process,

@@ -1,4 +1,4 @@
-"""The clear edge feed as a function of the sequence: ITCH 5.0 messages with numbers of their own for each edge stripe.
+"""The clear edge feed, ITCH 5.0 as a function of the sequence; what a gateway has sent, and its checkpoints, on disk.
 
 Every gateway that saw a session from its first message on gives the same bytes the same number: nothing here looks at a
 clock, and each message of the sequence is written by itself, however messages came together. A session is one edge

@@ -1,4 +1,4 @@
-"""A gateway for browsers: a customer whose events go out as JSON rows over WebSockets.
+"""A gateway for browsers: a customer whose events go out as JSON over WebSockets; slow clients get less.
 
 Everything about a client is bounded: how many there are, what one may ask for, what waits for it, and how long it may
 take nothing. The market is heard whether or not anybody reads.

@@ -1,4 +1,4 @@
-"""A customer as a process, or inside a program that listens: lines in, one sequence out.
+"""A customer as a process or inside a program: lines in, one sequence out; gaps fetched at doors; what people are told.
 
 As a process a complete customer writes what it gets to a journal of its own. The journal is also its memory: started
 again, it goes on with the sequence after the last whole block, and fetches what it missed. A program's seat has no

@@ -1,4 +1,4 @@
-"""A receiver's line where the plan has it: on one group, or on two while it moves; and the notices of where lines are.
+"""Lines of a receiver where the plan has them, and a reformation server's plan of lines as a part of its process.
 
 A line without a plan speaks in the group of its number, and goes on there for half a drain time once it has one.
 """

@@ -1,4 +1,4 @@
-"""One node as a process: from its market file to a clean end.
+"""One node as a process: from its market file, and what every role is given, to a clean end.
 
     the file → clock, keys, counters → the role with its disk and sockets → status pages → work → SIGTERM
 

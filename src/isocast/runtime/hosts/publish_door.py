@@ -1,4 +1,4 @@
-"""The door of a source, primary or secondary: floors come in with batches and leave with labels.
+"""The door of a source: floors come in with batches and leave with labels; and what happens when its outbox is gone.
 
 A batch whose key is known gets its old label, and whoever sent it is told that it was no news.
 """

@@ -1,4 +1,4 @@
-"""A trusted receiver as a process: R_P or R_S with its log, its journal, its line and its door.
+"""A trusted receiver as a process: R_P or R_S with log, journal, line, door, checkpoints, groups and operations.
 
 A release is opened, journalled and then sent to the line, in this order: what a customer heard is always in the
 journal, and what the journal has after a crash is never released again.

@@ -1,4 +1,4 @@
-"""A retransmit server as a process: its archive is a journal, its answers are repairs on a line and ranges at a door.
+"""A retransmit server as a process: a journal for archive, repairs on a line, ranges at a door, narrow stripes.
 
 What it gets is in the archive before anybody is answered from it. Beside the archive lie two small files: the last
 snapshot, so that the table of latest events need not be made from all of the past, and the low-water mark, where the

@@ -1,1 +1,5 @@
-"""The market's file and what it says of every node, and the keys. Opens no socket and starts no process."""
+"""The market's file and what it says of every node, and the key files.
+
+It reads, checks and explains. It opens no socket, starts no process, and writes nothing but key files and the mark of
+a node that is new.
+"""

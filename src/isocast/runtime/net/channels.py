@@ -1,4 +1,4 @@
-"""A node's sockets: which groups its role hears and speaks to, and how frames leave in bursts.
+"""A node's sockets: which groups it hears and speaks to, frames in bursts, and which packets are believed.
 
 What a step sends is gathered and goes out together, control before data, so that packets to one destination share a
 system call. What arrives is read control first for the same reason: a token must not queue behind messages.

@@ -1,4 +1,4 @@
-"""The clock of a node, how far it may be from true time, and what proves that it is further.
+"""The clock of a node and its bound, one alarm at an absolute instant, and a process made punctual.
 
 Nothing on one machine can prove that its clock is right; two things can prove that it is wrong. The kernel says that
 its error exceeds the bound that the market counts on. Or the clock moved, against the machine's own oscillator, by

@@ -1,4 +1,4 @@
-"""Open the sockets of a node: bind, join, size the buffers; and say in words why this machine refuses.
+"""The sockets of a node: opened, joined, sized; datagrams in bursts; groups by multicast or by a copy to each.
 
 A multicast inlet is bound to its group, so that it never hears groups which other programs joined. Not hearing oneself
 costs nothing: the inlet blocks its own node's address in the kernel (IP_BLOCK_SOURCE), so own datagrams neither wake

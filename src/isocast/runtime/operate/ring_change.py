@@ -1,4 +1,4 @@
-"""Planned changes of a running market: drain, add, remove, force (protocol §5).
+"""Planned changes of a running market: drain, add, remove, force (protocol §5); and a rolling restart.
 
 Each is a request at an operator's door and then a wait until the market says that it is so. Everything is safe to
 ask for twice: what is already true is said to be, and what was interrupted goes on. All of it happens beside the

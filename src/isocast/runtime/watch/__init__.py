@@ -1,1 +1,4 @@
-"""What a node says of itself, and who looks: counters, metrics, status, health, logs, doctor. Changes nothing."""
+"""What a node says of itself, and who looks: counters, metrics, status, health, logs, doctor.
+
+It observes and explains. It changes nothing in a machine, a file or a setting.
+"""

@@ -1,7 +1,7 @@
-"""Whether this machine can run a market, and what to change if not.
+"""Whether this machine can run a market: what is measured, how it is judged, and what to change.
 
 Each check judges what a probe found: `ok`, `warn` (it works, slower or less precisely) or `fail` (it does not), with
-the words of what was found and of what to change. `doctor_probes` looks at the machine; tests put other finds there.
+the words of what was found and of what to change. Probes look at the machine; tests put other finds there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Structured logs: a JSON object on each line for programs, colours for people, and never a secret.
+"""Structured logs, JSON or coloured, never with a secret; and systemd's notices of how a process fares.
 
 `configure_logs` is called once in a process. What a library logs the ordinary way takes the same road. Whatever looks
 like key material is cut out of every line, and one event cannot flood the log: the same event passes a few times a

@@ -1,4 +1,4 @@
-"""The metrics of a process: one registry that reads plain counters at the moment of a scrape.
+"""The metrics of a process: the one table of them, and a registry that reads plain counters when scraped.
 
 `metric_table.METRICS` says which there are; `metrics_page()` is that table as docs/reference/metrics.md.
 """

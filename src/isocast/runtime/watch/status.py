@@ -1,4 +1,4 @@
-"""What a node says of itself: its state, rates, alarms and peers, and whether it is healthy and ready.
+"""What a node says of itself (state, rates, alarms, peers, health), and how other nodes' status is asked for.
 
 `Monitor` stands beside a driver: the driver raises counters and alarms, and the monitor makes a `NodeStatus` of them
 when somebody asks. Liveness asks whether the process gets to run; readiness asks whether the role can do its work.

@@ -1,4 +1,4 @@
-"""A small market as a transition system: states are numbers, and every step is one of the real machines' own.
+"""A small market as a transition system: numbered states of real machines, where a search begins, every step.
 
 A node knows nothing but its own state, so what an event does to it is computed once, by running the machine, and
 looked up ever after: a state of the market is a tuple of the nodes' states, and what is in flight is the union of what

@@ -1,4 +1,4 @@
-"""What must hold in every state that is reached, judged from what an observer remembers of the nodes.
+"""What must hold in every state that is reached, the bounds of a search, and the mutants that it must find.
 
 Memories only grow, so that whatever two nodes ever did is still there when the later one of them has done it.
 """

@@ -1,4 +1,4 @@
-"""The search of `search`, a hundred thousand states at a time.
+"""The search of `search`, a hundred thousand states at a time: hash tables and successors as arrays.
 
 Of a state that was visited, 64 bits are remembered, and where it was reached from.
 """

@@ -1,4 +1,4 @@
-"""One search from its bounds to its verdict."""
+"""One search from its bounds to its verdict, and its trace in words."""
 
 from __future__ import annotations
 

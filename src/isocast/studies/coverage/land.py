@@ -1,4 +1,4 @@
-"""Land and sea, as a raster of quarter degrees: whether a place is on land, and places drawn from it."""
+"""Land and sea: outlines drawn by hand, a raster of quarter degrees, and places drawn from it."""
 
 from __future__ import annotations
 

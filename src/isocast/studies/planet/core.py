@@ -1,4 +1,4 @@
-"""One token on the planet: who lacks what, who asks whom, when each is complete, and when it releases.
+"""Receivers on the planet: their network, who lacks what of each token, when each releases, and many tokens added up.
 
 Times are nanoseconds after the token's instant T_t, by true time; a receiver's own clock is ahead by its error. The
 rules are the protocol's (§3, §7, §8): one aggregated request names everything that is missing, at T_t+δ_N+2ε and then

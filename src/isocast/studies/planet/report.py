@@ -1,4 +1,4 @@
-"""What a planet came to: every figure beside the formula that it should follow."""
+"""What a planet came to: every figure beside the formula that it should follow, and the protocol page's own figures."""
 
 from __future__ import annotations
 

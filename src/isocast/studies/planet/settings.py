@@ -1,4 +1,4 @@
-"""What a planet is told: its network, its times, its customers, and how much of it is drawn."""
+"""What a planet is told, by a file or by default; its streams of chance, and counts that add up in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a sweep: one simulator run for each point and seed; one that fails is a row with its reason."""
+"""A sweep: its points, one simulator run for each point and seed, failed ones as rows, and the table on disk."""
 
 from __future__ import annotations
 

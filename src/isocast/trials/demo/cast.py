@@ -1,4 +1,4 @@
-"""Who takes part in the show, where, and on what times: a market file in words and numbers.
+"""Who takes part in the show, at which place of loopback, on what times; and what happens in it, in words.
 
 Five primary receivers round the world, none farther from another than 65 ms of fibre; δ_N leaves 15 ms for jitter and
 for processes that wait for their turn. A busy machine runs a timer some milliseconds late; P allows fifty. With three

@@ -1,4 +1,4 @@
-"""Synthetic floors: trades and quotes that come in bursts, as on real ones, and are a function of the seed.
+"""Synthetic floors: bursts of trades and quotes, a function of the seed, published at the doors of their sources.
 
 Happenings are a Hawkes process: each makes the next more likely for a moment,
 

@@ -1,4 +1,4 @@
-"""What a show came to, from the journals and from what the nodes said last."""
+"""What a show came to: what the journals prove, and what the nodes said last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one drill from an empty directory to its outcome: market, load, fault, recovery, journals."""
+"""The drills, and how one is run from an empty directory to its outcome: market, load, fault, recovery, journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journals of a market prove after a fault: what is lost, repeated, different, missing or early.
+"""What the journals prove after a fault: what is lost, repeated, different, missing or early; and the drill's report.
 
 Nothing is taken from what a process says of itself. A message was promised when a source took it; it is in the sequence
 if the longest journal of a site has it; two journals differ where they have another content under one sequence.

@@ -1,4 +1,4 @@
-"""One market under one drill: what the drill may do to it, and what it waits for."""
+"""One market under one drill: its load, what the drill may do, what its logs tell, and how long it needed."""
 
 from __future__ import annotations
 

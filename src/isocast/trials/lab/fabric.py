@@ -1,4 +1,4 @@
-"""The switch without its sockets: frames in, and the instant and port at which each comes out."""
+"""What the switch of a lab is made of: frames and when they come out, namespaces, TAP devices, rtnetlink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lab: namespaces joined by a switch, and the processes that run in them.
+"""A lab: namespaces joined by a switch, the processes in them, and the directory where it is found.
 
 >>> with Lab({"ny": "New York", "ldn": "London"}, loss=0.01, seed=1) as lab:  # doctest: +SKIP
 ...     listener = lab.spawn("ldn", ["isocast", "listen"])

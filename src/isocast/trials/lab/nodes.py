@@ -1,4 +1,4 @@
-"""The processes of a lab by name: started, stopped, killed and started again by command."""
+"""The processes of a lab by name, started and stopped by command; and whether this machine can run a lab."""
 
 from __future__ import annotations
 

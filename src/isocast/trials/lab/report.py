@@ -1,4 +1,4 @@
-"""What a lab says about itself at its end, or when asked."""
+"""What a lab says about itself at its end, or when asked; and how late it was itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The switch: one process that owns every site's TAP device and forwards frames when they are due.
+"""The switch: one process that owns every site's TAP device and forwards frames when due; and its handle outside.
 
 ``python -m isocast.trials.lab.switch FD`` reads a world from that socket, builds it, hands the namespaces back, and
 forwards until the other end closes. Then it kills whatever still runs in its namespaces, and all is gone with it.

@@ -1,4 +1,4 @@
-"""The world of a lab as values: sites with their places and addresses, and what lies between each two of them."""
+"""The world of a lab as values: sites, and the links that delay and lose the frames between each two of them."""
 
 from __future__ import annotations
 

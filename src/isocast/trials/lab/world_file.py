@@ -1,4 +1,4 @@
-"""A world as a file: sites, what lies between them, and the nodes that run in it."""
+"""A world as a file, or from a market's: sites, what lies between them, and the nodes that run in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets of narrow stripes on disk, by session and number: for requests, and to know what was sent before a restart.
+"""Packets of narrow stripes on disk, by session and number, and the socket where requests for them come in.
 
 A day is one file, however many stripes there are: each packet with a header of 32 bytes before it. A record that a
 crash cut is cut off when the file is opened; records are found by an index in memory, which the file gives.

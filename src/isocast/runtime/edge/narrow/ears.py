@@ -1,4 +1,4 @@
-"""Hears many groups with few sockets, and knows when the kernel got each datagram.
+"""Hears many groups with few sockets, with the kernel's time of each datagram; and when messages were released.
 
 Linux lets a socket join twenty groups unless net.ipv4.igmp_max_memberships says otherwise, so each socket takes that
 many. All are bound to the port of the groups, and hear only what they joined.

@@ -1,4 +1,4 @@
-"""From released messages to the packets of narrow stripes, with their sessions, numbers and instants.
+"""Released messages to packets of narrow stripes and back to messages: sessions, numbers, budgets, another's state.
 
 A function of the sequence: whoever was given the same messages and plans makes the same bytes, from a snapshot too. A
 session is a stripe on a day, by the instants at which its packets leave.

@@ -1,4 +1,4 @@
-"""A customer of narrow stripes: as many as its line can take, heard from one receiver or several, put in order.
+"""A customer of narrow stripes: as many as its line can take, put in order, and told apart from silent ones.
 
     async with StripeListener(market, "modem", rate=56_000) as listener:
         async for batch in listener:

@@ -1,4 +1,4 @@
-"""A new stripe plan for a running market: looked at, written where receivers find it, announced, and waited for."""
+"""Stripe plans of a market: looked at before a start, and a new one announced while it runs and waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edge of one receiver: follows its journal, stripes it, and sends each narrow stripe to its group.
+"""The edge of one receiver as a process: follows its journal, stripes it, and sends each narrow stripe to its group.
 
 It is a process of its own, so that the ring has nothing to do with it: the journal is all that it needs, and its own
 snapshot with the journal behind it is all that it needs after a restart. A packet is archived before it is sent, and
