@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Half of what tests do is waiting for processes and timers: one more than two cores.
+# One for each of two cores: more disturb the tests that measure real time.
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 BIN := $(VENV)/bin
