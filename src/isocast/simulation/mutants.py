@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isocast.hierarchy.archive import Archive, GiveRange, ServerEffect
+from isocast.hierarchy.archive import Archive, GiveRange, ServerEffect, ServerInput
 from isocast.hierarchy.complete import Complete, Repairs
 from isocast.hierarchy.customer import Customer, Newest
-from isocast.hierarchy.forwarding import ForwardEffect, SecondarySource
+from isocast.hierarchy.forwarding import ForwardEffect, SecondarySource, SecondarySourceInput
 from isocast.hierarchy.headship import GroupPlan, Headship, Orphans
 from isocast.hierarchy.latest import LatestTable, News
 from isocast.hierarchy.secondary_ring import SecondaryRing
@@ -949,7 +949,7 @@ _at_the_edge(
 class _WriteBehindArchive(RetransmitServer):
     unwritten: tuple[ServerEffect, ...] = ()
 
-    def step(self, event: object, now: int) -> tuple[ServerEffect, ...]:
+    def step(self, event: ServerInput, now: int) -> tuple[ServerEffect, ...]:
         effects = super().step(event, now)
         self.unwritten += tuple([effect for effect in effects if isinstance(effect, Archive)])
         others = tuple([effect for effect in effects if not isinstance(effect, Archive)])
@@ -977,7 +977,7 @@ _at_the_edge("archive-denies-the-newest", "an archive says truly how far its mes
 
 
 class _VolatileForwarder(SecondarySource):
-    def step(self, event: object, now: int) -> tuple[ForwardEffect, ...]:
+    def step(self, event: SecondarySourceInput, now: int) -> tuple[ForwardEffect, ...]:
         return tuple([effect for effect in super().step(event, now) if not isinstance(effect, Persist)])
 
 
@@ -1000,7 +1000,7 @@ _at_the_edge(
 
 
 class _KeylessSource(PrimarySource):
-    def step(self, event: object, now: int) -> tuple[Effect, ...]:
+    def step(self, event: PrimarySourceInput, now: int) -> tuple[Effect, ...]:
         self._keys.clear()
         return super().step(event, now)
 

@@ -17,12 +17,11 @@ from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
 from tests.wire.journal_samples import blocks
 
-from isocast.runtime.disk.journal import JournalSettings
 from isocast.runtime.hosts import process as module
 from isocast.runtime.hosts.process import NodeProcess, run_node
 from isocast.runtime.hosts.reformation import ReformationHost
 from isocast.runtime.market.founding import insist_on_past
-from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.market.model import JournalSettings, Market, NodeRole
 from isocast.runtime.net.clock import Granted
 from isocast.runtime.watch.counters import NodeGauges
 from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
