@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from isocast.simulation.mutants import MUTANTS
@@ -29,13 +31,5 @@ def test_no_key_of_a_scenario_makes_a_mutant() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_changes_no_more_than_one_role(name: str) -> None:
     build = MUTANTS[name].build
-    changed = [
-        build.receiver is not PRODUCT.receiver,
-        build.source is not PRODUCT.source,
-        build.server is not PRODUCT.server,
-        build.secondary is not PRODUCT.secondary,
-        build.groups is not PRODUCT.groups,
-        build.remembers_nothing,
-        build.same_incarnation,
-    ]
-    assert sum(changed) == 1
+    changed = [field.name for field in fields(build) if getattr(build, field.name) != getattr(PRODUCT, field.name)]
+    assert len(changed) == 1

@@ -127,7 +127,7 @@ WRONG_FILES = {
     "= =": "neither TOML nor JSON",
     "{": "neither TOML nor JSON",
     "[]": "neither TOML nor JSON|must be a table",
-    FILE.replace("rate", "bitrate"): 'bitrate: is no key.*did you mean "rate"',
+    FILE.replace("rate", "bitrate"): 'bitrate: is not a key here.*did you mean "rate"',
     FILE.replace('"56k"', '"fast"'): "rate: must be a bit-rate",
     FILE.replace("true", '"yes"'): "spare: must be true or false",
     FILE.replace("number = 1\n", ""): "number: is missing",
