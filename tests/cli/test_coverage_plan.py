@@ -117,7 +117,7 @@ def test_the_svg_is_well_formed_and_shows_everything(tmp_path: Path, capsys: pyt
     world = tmp_path / "w.toml"
     world.write_text(
         textwrap.dedent("""\
-            title = "<A> & \\u0001 B"
+            title = "<A> & B"
             [scopes]
             delay_max = "14ms"
             [[receiver]]

@@ -482,8 +482,12 @@ def _number_text(key: Key) -> str:
 
 
 def _text(key: Key, value: object) -> str:
-    if not isinstance(value, str) or len(value) > _TEXT_MAX or not value.isprintable():
+    if not isinstance(value, str):
         raise _Wrong(f"must be {_must_be(key)}, not {shown(value)}")
+    if len(value) > _TEXT_MAX:
+        raise _Wrong(f"must have at most {_TEXT_MAX:,} letters, not {len(value):,}")
+    if not value.isprintable():
+        raise _Wrong(f"must be one line without control characters, not {shown(value)}")
     if key.default and not value:
         raise _Wrong("must not be empty: leave it out for its default")
     if len(value.strip()) < key.minimum or len(value) > key.maximum:
