@@ -81,8 +81,15 @@ def test_a_command_of_the_pages_exists_with_its_options(command: str) -> None:
     app.parse_args(words, exit_on_error=False, print_error=False)
 
 
-SLOW_PAGES = ("docs/how-to/plan-coverage.md", "docs/how-to/plan-stripes.md", "docs/how-to/plan-world.md")
-"""Their commands plan whole worlds; tests of each command run small ones."""
+SLOW_PAGES = (
+    "README.md",
+    "docs/how-to/plan-coverage.md",
+    "docs/how-to/plan-stripes.md",
+    "docs/how-to/plan-world.md",
+    "docs/how-to/reproduce-a-failure.md",
+    "docs/how-to/sweep-scenarios.md",
+)
+"""Their commands run whole stories, swarms and worlds; tests of each command run them, or small ones."""
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,9 @@ def weight(world: dict[str, Any]) -> tuple[int, int]:
     return len(world["faults"]), world["messages"]
 
 
-def first_failure() -> int:
-    return next(seed for seed in range(1, 50) if run_seed(seed, MUTANT).violations)
-
-
-def test_the_smaller_world_breaks_the_same_property_and_can_be_run_again() -> None:
-    seed, build = first_failure(), MUTANTS[MUTANT].build
+def test_the_smaller_world_breaks_the_same_property_and_is_told_on_one_screen() -> None:
+    seed = next(seed for seed in range(1, 50) if run_seed(seed, MUTANT).violations)
+    build = MUTANTS[MUTANT].build
     broken = run_seed(seed, MUTANT).violations[0].partition(":")[0]
     small = shrink(seed, chaos(seed), build)
     assert weight(small.scenario) < weight(chaos(seed))
@@ -31,14 +28,9 @@ def test_the_smaller_world_breaks_the_same_property_and_can_be_run_again() -> No
     again.run()
     assert again.violations() == small.violations
     assert broken in {violation.partition(":")[0] for violation in small.violations}
-
-
-def test_the_transcript_is_a_screenful_that_ends_with_the_violation() -> None:
-    seed = first_failure()
-    lines = shrink(seed, chaos(seed), MUTANTS[MUTANT].build).transcript
-    assert 3 < len(lines) <= LINES_MAX + 3
-    assert "violated" in lines[-1]
-    assert "violated" not in lines[0]
+    assert 3 < len(small.transcript) <= LINES_MAX + 3
+    assert "violated" in small.transcript[-1]
+    assert "violated" not in small.transcript[0]
 
 
 def test_a_world_that_does_not_fail_stays_as_it_is() -> None:
