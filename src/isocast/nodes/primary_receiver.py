@@ -108,7 +108,7 @@ class PrimaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and receiver.silent:
+                if quiet and not receiver.out:
                     return ()
             case TimerFired():
                 receiver.emit(*self.member.on_timer(now))

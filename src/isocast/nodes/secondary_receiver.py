@@ -213,7 +213,7 @@ class SecondaryReceiver:
                     else:
                         quiet = False
                         self._on_packet(packet, now)
-                if quiet and receiver.silent:
+                if quiet and not receiver.out:
                     return ()
             case TimerFired():
                 self.following.on_timer(now)

@@ -148,7 +148,8 @@ class Receiver:
         self.accepted = NO_EPOCH
         self.ring: NewRing | None = None
         self.schedule: Schedule | None = None
-        self._out: list[Effect] = []
+        self.out: list[Effect] = []
+        """Effects to hand over, in the order in which they came about."""
         self.ledger = self.ledger_class(settings.order, settings.window, state.checkpoint)
         for number in sorted(state.entries):
             self.ledger.append(state.entries[number])
@@ -156,9 +157,9 @@ class Receiver:
         # What was released had passed its gate: nobody needs to certify it again.
         self.certificates.certified = state.released
         self.reports = GroupReports()
-        self.membership = self.membership_class(site, self.ledger, self.certificates, self._out)
+        self.membership = self.membership_class(site, self.ledger, self.certificates, self.out)
         self.issuer = self.issuer_class(site, settings, secret, self.ledger, self.membership, self.reports)
-        self.answering = Answering(site, settings, self.ledger, self.certificates, self._out)
+        self.answering = Answering(site, settings, self.ledger, self.certificates, self.out)
         self.releaser = self.releaser_class(settings, lambda: self.ledger.entries, self.may_release)
         self.releaser.restore(state.released, state.offset, state.next_sequence, state.skip_below)
         self.rejoin = Rejoin(self.timing)
@@ -224,20 +225,15 @@ class Receiver:
 
     def emit(self, *effects: Effect) -> None:
         """Effects of the site's other machines leave with this one's, in the order in which they came about."""
-        self._out.extend(effects)
+        self.out.extend(effects)
 
     def flush(self) -> tuple[Effect, ...]:
         """Hand over all effects, without looking at what is due."""
-        if not self._out:
+        if not self.out:
             return ()
-        effects = tuple(self._out)
-        self._out.clear()
+        effects = tuple(self.out)
+        self.out.clear()
         return effects
-
-    @property
-    def silent(self) -> bool:
-        """Whether there are no effects to hand over."""
-        return not self._out
 
     def next_deadline(self) -> int:
         """When this machine must be woken."""
@@ -389,7 +385,7 @@ class Receiver:
         schedule = self.schedule
         size = schedule.size if schedule else 1
         if self._clock_doubt < token.token_number:
-            self._out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
+            self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
         self._clock_doubt = max(self._clock_doubt, token.token_number + size)
 
     def complete(self, token: Token) -> LogEntry | None:
@@ -432,14 +428,14 @@ class Receiver:
         self.issuer.saw(token)
         if self.schedule is not None:
             self.reports.heard(token, self.schedule)
-        self._out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
+        self.out.append(EntryCompleted(self.accepted, entry, self.ledger.digest))
         if token.control and (universe := forced_universe(token)) is not None:
             left_out = tuple([site for site in universe_before if site not in universe])
-            self._out.append(UniverseForced(self.accepted, token.token_number, universe, left_out))
+            self.out.append(UniverseForced(self.accepted, token.token_number, universe, left_out))
 
     def persist(self, entry: LogEntry) -> None:
         """A receipt may go out only for what the disk has."""
-        self._out.append(Persist(EntryAppended(entry)))
+        self.out.append(Persist(EntryAppended(entry)))
 
     def distrust(self, site: NodeId, now: int) -> None:
         """An owner lied about its nonce: for a few cycles this site's votes do not name it among those it hears.
@@ -458,7 +454,7 @@ class Receiver:
         self._certify()
         if not self.settings.sends_receipts or self.mode is Mode.SEALED:
             return
-        self._out.append(
+        self.out.append(
             Multicast(Receipt(self.settings.stripe, self.accepted, self.site, self.held, self.ledger.digest))
         )
         last = self.ledger.head.instant + self.timing.release_delay_ns
@@ -545,10 +541,10 @@ class Receiver:
 
     def give_up(self, number: int, suspect: NodeId) -> None:
         """k_r requests for a token were in vain (§5.1)."""
-        self._out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
+        self.out.append(RingSuspected(number, suspect, Suspicion.UNRECOVERED))
 
     def _send(self, to: NodeId, packet: Packet) -> None:
-        self._out.append(Unicast(to, packet))
+        self.out.append(Unicast(to, packet))
 
     # Release and stability ------------------------------------------------------------------------
 
@@ -571,7 +567,7 @@ class Receiver:
     def judge_clock(self, *, trusted: bool) -> None:
         """Stop releasing, and say so, or go on."""
         if self.clock_trusted and not trusted:
-            self._out.append(RingSuspected(self.held, self.site, Suspicion.CLOCK))
+            self.out.append(RingSuspected(self.held, self.site, Suspicion.CLOCK))
         self.clock_trusted = trusted
 
     def stability_floor(self) -> int:
@@ -584,7 +580,7 @@ class Receiver:
         """Drop from memory what everybody holds, what is released and in the journal."""
         floor = min(self.stability_floor(), self.reports.floor, self.releaser.released)
         if floor > self.ledger.collected:
-            self._out.append(Collect(floor))
+            self.out.append(Collect(floor))
             self.ledger.collect(floor)
 
     # Checkpoints: what everybody else has let go --------------------------------------------------
@@ -622,7 +618,7 @@ class Receiver:
         if not continues(token, checkpoint):
             self.rejoin.refuse(now)
             return
-        self._out.append(Persist(LogReplaced(checkpoint)))
+        self.out.append(Persist(LogReplaced(checkpoint)))
         self._take_over(checkpoint)
         self._parts.forget(self.held)
         self._tokens = {number: kept for number, kept in self._tokens.items() if number > self.held}
@@ -651,7 +647,7 @@ class Receiver:
             self._send(rejoin.giver, RangeRequest(stripe, epoch, site, Range.TOKENS, first, last))
         wish = rejoin.due(self.givers(), self.held, now)
         if wish is not None:
-            self._out.append(wish)
+            self.out.append(wish)
             self._still_lacks()
 
     def _still_lacks(self) -> None:
@@ -682,7 +678,7 @@ class Receiver:
     def seal(self, ballot: Epoch) -> None:
         """Promise a ballot: from now on neither send nor accept tokens or receipts below it."""
         self.promised = ballot
-        self._out.append(Persist(PromiseMade(ballot)))
+        self.out.append(Persist(PromiseMade(ballot)))
 
     def install(
         self, ring: NewRing, keep: int, suffix: tuple[LogEntry, ...], now: int, checkpoint: Checkpoint | None = None
@@ -693,10 +689,10 @@ class Receiver:
         """
         diverged = checkpoint is None and (keep, 0) < (self.releaser.released, self.releaser.offset)
         if checkpoint is not None:
-            self._out.append(Persist(LogReplaced(checkpoint, ring, suffix)))
+            self.out.append(Persist(LogReplaced(checkpoint, ring, suffix)))
             self._take_over(checkpoint)
         elif not diverged:
-            self._out.append(Persist(RingInstalled(ring, keep, suffix)))
+            self.out.append(Persist(RingInstalled(ring, keep, suffix)))
         for number in range(keep + 1, self.held + 1):
             token = self.ledger.entries[number].token
             if token.sender == self.site:
@@ -709,19 +705,19 @@ class Receiver:
         self.ledger.truncate(keep)
         if diverged:
             # The disk may have let go of what is cut off here: its log begins anew at the cut, as after a checkpoint.
-            self._out.append(Persist(LogReplaced(self.ledger.head.copy(), ring, suffix)))
+            self.out.append(Persist(LogReplaced(self.ledger.head.copy(), ring, suffix)))
         for entry in suffix:
             self.ledger.append(entry)
         self.promised = ring.ballot
         self._enter(ring)
         for entry in suffix:
-            self._out.append(EntryCompleted(self.accepted, entry, token_digest(entry.token)))
+            self.out.append(EntryCompleted(self.accepted, entry, token_digest(entry.token)))
         self._receipt(now)
 
     def _diverge(self, ring: NewRing, keep: int) -> None:
         """What was released here is not what the ring's log says: go on behind it, and say so."""
         first = self.ledger.entries[keep + 1].token.first_sequence
-        self._out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
+        self.out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
         self.releaser.take_over(keep, first)
         self.certificates.certified = min(self.certificates.certified, keep)
 
@@ -733,7 +729,7 @@ class Receiver:
         first = self.ledger.floor.next_sequence if following is None else following.token.first_sequence
         if following is None and mine is not None and mine.uncertified:
             first = min(first, mine.first_sequence)
-        self._out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
+        self.out.append(Diverged(ring.ballot, first, self.releaser.next_sequence))
 
     def _enter(self, ring: NewRing) -> None:
         """Begin the epoch of a ring: schedule, receipts, requests and nonces start anew."""
@@ -770,7 +766,7 @@ class Receiver:
         """Ask for a ring without this site, or to come back; repeated at every audit."""
         self.membership.leaving = leaving
         if self.schedule is not None and self.mode is not Mode.SEALED:
-            self._out.extend(self.membership.complaints(self.schedule, self.held))
+            self.out.extend(self.membership.complaints(self.schedule, self.held))
 
     # Time -----------------------------------------------------------------------------------------
 
@@ -794,7 +790,7 @@ class Receiver:
             self._settle_audit(schedule, now)
             if now >= self._receipt_at:
                 self._receipt(now)
-        self._out.extend(self.releaser.poll(schedule, self.accepted, now, uncertified=self.may_lose))
+        self.out.extend(self.releaser.poll(schedule, self.accepted, now, uncertified=self.may_lose))
         self._collect()
         deadline = self.releaser.next_deadline(schedule)
         if normal:
@@ -827,11 +823,11 @@ class Receiver:
         """At T_t the owner sends its token, or says why not."""
         issued = self.issuer.due(now)
         if isinstance(issued, RingSuspected):
-            self._out.append(issued)
+            self.out.append(issued)
         elif issued is not None:
             self._append(issued)
             self._tokens.pop(issued.token.token_number, None)
-            self._out.extend([Multicast(packet) for packet in as_packets(issued.token)])
+            self.out.extend([Multicast(packet) for packet in as_packets(issued.token)])
             self._receipt(now)
             if self.held + 1 in self._tokens:
                 self._advance(now)
@@ -860,9 +856,9 @@ class Receiver:
         number = self._audited = max(self._audited + 1, schedule.last_due(now - self.timing.completion_ns))
         if self.held < number:
             return
-        self._out.extend(self.membership.complaints(schedule, number))
+        self.out.extend(self.membership.complaints(schedule, number))
         if self.settings.sends_receipts and number - 1 >= schedule.first_token:
             receipts = self.certificates.receipts
             for site in schedule.ring:
                 if receipts.get(site, 0) < number - 1 and not is_source(site):
-                    self._out.append(RingSuspected(number, site, Suspicion.NO_RECEIPTS))
+                    self.out.append(RingSuspected(number, site, Suspicion.NO_RECEIPTS))
