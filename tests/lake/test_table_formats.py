@@ -287,7 +287,7 @@ def test_a_format_whose_package_is_missing_is_named(
         Lake.create(tmp_path / "lake", LakeSettings(format=name))
     with pytest.raises(ConfigurationError, match=rule):
         Lake.open(tmp_path / "made")
-    with pytest.raises(ConfigurationError, match="none of"):
+    with pytest.raises(ConfigurationError, match="is not one of parquet, delta, iceberg"):
         Lake.create(tmp_path / "lake", LakeSettings(format="orc"))
     assert not (tmp_path / "lake").exists()
 
