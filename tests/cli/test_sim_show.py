@@ -149,7 +149,7 @@ def test_the_story_comes_with_the_package(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_frame_shows_every_city_the_token_and_the_verdict() -> None:
-    wide = {}
+    wide: dict[float, str] = {}
     for instant, (scene, run) in zip(INSTANTS, played(*INSTANTS), strict=True):
         for width, height in ((100, 40), (80, 24)):
             lines = drawn(scene, run, width, height)

@@ -255,7 +255,7 @@ def test_it_promises_nothing_on_disk() -> None:
     """Protocol §3: R_S is as R_P without prom and sent."""
     machine = follower()
     machine.follow(NEXT_EPOCH)
-    assert machine.silent
+    assert not machine.out
 
 
 # As a parent
