@@ -66,7 +66,7 @@ class WantedMessages:
     labels: tuple[tuple[NodeId, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fetched:
     """What holders sent. The chain proves a token, its digests prove the messages."""
 
