@@ -152,8 +152,9 @@ def test_down_through_tokens_of_its_own_a_site_goes_twice_as_far_each_time() -> 
         assert isinstance(wanted, WantedTokens)
         asked.append((wanted.first, wanted.last))
         for entry in alive.entries[wanted.first - 1 : wanted.last]:
-            for item in (entry.token, *entry.messages):
-                work_on.offer(item)
+            work_on.offer(entry.token)
+            for data in entry.messages:
+                work_on.offer(data)
     assert asked == [(23, 26), (22, 22), (20, 21), (16, 19), (8, 15), (1, 7)]
 
 
