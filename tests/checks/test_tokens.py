@@ -1,5 +1,6 @@
 """S5, S6, S8 and S11: who may send which token, and what that proves."""
 
+import pytest
 from tests.checks.traces import (
     E1,
     E2,
@@ -169,6 +170,27 @@ def test_s8_equal_numbers_of_another_log_do_not_count() -> None:
     assert token.site == 1
     assert unsafe([*facts, *entered, token]) == []
     assert unsafe([*facts, *stale, token]) == ["S8"]
+
+
+@pytest.mark.parametrize("uncertified", [True, False])
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("held", [3, 4])
+def test_s8_only_a_ring_that_may_lose_excuses_who_left_it_with_what_the_token_proves(
+    uncertified: bool,  # noqa: FBT001
+    forced: bool,  # noqa: FBT001
+    held: int,
+) -> None:
+    """Seed 2922: after a cut healed, one member's log was already that of another ring, and the other sent a token."""
+    first = ring(E1)._replace(uncertified=uncertified)
+    other = ring(E2, (3,), start=instant(1))._replace(uncertified=not forced, forced=forced)
+    facts: list[Fact] = [installed(site, first) for site in (1, 2, 3)]
+    facts += [
+        completed(site, number, first) for number in range(1, 6) for site in (1, 2, 3) if site != 2 or number <= held
+    ]
+    facts += [installed(2, other, at=instant(6) - 1)._replace(keep=0), completed(3, 6, first), sent(6, first)]
+    assert (owner(6), sent(6).site) == (3, 3)
+    excused = (uncertified or forced) and held == 4
+    assert ("S8" in unsafe(facts)) == (not excused)
 
 
 def test_s11_a_token_carries_the_instant_of_its_sending() -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ring.makers import NEXT_EPOCH, Chain, following, message
+from tests.ring.makers import NEXT_EPOCH, SETTINGS, Chain, following, message
 
-from isocast.reformation.reconciliation import Reconciled, Reconciliation, WantedMessages, WantedTokens
+from isocast.reformation.reconciliation import (
+    CutFetch,
+    Fetched,
+    Reconciled,
+    Reconciliation,
+    WantedMessages,
+    WantedTokens,
+)
 from isocast.ring.ledger import Checkpoint, Ledger
 from isocast.ring.settings import OrderRule
 from isocast.terms.ids import NodeId
-from isocast.wire.packets import Range
+from isocast.wire.packets import Range, RangeReply, RangeRequest
 
 
 def ledger(chain: Chain) -> Ledger:
@@ -124,6 +131,91 @@ def test_a_copy_of_ours_that_differs_is_fetched_again() -> None:
     assert work_on.result() is None
     work_on.offer(message(2))
     assert work_on.result() == Reconciled(1, (chain.entries[1],))
+
+
+def parted(common: int, own: int, others: int) -> tuple[Ledger, Chain]:
+    """A log that went its own way behind a common prefix, and that of the others."""
+    stale = Chain().grow(common)
+    alive = stale.fork()
+    stale.grow(own)
+    alive.add(message(1))
+    return ledger(stale), alive.grow(others - 1)
+
+
+def test_down_through_tokens_of_its_own_a_site_goes_twice_as_far_each_time() -> None:
+    """Seed 2123: one by one took longer than a ring waits for its members."""
+    own, alive = parted(2, 20, 24)
+    work_on = work(alive, own)
+    asked = []
+    while work_on.result() is None:
+        wanted = work_on.wanted()
+        assert isinstance(wanted, WantedTokens)
+        asked.append((wanted.first, wanted.last))
+        for entry in alive.entries[wanted.first - 1 : wanted.last]:
+            work_on.offer(entry.token)
+            for data in entry.messages:
+                work_on.offer(data)
+    assert asked == [(23, 26), (22, 22), (20, 21), (16, 19), (8, 15), (1, 7)]
+
+
+def test_what_was_fetched_on_the_way_to_one_ring_counts_on_the_way_to_the_next() -> None:
+    """Seed 2123: each ring began anew, and none waited long enough."""
+    chain = numbered(1, 2, 3, 4, 5)
+    own, fetched = ledger(numbered(1)), Fetched()
+    before = Reconciliation(following(chain), own, fetched)
+    for entry in chain.entries[1:4]:
+        before.offer(entry.token)
+        before.offer(entry.messages[0])
+    chain.add(message(6))
+    work_on = Reconciliation(following(chain), own, fetched)
+    for entry in chain.entries[4:]:
+        assert work_on.result() is None
+        work_on.offer(entry.token)
+        work_on.offer(entry.messages[0])
+    assert work_on.result() == Reconciled(1, tuple(chain.entries[1:]))
+
+
+def test_what_was_fetched_and_is_not_of_the_next_rings_chain_is_fetched_anew() -> None:
+    own, alive = parted(1, 0, 2)
+    other = Chain().grow(1)
+    other.add(replace(message(1), payload=b"another"))
+    fetched = Fetched()
+    before = Reconciliation(following(other), own, fetched)
+    before.offer(other.entries[1].token)
+    for entry in other.entries[1:]:
+        before.offer(entry.messages[0])
+    work_on = Reconciliation(following(alive), own, fetched)
+    work_on.offer(alive.entries[2].token)
+    work_on.offer(alive.entries[1].token)
+    assert [work_on.result(), work_on.result()] == [None, None], (
+        "neither its own copy nor what was fetched is the owner's"
+    )
+    assert labels(work_on.wanted()) == [message(1).label]
+    work_on.offer(message(1))
+    assert work_on.result() == Reconciled(1, tuple(alive.entries[1:]))
+
+
+def test_a_holder_that_has_the_next_token_of_the_way_down_has_not_let_go_what_is_lacking() -> None:
+    """A site that goes down through tokens of its own asks for more than it may need."""
+    own, alive = parted(2, 20, 20)
+    fetch = CutFetch(1, SETTINGS, Reconciliation)
+    ring = following(alive)
+    fetch.begin(ring, own)
+    work_on = fetch.reconciliation
+    assert work_on is not None
+    for entry in alive.entries[12:]:
+        fetch.offer(entry.token)
+    request = fetch.request(work_on)
+    assert isinstance(request, RangeRequest)
+    assert (request.first, request.last) == (2, 12)
+
+    def told(low_water: int) -> bool:
+        return fetch.gone(RangeReply(0, ring.ballot, 2, Range.TOKENS, request.first, 22, low_water), [2], 0)
+
+    assert not told(12)
+    assert not fetch.rejoin.wanting
+    assert told(13)
+    assert fetch.rejoin.wanting
 
 
 # Checkpoints

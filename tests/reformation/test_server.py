@@ -462,6 +462,14 @@ def test_one_site_against_all_others_is_itself_the_one_that_errs() -> None:
     assert sorted(ring_in(effects).ring) == [1, 3]
 
 
+def test_whoever_finds_a_few_clocks_wrong_may_be_right() -> None:
+    server = Server(state=ServerState(EPOCH, founding(1, 2, 3, 4, 5)))
+    server.hear(suspect(Suspicion.CLOCK, 1, by=5), suspect(Suspicion.CLOCK, 2, by=5))
+    assert server.stage == IDLE
+    server.hear(suspect(Suspicion.CLOCK, 3, by=5))
+    assert server.stage == WAITING
+
+
 def test_a_site_is_barred_for_some_cycles_only() -> None:
     server = Server()
     server.hear(suspect(Suspicion.CLOCK, 1, by=2), suspect(Suspicion.CLOCK, 1, by=3))

@@ -236,6 +236,15 @@ def test_a_token_before_its_instant_proves_a_bad_clock() -> None:
     assert not machine.may_release(1)
 
 
+def test_every_token_before_its_instant_is_told() -> None:
+    """Seed 887: of the two words that would have told whose clock it was one was lost, and there was no other."""
+    chain = Chain()
+    machine = receiver(3)
+    for number in (1, 2):
+        effects = hear(machine, T(number) - 5 * MS, chain.add().token)
+        assert RingSuspected(number, number, Suspicion.CLOCK) in effects
+
+
 def test_within_twice_the_bound_nothing_is_proven() -> None:
     entry = Chain().add()
     machine = receiver(2, rules=settings(Gate.TIMED))

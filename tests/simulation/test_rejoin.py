@@ -66,6 +66,15 @@ def test_whoever_was_away_for_less_catches_up_token_by_token() -> None:
     assert released_by(facts, 3)[-1] == 301
 
 
+def test_a_way_longer_than_a_ring_waits_for_is_gone_in_parts() -> None:
+    """L7: without it there is no majority, and each ring that it could not reach in time was followed by another."""
+    away = AWAY | {"until": 20.0}
+    for_good = {"kind": "crash", "at": 19.0, "sites": [2]}
+    run, facts = facts_of(away, for_good, retain_tokens=1_000, messages=1_200, one_way_delay=0.015, retries_max=1)
+    assert run.violations() == []
+    assert not taken_over(facts)
+
+
 def test_a_site_off_the_ring_that_is_cut_off_takes_one_over_in_its_epoch() -> None:
     """The others need no new ring meanwhile: the checkpoint lies in the epoch that the site is in."""
     cut_off = {"kind": "isolate", "at": 1.0, "until": 1.9, "sites": [3]}

@@ -76,6 +76,14 @@ def test_two_wrong_receivers_and_a_wrong_server_stop_nobody() -> None:
     assert sorted(found.world.rings[-1].ring) == [3, 4, 5]
 
 
+def test_whom_the_server_did_not_hear_complain_of_a_clock_complains_again() -> None:
+    """Seed 887: two of three found the third's tokens early, and released nothing; the word of one was lost."""
+    unheard = {"kind": "one-way", "at": 0.4, "until": 1.2, "groups": [[1], ["server1"]]}
+    found = run(wrong(3, 0.015), unheard, messages=100)
+    assert found.violations() == []
+    assert sorted(found.world.rings[-1].ring) == [1, 2]
+
+
 def test_a_receiver_whose_clock_is_right_again_comes_back() -> None:
     found = run(wrong(1, 3600.0, until=1.5), receivers=5, messages=600)
     assert found.violations() == []

@@ -50,7 +50,7 @@ def trim(memory: dict[_K, _V], limit: int) -> None:
 class EpochView:
     """T_t = T0+(t-t0)·τ_t, from owner ring[(t-t0) mod m]."""
 
-    __slots__ = ("first_token", "members", "period_ns", "ring", "size", "start", "universe")
+    __slots__ = ("first_token", "left", "members", "period_ns", "ring", "size", "start", "universe")
 
     def __init__(self, ring: NewRing, period_ns: int) -> None:
         """The schedule of one epoch."""
@@ -61,6 +61,8 @@ class EpochView:
         self.first_token = ring.first_token
         self.start = ring.start
         self.period_ns = period_ns
+        self.left: dict[NodeId, int] = {}
+        """What each site that has gone on to another epoch really held when it did."""
 
     def instant(self, token_number: int) -> int:
         """T_t."""
@@ -162,6 +164,11 @@ class View:
             known = self.sites[node] = SiteView(node)
         return known
 
+    def may_lose(self, epoch: EpochView) -> bool:
+        """Whether an epoch's log may lose to another's: no majority of U stands behind it, or an operator forced U."""
+        later = [other.ring for other in self.epochs.values() if other.ring.ballot > epoch.ring.ballot]
+        return epoch.ring.uncertified or any(ring.forced for ring in later)
+
     def on_completed(self, fact: Completed) -> None:
         """The log grew; a hole in it, or a token without its messages, makes it hollow from there on."""
         site, number = self.site(fact.site), fact.token_number
@@ -192,6 +199,9 @@ class View:
         if ring.ballot not in self.epochs:
             self.epochs[ring.ballot] = EpochView(ring, self._period_ns)
             trim(self.epochs, _EPOCHS_MAX)
+        before = self.epochs.get(site.accepted)
+        if before is not None:
+            before.left[fact.site] = site.real
         if fact.keep > site.held:
             site.hollow = min(site.hollow, site.held + 1)
         elif site.hollow > fact.keep:

@@ -7,12 +7,15 @@ Where the holders have let go what lies between, a checkpoint takes the place of
 The walk down from the cut must end in its digest. A checkpoint beyond the cut, of the new epoch itself, is proven by
 the token of that epoch that continues it. A log that shares nothing with the cut above its own floor, because another
 history was released, and one that was never begun, need a checkpoint in any case.
+
+The way may be longer than a ring waits for its members, and then the next ring comes first. So what was fetched counts
+on the way to that one too: its cut most often continues the other's, and the chain tells where it does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from isocast.ring.answers import holdings
@@ -29,7 +32,7 @@ from isocast.terms.instants import NEVER
 from isocast.wire.packets import Data, Nack, NewRing, Range, RangeReply, RangeRequest, Repairable, Token, TokenPart
 from isocast.wire.token_body import token_digest
 
-__all__ = ["CutFetch", "Reconciled", "Reconciliation", "RingSite", "WantedMessages", "WantedTokens"]
+__all__ = ["CutFetch", "Fetched", "Reconciled", "Reconciliation", "RingSite", "WantedMessages", "WantedTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +66,29 @@ class WantedMessages:
     labels: tuple[tuple[NodeId, int], ...]
 
 
+@dataclass(slots=True)
+class Fetched:
+    """What holders sent. The chain proves a token, its digests prove the messages."""
+
+    tokens: dict[int, Token] = field(default_factory=dict)
+    messages: dict[tuple[NodeId, int], Data] = field(default_factory=dict)
+
+
 class Reconciliation:
     """Collects what lies between the common prefix and the cut."""
 
-    def __init__(self, target: NewRing, ledger: Ledger) -> None:
-        """Towards the ring `target`, from what `ledger` holds; the ledger must not change meanwhile."""
+    def __init__(self, target: NewRing, ledger: Ledger, fetched: Fetched | None = None) -> None:
+        """Towards the ring `target`, from what `ledger` holds; the ledger must not change meanwhile.
+
+        `fetched` is what was collected on the way to other rings, and what is collected now.
+        """
         self.target = target
         self.parted = NEVER
         """When a checkpoint was adopted: this site's log has other tokens than the ring's above this one."""
         self._ledger = ledger
-        self._tokens: dict[int, Token] = {}
-        self._messages: dict[tuple[NodeId, int], Data] = {}
+        fetched = fetched or Fetched()
+        self._tokens = fetched.tokens
+        self._messages = fetched.messages
         self._distrusted: dict[NodeId, None] = {}
         self._parts = PartStore()
         self._keep: int | None = None
@@ -132,6 +147,14 @@ class Reconciliation:
     @property
     def _beyond(self) -> bool:
         return self._base is not None and self._base.token_number > self.target.cut_token
+
+    @property
+    def _held(self) -> int:
+        return self._ledger.held if self._base is None else self._base.token_number
+
+    def reaches(self, low_water: int) -> bool:
+        """Whether a holder that has tokens from here on has the next one of the way down through this site's log."""
+        return self._keep is None and low_water <= self._expected <= self._held
 
     @property
     def _floor(self) -> int:
@@ -195,17 +218,19 @@ class Reconciliation:
         """What to ask a holder for next.
 
         A site that is a token or two behind has most of the messages: it asks for the tokens alone, and then for
-        what it lacks of them. One that was away asks for everything.
+        what it lacks of them. One that was away asks for everything. One whose own tokens are not the ring's goes down
+        through them twice as far each time.
         """
         base = self._base
         if base is not None and self._beyond:
             return WantedTokens(Range.TOKENS, base.token_number + 1, base.token_number + RANGE_TOKENS)
-        held = self._ledger.held if base is None else base.token_number
+        held = self._held
         near = base is None and self.target.cut_token - held < RANGE_FROM
         kind = Range.HEADS if near else Range.TOKENS
         if self._keep is None:
             last = self._expected
-            first = min(last, max(held + 1, last - RANGE_TOKENS + 1, self._floor + 1))
+            lowest = min(held + 1, 2 * last - held)
+            first = min(last, max(lowest, last - RANGE_TOKENS + 1, self._floor + 1))
             return WantedTokens(kind, first, last)
         first = self._keep + 1 + len(self._entries)
         if near:
@@ -263,7 +288,10 @@ class Reconciliation:
             if len(whole) < run.count:
                 return None
             if run_digest(whole) != run.digest:
-                # One of our own copies is not what the owner had: only holders' copies count from now on.
+                # A copy is not what the owner had. From now on only holders' count; if it was one of those, new ones.
+                if run.source in self._distrusted:
+                    for message in whole:
+                        del self._messages[message.label]
                 self._distrusted[run.source] = None
                 return None
             found.update({(message.sender, message.number): message for message in whole})
@@ -359,6 +387,7 @@ class CutFetch:
         self._stripe = settings.stripe
         self._reconciliation_class = reconciliation_class
         self._reconciliation: Reconciliation | None = None
+        self._fetched = Fetched()
         self._asked: WantedTokens | WantedMessages | None = None
 
     @property
@@ -373,11 +402,11 @@ class CutFetch:
 
     def begin(self, ring: NewRing, ledger: Ledger) -> None:
         """Work towards a ring, from what the ledger holds."""
-        self._reconciliation = self._reconciliation_class(ring, ledger)
+        self._reconciliation = self._reconciliation_class(ring, ledger, self._fetched)
         self.rejoin.reset()
 
     def drop(self) -> None:
-        """Give the target up."""
+        """Give the target up; what was fetched stays."""
         self._reconciliation = None
 
     def offer(self, item: Repairable) -> Reconciled | None:
@@ -420,7 +449,9 @@ class CutFetch:
     def gone(self, reply: RangeReply, others: Sequence[NodeId], now: int) -> bool:
         """Take note of a holder that has let go what is lacking; when all have, a checkpoint is wanted."""
         reconciliation = self._reconciliation
-        if reconciliation is None or not self.rejoin.gone(reply, self._lacking, others, now):
+        if reconciliation is None or reconciliation.reaches(reply.low_water):
+            return False
+        if not self.rejoin.gone(reply, self._lacking, others, now):
             return False
         if self.rejoin.wanting:
             reconciliation.refuse()
@@ -460,6 +491,7 @@ class CutFetch:
     def install(self, ring: NewRing, result: Reconciled, receiver: RingSite, now: int) -> None:
         """The receiver enters the ring with everything up to its cut; the site is on its way no more."""
         self._reconciliation = None
+        self._fetched = Fetched()
         self.rejoin.reset()
         receiver.install(ring, result.keep, result.suffix, now, result.checkpoint)
         if result.proof is not None:

@@ -299,16 +299,16 @@ class Judging:
         self._next_at = now + self._timing.retry_ns
 
     def _accuse(self, suspect: Suspect, now: int) -> None:
-        """A majority against one site, or one site against two others: that one's clock is out of its bound."""
+        """A majority against one site, or one site against a majority: that one's clock is out of its bound."""
         if self.ring is None:
             return
         self._accused.setdefault(suspect.suspect, {})[suspect.sender] = None
         accusers = self._accused[suspect.suspect]
         complaints = [accused for accused, by in self._accused.items() if suspect.sender in by]
-        guilty = None
-        if len(accusers) > len(self.ring.ring) // 2:
+        half, guilty = len(self.ring.ring) // 2, None
+        if len(accusers) > half:
             guilty = suspect.suspect
-        elif len(complaints) > 1:
+        elif len(complaints) > half:
             guilty = suspect.sender
         if guilty is not None:
             self._bar(guilty, len(self.ring.ring) * self._timing.token_period_ns, now)

@@ -381,11 +381,13 @@ class Receiver:
         return self.ring is not None and forced_rightly(token, self.ring)
 
     def _doubt_clock(self, token: Token) -> None:
-        """A token before its instant proves that a clock is out of its bound: release nothing for a cycle."""
+        """A token before its instant proves that a clock is out of its bound: release nothing for a cycle.
+
+        Said of each such token: a suspicion may be lost, and it takes a majority's to tell whose clock it is.
+        """
         schedule = self.schedule
         size = schedule.size if schedule else 1
-        if self._clock_doubt < token.token_number:
-            self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
+        self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
         self._clock_doubt = max(self._clock_doubt, token.token_number + size)
 
     def complete(self, token: Token) -> LogEntry | None:
