@@ -552,6 +552,11 @@ class EdgeWorld:
             return False
         return all(self._is_settled(self.world.hosts[node].machine, last_sequence) for node in self.correct())
 
+    def unforwarded(self) -> int:
+        """How many messages have not left their secondary sources yet."""
+        machines = [self.world.hosts[node].machine for node in self.correct()]
+        return self.left + sum([one.snapshot().held for one in machines if isinstance(one, SecondarySource)])
+
     @staticmethod
     def _is_settled(machine: Machine[Ordinary] | None, last_sequence: int) -> bool:
         match machine:

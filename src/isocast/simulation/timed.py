@@ -326,8 +326,8 @@ class TimedRun:
         span = timing.release_delay_ns + 8 * timing.token_period_ns + 2 * timing.retry_ns
         # What windows let in before they closed goes out at K_max a token.
         span += 2 * self.unacknowledged() // self.scenario.batch_max * timing.token_period_ns
+        cycle = (self.scenario.receivers + 2) * timing.token_period_ns
         if disturbed:
-            cycle = (self.scenario.receivers + 2) * timing.token_period_ns
             span += 4 * cycle + 8 * timing.reformation_ns
             span += self._returning_tokens() * timing.token_period_ns
             changes = sum([len(fault.sites) for fault in self.scenario.faults if fault.kind in _PLANNED])
@@ -335,6 +335,8 @@ class TimedRun:
         if self.world.edge is not None:
             # Customers whose lines are dead ask doors seldom, and one after the other.
             span += _PROBING * timing.retry_ns + 4 * timing.token_period_ns
+            # What secondary sources hold enters a window at a time.
+            span += self.world.edge.unforwarded() * (timing.release_delay_ns + cycle) // self.scenario.window
         return span
 
     def _returning_tokens(self) -> int:

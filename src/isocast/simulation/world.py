@@ -336,6 +336,9 @@ class EdgeOfWorld(Protocol):
     def settled(self, last_sequence: int) -> bool:
         """Whether everybody who runs has everything up to a sequence."""
 
+    def unforwarded(self) -> int:
+        """How many messages have not left their secondary sources yet."""
+
     def correct(self) -> dict[NodeId, int]:
         """Whoever runs and can go on, and the sequence that each waits for."""
 
