@@ -353,7 +353,7 @@ class Receiver:
             self.conflicts += 1
             return
         if now < token.instant - 2 * self.timing.clock_error_ns:
-            self._doubt_clock(token)
+            self._doubt_clock(token, schedule)
         self._tokens[number] = token
         if number == self.held + 1:
             self._advance(now)
@@ -380,15 +380,14 @@ class Receiver:
         """U is forced by the first token of a forced ring, as the ring says, and by no other."""
         return self.ring is not None and forced_rightly(token, self.ring)
 
-    def _doubt_clock(self, token: Token) -> None:
+    def _doubt_clock(self, token: Token, schedule: Schedule) -> None:
         """A token before its instant proves that a clock is out of its bound: release nothing for a cycle.
 
-        Said of each such token: a suspicion may be lost, and it takes a majority's to tell whose clock it is.
+        A member says so of each such token: its word counts, and may be lost. Others say it once.
         """
-        schedule = self.schedule
-        size = schedule.size if schedule else 1
-        self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
-        self._clock_doubt = max(self._clock_doubt, token.token_number + size)
+        if self._clock_doubt < token.token_number or self.site in schedule.ring:
+            self.out.append(RingSuspected(token.token_number, token.sender, Suspicion.CLOCK))
+        self._clock_doubt = max(self._clock_doubt, token.token_number + schedule.size)
 
     def complete(self, token: Token) -> LogEntry | None:
         """The token with all its messages, or None while something is missing."""

@@ -15,6 +15,7 @@ from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.reformation.forming import Planned
 from isocast.reformation.server import ReformationServer, VotedClocks
 from isocast.ring.receiver import Mode, Receiver
+from isocast.ring.settings import Schedule
 from isocast.simulation.exploration.node import Memory
 from isocast.simulation.mutants import MUTANTS, Mutant
 from isocast.simulation.world import Build
@@ -281,7 +282,7 @@ class _LiteralReceiver(_ReleasingReceiver):
     def mode(self) -> Mode:
         return Mode.NORMAL if self.ring is not None else Mode.SEALED
 
-    def _doubt_clock(self, token: Token) -> None:
+    def _doubt_clock(self, token: Token, schedule: Schedule) -> None:
         """Nor does it doubt clocks."""
 
 
