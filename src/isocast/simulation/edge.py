@@ -532,14 +532,14 @@ class EdgeWorld:
         return found
 
     def _can_follow(self, node: NodeId, customer: Customer) -> bool:
-        """Grade latest asks nobody for the past; and whoever begins now, or with a snapshot, needs somebody for it."""
+        """Everybody needs somebody who has everything; grade latest asks nobody for the past."""
         settings = customer.settings
+        newest = max([journal.next_sequence for journal in self.journals.values()])
+        lines = tuple([line for line in settings.lines if self.journals[line].next_sequence == newest])
         if settings.grade is Grade.LATEST:
-            newest = max([journal.next_sequence for journal in self.journals.values()])
-            lines = [line for line in settings.lines if self.journals[line].next_sequence == newest]
-            return self._is_served(node, tuple(lines))
+            return self._is_served(node, lines)
         if customer.snapshot().joined:
-            return True
+            return self._is_served(node, (*lines, *settings.servers))
         return self._is_served(node, settings.servers if settings.join is JoinPoint.SNAPSHOT else settings.lines)
 
     def _is_served(self, node: NodeId, others: tuple[NodeId, ...]) -> bool:
