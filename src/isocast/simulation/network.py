@@ -14,7 +14,7 @@ from math import log, log1p
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from isocast.simulation.layers import is_edge
+from isocast.simulation.layers import is_edge, is_narrow
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, Token, TokenPart
 
@@ -187,8 +187,8 @@ class Network:
         self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
         self._cuts: dict[tuple[NodeId, NodeId], int] = {}
         self._uplink_free: dict[NodeId, int] = {}
-        self._lateness: dict[bool, _Lateness] = {}
-        """Of the core, and of the edge: what is drawn for one says nothing of the other."""
+        self._lateness: list[_Lateness] = []
+        """Of the core, of the edge, of narrow stripes: what is drawn for one says nothing of the others."""
 
     def attach(self, node: NodeId, deliver: Deliver) -> None:
         """Let a node hear."""
@@ -226,10 +226,11 @@ class Network:
 
     def set_late(self, share: float, by_ns: int) -> None:
         """Let a share of all packets be late by up to `by_ns` from now on; 0 for none."""
-        self._lateness = {}
+        self._lateness = []
         if share:
-            core, edge = (stream(self._seed, name, self._agenda.now) for name in ("late", "late edge"))
-            self._lateness = {False: _Lateness(share, by_ns, core), True: _Lateness(share, by_ns, edge)}
+            names = ("late", "late edge", "late stripes")
+            randoms = [stream(self._seed, name, self._agenda.now) for name in names]
+            self._lateness = [_Lateness(share, by_ns, random) for random in randoms]
 
     def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
         """Send to one node."""
@@ -299,7 +300,7 @@ class Network:
         self.deliveries += len(passed)
         deliver = self._deliver[link.to]
         if self._lateness:
-            late, copied = self._lateness[is_edge(sender) or is_edge(link.to)].draw()
+            late, copied = self._lateness[max(_kind(sender), _kind(link.to))].draw()
             if copied:
                 self._agenda.put(arrival + late, deliver, passed)
             else:
@@ -307,6 +308,10 @@ class Network:
         self._agenda.put(arrival, deliver, passed)
         if link.duplicates is not None and link.duplicates.lost():
             self._agenda.put(arrival + link.delay_ns + 1, deliver, passed)
+
+
+def _kind(node: NodeId) -> int:
+    return 2 if is_narrow(node) else int(is_edge(node))
 
 
 def _difference(sent: Burst, passed: Burst) -> Burst:
