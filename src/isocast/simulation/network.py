@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from math import log, log1p
@@ -125,6 +125,12 @@ class LinkModel:
     duplicate: float = 0.0
     bandwidth_bps: int = 0
     """Of a node's uplink; 0 means without limit."""
+    edge_loss: float = 0.0
+    """Of links to and from archives, customers and senders of narrow stripes, where it is more than `loss`."""
+
+    def loss_to(self, *ends: NodeId) -> float:
+        """The loss of a link, or of a branch, that ends at some nodes."""
+        return max(self.loss, self.edge_loss) if any(map(_kind, ends)) else self.loss
 
 
 class _Link:
@@ -135,7 +141,7 @@ class _Link:
     def __init__(self, seed: int, ends: tuple[NodeId, NodeId], model: LinkModel, delay_ns: int) -> None:
         self.to = ends[1]
         self.delay_ns = delay_ns
-        self.losses = LossProcess(model.loss, stream(seed, *ends, "loss"))
+        self.losses = LossProcess(model.loss_to(*ends), stream(seed, *ends, "loss"))
         # Most worlds have neither, and a ring of a hundred has ten thousand links.
         self.jitter = stream(seed, *ends, "jitter") if model.jitter_ns else None
         self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate")) if model.duplicate else None
@@ -216,12 +222,12 @@ class Network:
         """One way."""
         return self._delay_ns(a, b)
 
-    def set_loss(self, loss: float) -> None:
-        """Change the loss of all links from now on; streams go on where they were."""
+    def set_loss(self, loss: float, *, at_the_edge: bool = False) -> None:
+        """Change the loss of all links from now on; at the edge, where more is lost, only if told."""
         model = self.model
-        self.model = LinkModel(loss, model.tree, model.jitter_ns, model.duplicate, model.bandwidth_bps)
+        self.model = replace(model, loss=loss, edge_loss=0.0 if at_the_edge else model.edge_loss)
         for (a, b), link in self._links.items():
-            link.losses = LossProcess(loss, stream(self._seed, a, b, "loss", self._agenda.now))
+            link.losses = LossProcess(self.model.loss_to(a, b), stream(self._seed, a, b, "loss", self._agenda.now))
         self._edges.clear()
 
     def set_late(self, share: float, by_ns: int) -> None:
@@ -244,7 +250,7 @@ class Network:
         if fan is None:
             fan = self._fans[sender, audience] = [self._link(sender, node) for node in audience if node != sender]
         departure = self._departure(sender, size)
-        if self.model.tree and self.model.loss > 0:
+        if self.model.tree and (self.model.loss > 0 or self.model.edge_loss > 0):
             self._multicast_by_tree(sender, fan, burst, departure)
             return
         for link in fan:
@@ -266,7 +272,7 @@ class Network:
     def _edge(self, sender: NodeId, branch: int, leaf: NodeId) -> LossProcess:
         edge = self._edges.get((sender, branch, leaf))
         if edge is None:
-            each = 1 - (1 - self.model.loss) ** 0.5
+            each = 1 - (1 - self.model.loss_to(sender, max(leaf, -branch, 0))) ** 0.5
             random = stream(self._seed, sender, branch, leaf, "edge")
             edge = self._edges[sender, branch, leaf] = LossProcess(each, random)
         return edge

@@ -109,6 +109,7 @@ class Scenario:
     loss_model: str
     """independent or tree."""
     tree_branches: int
+    edge_loss: float
     duplicate: float
     bandwidth_bps: int
     """0: no limit."""

@@ -330,6 +330,13 @@ _NETWORK = (
         maximum=MAX_RING,
     ),
     Key(
+        "edge_loss",
+        Kind.PROBABILITY,
+        "The same for packets to and from archives, customers and senders of narrow stripes, where it is more.",
+        0,
+        section="§4.1",
+    ),
+    Key(
         "duplicate",
         Kind.PROBABILITY,
         "Share of packets that arrive twice.",

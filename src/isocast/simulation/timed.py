@@ -281,7 +281,7 @@ class TimedRun:
         planned = bool(self.scenario.faults)
         if not self._settles(self._settling_ns(disturbed=planned), step) and not planned:
             # Losses are faults too: without them everything must come right, whatever they led to.
-            self.world.network.set_loss(0.0)
+            self.world.network.set_loss(0.0, at_the_edge=True)
             self._settles(self._settling_ns(disturbed=True), step)
         if self.faults.lasting and self.settled():
             # What was released before it stopped proves nothing: whoever stays dead or wrong must not stop this either.

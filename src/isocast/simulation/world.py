@@ -375,6 +375,7 @@ class World:
             scenario.jitter_ns,
             scenario.duplicate,
             scenario.bandwidth_bps,
+            scenario.edge_loss,
         )
         self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
         self.hosts: dict[NodeId, Host] = {}
