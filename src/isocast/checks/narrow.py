@@ -204,7 +204,7 @@ class NarrowChecker:
         if not fact.disk_kept:
             for known in (self._archived, self._sent):
                 for key in [key for key in known if key[0] == fact.node]:
-                    known.pop(key)  # type: ignore[attr-defined]
+                    known.pop(key)
 
     # At the end ---------------------------------------------------------------------------------
 

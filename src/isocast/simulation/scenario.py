@@ -229,8 +229,7 @@ def _edge(values: Values, tree: Layers) -> Edge:
         "stripe_senders",
         "narrow_customers",
     )
-    numbers = [values.count(name) for name in names]
-    edge = Edge(*numbers, values.count("narrow_stripes"), values.count("stripe_bytes"))
+    edge = Edge(*[values.count(name) for name in (*names, "narrow_stripes", "stripe_bytes")])
     used = [name for name in names if values.count(name)]
     if not used:
         return edge
