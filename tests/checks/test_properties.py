@@ -8,8 +8,8 @@ from tests.test_repository import ROOT
 from isocast.checks.facts import Report
 from isocast.checks.properties import PROPERTIES, Property, explained, title
 
-SAFETY = [f"S{number}" for number in range(1, 16)]
-FAIRNESS = [f"F{number}" for number in range(1, 6)]
+SAFETY = [f"S{number}" for number in range(1, 17)]
+FAIRNESS = [f"F{number}" for number in range(1, 7)]
 LIVENESS = [f"L{number}" for number in range(1, 9)]
 
 

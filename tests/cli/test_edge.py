@@ -17,12 +17,12 @@ from tests.striping.edge_streams import part_of_payloads
 
 from isocast.cli.main import main
 from isocast.runtime.edge.narrow.archive import DeskCounts
-from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket
 from isocast.runtime.edge.narrow.plan_change import PlanChange
 from isocast.runtime.edge.narrow.repairer import RepairCounts
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.hosts.edge_process import _NOTHING_YET
 from isocast.runtime.market.file import load_market
+from isocast.striping.engine import StripeEngine, StripePacket
 from isocast.striping.plan import StripePlan, plan_text
 
 PLAN = plan_of(1, {1: ("S01", "S02"), 2: ("S03",)})

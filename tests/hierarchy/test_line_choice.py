@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
+from tests.hierarchy.edge_makers import EPOCH, FIRE, MS, NOW, arrive, beat, customer, of, rel, rels
+from tests.simulation.worlds import EdgeRun
 
-from tests.hierarchy.door_world import DoorWorld
-from tests.hierarchy.edge_makers import EPOCH, FIRE, MS, NOW, X1, C, arrive, beat, customer, of, rel, rels, settings
-from tests.hierarchy.edge_world import Host, Link
-
-from isocast.hierarchy.archive import AnswerLimits
 from isocast.hierarchy.customer import Customer
-from isocast.hierarchy.customer_settings import JoinPoint
 from isocast.hierarchy.edge import (
     ConflictFound,
     GapAbandoned,
@@ -21,7 +16,7 @@ from isocast.hierarchy.edge import (
     MarketWaits,
     Waiting,
 )
-from isocast.nodes.retransmit_server import RetransmitSettings
+from isocast.simulation.layers import customer_id
 from isocast.terms.ids import Epoch, NodeId, server_id
 from isocast.terms.instants import SECOND
 from isocast.wire.packets import Released
@@ -125,29 +120,19 @@ def test_a_repetition_under_a_later_epoch_is_no_conflict_and_other_content_is() 
     assert machine.snapshot().counters.conflicts == 1
 
 
-# ---- a small network
-
-
-def failover() -> tuple[DoorWorld, Host]:
-    """Receiver 1 dies for two seconds while both lines are busy, and comes back."""
-    world = DoorWorld(3, Link(jitter_ns=2 * MS))
-    own = settings(servers=(1, 2), by_datagram=False, join=JoinPoint.SEQUENCE)
-    world.add_server_with(X1, RetransmitSettings(own, AnswerLimits(quiet_ns=10 * MS)))
-    host = world.add_customer(C, settings(servers=(X1,), join=JoinPoint.SEQUENCE))
-    for place in range(400):
-        world.publish(NOW + (200 + 10 * place) * MS, 5)
-    world.at(NOW + 1_203 * MS, lambda: world.kill(1, 2 * SECOND))
-    world.run(NOW + 8 * SECOND)
-    return world, host
+# ---- in the simulator's world
 
 
 def test_while_a_receiver_is_dead_the_other_line_brings_everything_once() -> None:
-    world, host = failover()
-    assert world.sent == 2_000
-    assert host.sequences() == list(range(1, 2_001))
-    assert [payload for _, _, payload in host.deliveries()] == world.journal
-    assert host.effects(GapOpened, GapAbandoned, ConflictFound) == []
-    switched = cast("list[LineSwitched]", host.effects(LineSwitched))
-    assert [(told.line, told.before) for told in switched] == [(1, None), (2, 1), (1, 2)]
-    pauses = [after[0] - before[0] for before, after in zip(host.deliveries(), host.deliveries()[1:], strict=False)]
-    assert max(pauses) <= 15 * MS, "nobody waited for the line that had failed"
+    """Receiver 3 dies for some tokens while both lines are busy, and comes back."""
+    node = customer_id(1)
+    dead = {"kind": "crash", "at": 0.7, "until": 1.1, "sites": [3]}
+    world = EdgeRun(dead, archives=1, customers=1, messages=500, arrival_rate=80, jitter=0.0005).run()
+    assert world.sequences(node) == list(range(1, 501))
+    assert world.effects(node, GapOpened, GapAbandoned, ConflictFound) == []
+    switched = [(told.line, told.before) for told in world.effects(node, LineSwitched)]
+    assert switched[:3] == [(3, None), (2, 3), (3, 2)]
+    assert switched[-1] == (3, 2), "it is followed again, once it has caught up"
+    released = {sequence: at for at, sequence, _ in world.released(2)}
+    waits = [at - released[sequence] for at, sequence in world.deliveries(node)]
+    assert max(waits) <= 15 * MS, "nobody waited for the line that had failed"

@@ -6,78 +6,55 @@ nothing about what there is: a gap moves on to the next door and stays known unt
 
 from __future__ import annotations
 
-from tests.hierarchy.door_world import DoorWorld
-from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, RETRY, X1, X2, C, arrive, beat, customer, of, rel, rels
-from tests.hierarchy.edge_makers import settings as edge_settings
-from tests.hierarchy.edge_world import Host, Link, World
+from typing import Any
+
+from tests.hierarchy.edge_makers import FIRE, GAP, MS, NOW, X1, X2, arrive, beat, customer, of, rel, rels
+from tests.simulation.worlds import EdgeRun
 
 from isocast.hierarchy.archive import AnswerLimits, CustomerThrottled
 from isocast.hierarchy.customer import Customer
-from isocast.hierarchy.customer_settings import JoinPoint
-from isocast.hierarchy.edge import Deliver, FetchFailed, FetchRange, GapClosed, RangeArrived, RepairUnanswered
-from isocast.nodes.retransmit_server import RetransmitSettings
-from isocast.terms.instants import SECOND
+from isocast.hierarchy.edge import (
+    Deliver,
+    FetchFailed,
+    FetchRange,
+    GapClosed,
+    GapOpened,
+    RangeArrived,
+    RepairUnanswered,
+)
+from isocast.simulation.layers import archive_id, customer_id
 
-NEVER_BACK = 10_000 * SECOND
-
-
-def market(*, archive_resorts: tuple[int, ...] = (), customer_resorts: tuple[int, ...] = (3, 4)) -> DoorWorld:
-    """Four receivers: the archive X1 hears 1 and 2, the customer C hears 3 and 4 and asks X1."""
-    world = DoorWorld(1, Link(), (1, 2, 3, 4))
-    own = edge_settings(
-        lines=(1, 2), servers=(1, 2), by_datagram=False, join=JoinPoint.SEQUENCE, last_resorts=archive_resorts
-    )
-    world.add_server_with(X1, RetransmitSettings(own, AnswerLimits(quiet_ns=10 * MS)))
-    world.add_customer(
-        C, edge_settings(lines=(3, 4), servers=(X1,), last_resorts=customer_resorts, join=JoinPoint.SEQUENCE)
-    )
-    return world
+CUSTOMER, ARCHIVE = customer_id(1), archive_id(1)
 
 
-def archive_left_behind(world: DoorWorld, *, customer_away: bool) -> Host:
-    """2,460 messages reach everybody; then the archive's receivers die, 5,600 more are published, and it is quiet."""
-    world.publish(world.now + 200 * MS, 2_460)
-    world.run(world.now + 1 * SECOND)
-    if customer_away:
-        world.kill(C, 500 * MS)
-    else:
-        world.links[3, C] = world.links[4, C] = Link(loss=1.0)
-    world.kill(1, NEVER_BACK)
-    world.kill(2, NEVER_BACK)
-    world.publish(world.now + 100 * MS, 5_600)
-    world.run(world.now + 200 * MS)
-    world.links.clear()
-    return world.hosts[C]
+def archive_left_behind(*faults: dict[str, Any], **given: Any) -> EdgeRun:  # noqa: ANN401 (see EdgeRun)
+    """The archive hears receivers 1 and 2, which die in the midst of traffic; the customer hears 5 and 4."""
+    dead = {"kind": "crash", "at": 0.9, "sites": [1, 2]}
+    keys: dict[str, Any] = {"receivers": 5, "messages": 100, "arrival_rate": 70, "archives": 1, "customers": 1}
+    return EdgeRun(dead, *faults, **keys, **given)
+
+
+def everything_though_behind(fault: dict[str, Any]) -> None:
+    """The archive asks nobody else; the customer lacks what came meanwhile, and asks."""
+    world = archive_left_behind(fault, archive={"last_resorts": ()}, customer={"last_resorts": (4, 5)})
+    world.timed.run()
+    assert world.sequences(CUSTOMER) == list(range(1, 101))
+    assert len(world.sequences(ARCHIVE)) < 100, "the archive was behind"
 
 
 def test_a_returning_customer_gets_everything_although_its_archive_is_behind() -> None:
-    world = market()
-    host = archive_left_behind(world, customer_away=True)
-    world.run(world.now + 5 * SECOND)
-    assert host.sequences() == list(range(1, 8_061))
+    everything_though_behind({"kind": "crash", "at": 0.8, "until": 3.0, "sites": ["customer1"]})
 
 
 def test_a_customer_that_lost_packets_gets_everything_although_its_archive_is_behind() -> None:
-    world = market()
-    host = archive_left_behind(world, customer_away=False)
-    world.run(world.now + 5 * SECOND)
-    assert host.sequences() == list(range(1, 8_061))
+    everything_though_behind({"kind": "one-way", "at": 0.8, "until": 3.0, "groups": [[4, 5], ["customer1"]]})
 
 
 def test_an_archive_whose_receivers_are_all_dead_asks_the_doors_of_others() -> None:
     """Nobody tells it that it is behind: silence on every line is a reason to ask."""
-    world = market(archive_resorts=(3, 4))
-    archive_left_behind(world, customer_away=False)
-    world.run(world.now + 10 * SECOND)
-    assert sorted(world.archives[X1]) == list(range(1, 8_061))
-
-
-def test_a_customer_that_hears_nobody_asks_doors_and_learns_what_it_lacks() -> None:
-    world = market(archive_resorts=(3, 4), customer_resorts=())
-    world.links = {(line, C): Link(loss=1.0) for line in (3, 4, X1)}
-    world.publish(world.now + 200 * MS, 10_000)
-    world.run(world.now + 10 * SECOND)
-    assert world.hosts[C].sequences() == list(range(1, 10_001))
+    world = archive_left_behind().run()
+    assert len(world.sequences(ARCHIVE)) >= 100
+    assert world.sequences(ARCHIVE) == world.sequences(CUSTOMER)
 
 
 def fetched(machine: Customer, now: int) -> tuple[list[FetchRange], int]:
@@ -144,17 +121,15 @@ def test_what_a_door_has_is_known_to_exist() -> None:
 
 def test_an_honest_customer_never_asks_for_more_than_its_share() -> None:
     """Repairs on the server's line are lost again and again: it goes to the door before its share is used up."""
-    world = World(1, Link())
-    server = world.add_server()
-    host = world.add_customer(C, edge_settings(servers=(X1,), retries_max=5, join=JoinPoint.SEQUENCE))
-    world.publish(world.now + 200 * MS, 10)
-    world.run(world.now + 1 * SECOND)
-    for _ in range(4):
-        world.links = {(line, C): Link(loss=1.0) for line in (1, 2, X1)}
-        world.publish(world.now + 10 * MS, 1_000)
-        world.run(world.now + 20 * MS)
-        world.links = {(X1, C): Link(loss=1.0)}
-        world.publish(world.now + 10 * MS, 1)
-        world.run(world.now + 20 * RETRY)
-    assert host.sequences() == list(range(1, world.sent + 1))
-    assert server.effects(CustomerThrottled) == []
+    faults = [
+        {"kind": "one-way", "at": at, "until": at + span, "groups": [senders, ["customer1"]]}
+        for at in (0.6, 1.2)
+        for senders, span in (([1, 2, 3], 0.25), (["archive1"], 0.4))
+    ]
+    line = AnswerLimits(quiet_ns=10 * MS)
+    keys: dict[str, Any] = {"arrival_rate": 4_000, "burst": 100, "messages": 6_000, "archives": 1, "customers": 1}
+    world = EdgeRun(*faults, customer={"retries_max": 5}, limits={"line": line}, **keys).run()
+    assert world.sequences(CUSTOMER) == list(range(1, 6_001))
+    gaps = world.effects(CUSTOMER, GapOpened)
+    assert max([gap.last - gap.first for gap in gaps]) > 400
+    assert world.effects(ARCHIVE, CustomerThrottled) == []

@@ -1,188 +1,112 @@
 """L5 under every fault at once: however a customer fell behind, it has everything a bounded time after faults stop.
 
-A state machine kills the server and the customer, breaks visits off, shuts doors, uses shares up, and loses packets,
-repairs among them. At the end of every run all of that stops, and the clock is given `BOUND_NS`.
+Archives, receivers and the customer die, doors cannot be reached, shares are used up, and packets are lost, repairs
+among them, in random plans; then all of that stops, and the simulator gives everybody the time that it gives any world.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.hierarchy.door_world import DoorWorld
-from tests.hierarchy.edge_makers import MS, X1, X2, C, settings
-from tests.hierarchy.edge_world import Link
+from tests.simulation.worlds import EdgeRun
 
 from isocast.hierarchy.archive import AnswerLimits, RangeAsked
-from isocast.hierarchy.customer_settings import JoinPoint
-from isocast.nodes.retransmit_server import RetransmitSettings
-from isocast.terms.instants import SECOND
+from isocast.nodes.retransmit_server import RetransmitServer
+from isocast.simulation.layers import archive_id, customer_id
+from isocast.terms.instants import MILLISECOND, SECOND
 
-BOUND_NS = 20 * SECOND
-"""A node is dead for 5 s and a visit hangs for 5 s; at 200 messages a second, 2,000 take 10 s."""
-GREEDY = C + 7
+CUSTOMER, ARCHIVE = customer_id(1), archive_id(1)
+MESSAGES = 150
+EVERYTHING = list(range(1, MESSAGES + 1))
+
+instants = st.floats(0.3, 1.6).map(lambda at: round(at, 3))
+spans = st.sampled_from([0.001, 0.03, 0.2, 0.7, 2.0])
+victims = st.sampled_from([["archive1"], ["archive2"], ["customer1"], [2], [3], [1, 2, 3, "archive1", "customer1"]])
+pairs = st.sampled_from(
+    [
+        [[1, 2, 3], ["customer1"]],
+        [[1, 2, 3], ["archive1"]],
+        [["archive1", "archive2"], ["customer1"]],
+        [["customer1"], ["archive1"]],
+        [[2], ["archive2"]],
+    ]
+)
 
 
-class Returning(RuleBasedStateMachine):
-    """One customer, one or two servers, two lines."""
+@st.composite
+def faults(draw: st.DrawFn) -> dict[str, Any]:
+    """One thing that goes wrong for a while."""
+    at, span = draw(instants), draw(spans)
+    when = {"at": at, "until": round(at + span, 3)}
+    match draw(st.sampled_from(["crash", "crash", "inside", "parted", "deaf", "pause", "loss"])):
+        case "crash":
+            return {"kind": "crash", "sites": draw(victims)} | when
+        case "inside":
+            # Perhaps between its journal and its line: what its line never carried, it never will.
+            return {"kind": "crash", "at": at, "duration": span, "sites": [3], "inside": draw(st.integers(1, 4))}
+        case "parted":
+            return {"kind": "partition", "groups": draw(pairs)} | when
+        case "deaf":
+            return {"kind": "one-way", "groups": draw(pairs)} | when
+        case "pause":
+            return {"kind": "pause", "sites": ["customer1"]} | when
+        case _:
+            return {"kind": "loss", "loss": 0.3} | when
 
-    world: DoorWorld
 
-    @initialize(
-        seed=st.integers(0, 1 << 16),
-        servers=st.sampled_from([(X1,), (X1, X2)]),
-        rate=st.sampled_from([200, 2_000, 20_000]),
-        burst=st.sampled_from([16, 64, 8_192]),
-        hold=st.sampled_from([16, 64, 32_768]),
-        fetch=st.sampled_from([8, 64, 4_096]),
-        resorts=st.sampled_from([(), (1, 2)]),
-        heard=st.sampled_from([(1, 2), (1,)]),
+@effort(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 16),
+    plan=st.lists(faults(), min_size=1, max_size=6),
+    rate=st.sampled_from([200, 2_000, 20_000]),
+    burst=st.sampled_from([16, 64, 8_192]),
+    hold=st.sampled_from([16, 64, 32_768]),
+    fetch=st.sampled_from([8, 64, 4_096]),
+    greedy=st.integers(0, 20),
+)
+def test_a_customer_has_everything_a_bounded_time_after_faults_stop(
+    seed: int, plan: list[dict[str, Any]], rate: int, burst: int, hold: int, fetch: int, greedy: int
+) -> None:
+    door = AnswerLimits(
+        rate=2 * rate,
+        burst=2 * burst,
+        customer_rate=rate,
+        customer_burst=burst,
+        pending_max=1,
+        range_max=4_096,
+        quantum=4_096,
+        quiet_ns=0,
+        keeps_rest=False,
+        newest_counts=True,
     )
-    def begin(
-        self,
-        seed: int,
-        servers: tuple[int, ...],
-        rate: int,
-        burst: int,
-        hold: int,
-        fetch: int,
-        resorts: tuple[int, ...],
-        heard: tuple[int, ...],
-    ) -> None:
-        self.world = DoorWorld(seed, Link())
-        self.servers = servers
-        own = settings(
-            lines=heard,
-            servers=heard,
-            last_resorts=(1, 2),
-            by_datagram=False,
-            join=JoinPoint.SEQUENCE,
-            hold_max=hold,
-            recent_max=64,
-        )
-        door = AnswerLimits(
-            rate=2 * rate,
-            burst=2 * burst,
-            customer_rate=rate,
-            customer_burst=burst,
-            pending_max=1,
-            range_max=4_096,
-            quantum=4_096,
-            quiet_ns=0,
-            keeps_rest=False,
-            newest_counts=True,
-        )
-        for server in servers:
-            self.world.add_server_with(server, RetransmitSettings(own, AnswerLimits(quiet_ns=10 * MS), door))
-        customer = settings(
-            servers=servers,
-            last_resorts=resorts,
-            join=JoinPoint.SEQUENCE,
-            hold_max=hold,
-            ask_max=16,
-            recent_max=64,
-            fetch_max=fetch,
-        )
-        self.host = self.world.add_customer(C, customer)
-
-    def pass_ms(self, milliseconds: int) -> None:
-        self.world.run(self.world.now + milliseconds * MS)
-
-    @rule(count=st.integers(1, 300), milliseconds=st.sampled_from([0, 1, 7, 40, 300]))
-    def publish(self, count: int, milliseconds: int) -> None:
-        self.world.publish(self.world.now, count)
-        self.pass_ms(milliseconds)
-
-    @rule(milliseconds=st.sampled_from([1, 5, 11, 25, 100, 1_500, 4_000]))
-    def wait(self, milliseconds: int) -> None:
-        self.pass_ms(milliseconds)
-
-    @rule(which=st.integers(0, 1), milliseconds=st.sampled_from([1, 30, 700, 5_000]))
-    def kill_a_server(self, which: int, milliseconds: int) -> None:
-        self.world.kill(self.servers[which % len(self.servers)], milliseconds * MS)
-
-    @rule(line=st.sampled_from([1, 2]), milliseconds=st.sampled_from([1, 30, 700, 5_000]), mute=st.booleans())
-    def kill_a_receiver(self, line: int, milliseconds: int, mute: bool) -> None:  # noqa: FBT001 (a drawn value)
-        """Perhaps between its journal and its line: what its line never carried, it never will."""
-        if mute:
-            self.world.mute.add(line)
-            self.world.publish(self.world.now, 3)
-            self.pass_ms(0)
-        self.world.kill(line, milliseconds * MS)
-
-    @rule(milliseconds=st.sampled_from([1, 30, 700, 5_000]))
-    def kill_everybody(self, milliseconds: int) -> None:
-        for node in (1, 2, *self.servers, C):
-            self.world.kill(node, milliseconds * MS)
-
-    @rule(milliseconds=st.sampled_from([1, 30, 700, 5_000]))
-    def kill_the_customer(self, milliseconds: int) -> None:
-        self.world.kill(C, milliseconds * MS)
-
-    @rule(which=st.integers(0, 1))
-    def break_visits_off(self, which: int) -> None:
-        self.world.drop_visits(self.servers[which % len(self.servers)])
-
-    @rule(which=st.sampled_from([1, 2, X1, X2]), shut=st.booleans())
-    def shut_a_door(self, which: int, shut: bool) -> None:  # noqa: FBT001 (a drawn value)
-        (self.world.closed.add if shut else self.world.closed.discard)(which)
-
-    @rule(
-        sender=st.sampled_from([1, 2, X1, C]),
-        to=st.sampled_from([X1, X2, C]),
-        loss=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
-        jitter=st.sampled_from([0, 5]),
+    world = EdgeRun(
+        *plan,
+        seed=seed,
+        archive={"hold_max": hold, "recent_max": 64},
+        customer={"hold_max": hold, "ask_max": 16, "recent_max": 64, "fetch_max": fetch},
+        limits={"line": AnswerLimits(quiet_ns=10 * MILLISECOND), "door": door},
+        archives=2,
+        customers=1,
+        messages=MESSAGES,
+        arrival_rate=100,
+        burst=10,
     )
-    def lose(self, sender: int, to: int, loss: float, jitter: int) -> None:
-        self.world.links[sender, to] = Link(loss=loss, jitter_ns=jitter * MS)
-
-    @rule(requests=st.integers(1, 20))
-    def use_the_share_up(self, requests: int) -> None:
-        """Somebody else asks for everything, at the same door."""
-        server = self.world.hosts[self.servers[0]]
-        for place in range(requests):
-            self.world.step(server, RangeAsked(GREEDY + place % 3, 1, max(self.world.sent, 1)))
-
-    @rule()
-    def pause_the_customer(self) -> None:
-        if self.host.paused is None:
-            self.world.pause(C)
-
-    @rule()
-    def resume_the_customer(self) -> None:
-        if self.host.paused is not None:
-            self.world.resume(C)
-
-    def teardown(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        world = self.world
-        world.closed.clear()
-        world.links.clear()
-        self.resume_the_customer()
-        world.run(world.now + BOUND_NS)
-        everything = list(range(1, world.sent + 1))
-        assert self.host.sequences() == everything
-        assert [payload for _, _, payload in self.host.deliveries()] == world.journal
-        for server in self.servers:
-            assert sorted(world.archives[server]) == everything
+    for place in range(greedy):
+        # Somebody else asks for everything, at the same door.
+        asked = RangeAsked(customer_id(900 + place % 3), 1, MESSAGES)
+        at = round((0.5 + place / 20) * SECOND)
+        world.world.agenda.put(at, lambda asked: world.world.hosts[ARCHIVE].feed(asked, RetransmitServer), asked)
+    world.run()
+    for node in (CUSTOMER, ARCHIVE, archive_id(2)):
+        assert world.sequences(node) == EVERYTHING
 
 
 def test_a_server_that_answers_nobody_any_more_keeps_nobody_from_the_rest() -> None:
-    """Its process lives, its door is shut, and a customer comes back from far behind."""
-    world = DoorWorld(1, Link())
-    own = settings(servers=(1, 2), by_datagram=False, join=JoinPoint.SEQUENCE)
-    world.add_server_with(X1, RetransmitSettings(own, AnswerLimits(quiet_ns=10 * MS)))
-    host = world.add_customer(C, settings(servers=(X1,), last_resorts=(1, 2), join=JoinPoint.SEQUENCE))
-    world.publish(world.now + 200 * MS, 100)
-    world.run(world.now + 300 * MS)
-    world.kill(C, 500 * MS)
-    world.closed.add(X1)
-    world.links[C, X1] = Link(loss=1.0)
-    world.publish(world.now + 100 * MS, 5_000)
-    world.run(world.now + 2 * SECOND)
-    assert host.sequences() == list(range(1, 5_101))
-
-
-TestReturning = Returning.TestCase
-TestReturning.settings = effort(max_examples=60, stateful_step_count=20, deadline=None)
+    """Its process lives, and answers nobody; and a customer comes back from far behind."""
+    away = {"kind": "crash", "at": 0.5, "until": 1.6, "sites": ["customer1"]}
+    deaf = {"kind": "one-way", "at": 0.5, "groups": [["customer1"], ["archive1"]]}
+    world = EdgeRun(away, deaf, archives=1, customers=1, messages=MESSAGES, arrival_rate=100).run()
+    assert world.sequences(CUSTOMER) == EVERYTHING

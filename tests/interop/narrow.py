@@ -18,11 +18,11 @@ from tests.runtime.worlds import PATIENCE_S, SMALL, World, market_file
 from isocast.feeds.mold import MoldPacket, parse_packet
 from isocast.runtime.edge.narrow.archive import StripeArchive
 from isocast.runtime.edge.narrow.ears import Heard
-from isocast.runtime.edge.narrow.engine import RateMeter
 from isocast.runtime.edge.narrow.listener import StripeBatch, StripeListener
 from isocast.runtime.edge.narrow.plan_change import PlanChange
 from isocast.runtime.market.model import Market
 from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
+from isocast.striping.rates import RateMeter
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
 

@@ -16,10 +16,10 @@ import pytest
 from tests.interop.pcap import needs_tshark, tshark_json, write_pcap
 from tests.runtime.worlds import SMALL, World, eventually, market_file, run
 
-from isocast.feeds.mold import MoldPacket, parse_packet, request
+from isocast.feeds.mold import MoldPacket, SessionEnd, parse_packet, request
 from isocast.feeds.release_stamps import read_release
 from isocast.runtime.client.listener import Listener
-from isocast.runtime.edge.feed import EdgeFeed, SessionEnd
+from isocast.runtime.edge.feed import EdgeFeed
 from isocast.runtime.edge.gateway import ItchGateway
 from isocast.runtime.net.sockets import Endpoint
 from isocast.terms.errors import TransportError

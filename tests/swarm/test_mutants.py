@@ -41,6 +41,14 @@ EDGE = tuple([mutant.name for mutant in EDGE_MUTANTS])
 """Mutants of customers, archives and secondary sources: only worlds with them can tell."""
 _FORWARDING = ("outbox-in-memory", "forwarded-anew", "parent-repeats")
 """Those of secondary sources and their parents."""
+_STRIPED = (
+    "archived-is-sent-again",
+    "rate-by-schedule-alone",
+    "conflates-anything",
+    "numbers-begin-anew",
+    "stripe-gap-given-up",
+)
+"""Those of narrow stripes."""
 
 
 def wrong(fault: dict[str, Any]) -> bool:
@@ -72,10 +80,17 @@ def needed(name: str, fault: dict[str, Any]) -> bool:
             return True
 
 
+def _key(name: str) -> str:
+    """The key without which a world cannot tell a mutant of the edge."""
+    if name in _STRIPED:
+        return "stripe_senders"
+    return "secondary_sources" if name in _FORWARDING else "archives"
+
+
 def tells(name: str, seed: int) -> bool:
     """Whether a world can tell a mutant from the product."""
     world = chaos(seed)
-    if name in EDGE and ("secondary_sources" if name in _FORWARDING else "archives") not in world:
+    if name in EDGE and _key(name) not in world:
         return False
     faults: list[dict[str, Any]] = world["faults"]  # type: ignore[assignment]
     kinds = {fault["kind"] for fault in faults}

@@ -54,9 +54,9 @@ from isocast.runtime.disk.snapshots import (
     server_snapshot,
     site_snapshot,
 )
-from isocast.runtime.edge.narrow.engine import read_engine_state
 from isocast.striping.edge import EdgeStriper
 from isocast.striping.edge_snapshot import read_striper_snapshot, write_striper_snapshot
+from isocast.striping.engine import read_engine_state
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
 from isocast.ticker.tape import SNAPSHOT_VERSION, Tape, pack_state, unpack_state

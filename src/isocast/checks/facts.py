@@ -56,6 +56,10 @@ __all__ = [
     "StabilityClaimed",
     "Stalled",
     "Strayed",
+    "StripeArchived",
+    "StripeDatagramSent",
+    "StripeDelivered",
+    "StripeLeftOut",
     "Submitted",
     "Suspected",
     "TokenMade",
@@ -483,6 +487,59 @@ class Entrusted(NamedTuple):
     digest: bytes
 
 
+class StripeArchived(NamedTuple):
+    """A sender of narrow stripes made a packet, and wrote it to its disk."""
+
+    at: int
+    node: NodeId
+    stripe: int
+    session: bytes
+    number: int
+    """Of its first message."""
+    messages: tuple[bytes, ...]
+    events: bytes | None
+    """As a decoder reads them, if nobody made the packet before."""
+
+
+class StripeDatagramSent(NamedTuple):
+    """A sender of narrow stripes sent a packet, or a heartbeat of count 0."""
+
+    at: int
+    node: NodeId
+    clock: int
+    """What its clock showed."""
+    stripe: int
+    session: bytes
+    number: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    ip_bytes: int
+    budget: int
+    """IP bytes that its stripe may have in any token period."""
+
+
+class StripeDelivered(NamedTuple):
+    """A customer of narrow stripes got messages of one session, in order."""
+
+    at: int
+    node: NodeId
+    stripe: int
+    session: bytes
+    first: int
+    messages: tuple[bytes, ...]
+
+
+class StripeLeftOut(NamedTuple):
+    """A customer of narrow stripes went on without some numbers; `kept`: a sender that it can ask has some of them."""
+
+    at: int
+    node: NodeId
+    stripe: int
+    session: bytes
+    first: int
+    last: int
+    kept: bool
+
+
 Fact: TypeAlias = (
     Submitted
     | TokenSent
@@ -528,6 +585,10 @@ Fact: TypeAlias = (
     | LeftOut
     | Given
     | Entrusted
+    | StripeArchived
+    | StripeDatagramSent
+    | StripeDelivered
+    | StripeLeftOut
 )
 
 
@@ -576,6 +637,12 @@ class Law:
     """Customers of grade complete, and archives."""
     forwarders: frozenset[NodeId] = frozenset()
     """Secondary sources whose parent never loses its outbox: what that had taken might be lost, or come twice."""
+    stripe_senders: frozenset[NodeId] = frozenset()
+    """Senders of narrow stripes."""
+    narrow_complete: frozenset[NodeId] = frozenset()
+    """Customers of narrow stripes that want everything."""
+    stripes: Mapping[bytes, int] = field(default_factory=dict)
+    """The narrow stripe of each symbol, as events have it; of all others, that of the empty one."""
 
 
 class Violation(NamedTuple):

@@ -20,7 +20,7 @@ class Property(NamedTuple):
     """One promise of the protocol."""
 
     name: str
-    """S1 to S15: safety, at every moment; F1 to F5: fairness and time; L1 to L8: liveness, once faults stop."""
+    """S1 to S16: safety, at every moment; F1 to F6: fairness and time; L1 to L8: liveness, once faults stop."""
     title: str
     """In a few words, for tables and headings."""
     sentence: str
@@ -154,6 +154,13 @@ _ALL = (
         "A customer takes an old price for the present one.",
     ),
     Property(
+        "S16",
+        "narrow stripes say what was released",
+        "A narrow stripe carries what was released of its symbols, in order and each event once. Only a price that a"
+        " newer one of its symbol follows may be missing.",
+        "A customer with a narrow line lacks an event that no newer one replaces, or sees events out of order.",
+    ),
+    Property(
         "F1",
         "simultaneous release",
         "Sites that recorded no fairness fault in time release one message within 2ε of one another; and no fault is"
@@ -190,6 +197,13 @@ _ALL = (
         " messages stand where the nonces of two owners put them. A site that restarted or took a log over in that"
         " epoch may not know the commitment.",
         "An owner may choose the order of the messages in its token.",
+    ),
+    Property(
+        "F6",
+        "narrow stripes keep their rate",
+        "The IP bytes of a narrow stripe in any token period are within its budget, by its sender's clock, restarts"
+        " included.",
+        "The line of a customer with little bandwidth is flooded, and loses packets.",
     ),
     Property(
         "L1",

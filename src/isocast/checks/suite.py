@@ -55,6 +55,10 @@ from isocast.checks.facts import (
     StabilityClaimed,
     Stalled,
     Strayed,
+    StripeArchived,
+    StripeDatagramSent,
+    StripeDelivered,
+    StripeLeftOut,
     Submitted,
     Suspected,
     TokenMade,
@@ -65,6 +69,7 @@ from isocast.checks.facts import (
     label,
 )
 from isocast.checks.liveness import Liveness
+from isocast.checks.narrow import NarrowChecker
 from isocast.checks.promises import Promises, Tokens
 from isocast.checks.sources import Logs, Reveals, Sources
 from isocast.checks.timing import Punctuality
@@ -359,7 +364,7 @@ _Handlers: TypeAlias = tuple[Callable[[Any], None], ...]
 
 
 class Suite:
-    """S1 to S15, F1 to F5 and L1 to L8, watched from outside."""
+    """S1 to S16, F1 to F6 and L1 to L8, watched from outside."""
 
     def __init__(self, law: Law) -> None:
         """Before anything happened."""
@@ -371,8 +376,10 @@ class Suite:
         self._liveness = Liveness(law, self._view, self._deadlines, self._agreement, self._report)
         self._stability = Stability(self._view, self._report, law.parents)
         self._edge = EdgeChecker(law, self._report)
+        self._narrow = NarrowChecker(law, self._report)
         self._handlers = self._table(law)
         self._watch_edge(there_is_one=bool(law.complete or law.latest or law.forwarders))
+        self._watch_stripes(there_are_some=bool(law.stripe_senders))
 
     def _table(self, law: Law) -> dict[type[Fact], _Handlers]:
         """Who hears of what. Before `view` a checker sees the site as it was, after it as it is."""
@@ -481,6 +488,19 @@ class Suite:
             Entrusted: (edge.on_entrusted,),
         }
 
+    def _watch_stripes(self, *, there_are_some: bool) -> None:
+        """Releases only where there are narrow stripes."""
+        narrow, handlers = self._narrow, self._handlers
+        if there_are_some:
+            handlers[Released] += (narrow.on_released,)
+            handlers[Restarted] += (narrow.on_restarted,)
+        handlers |= {
+            StripeArchived: (narrow.on_archived,),
+            StripeDatagramSent: (narrow.on_sent,),
+            StripeDelivered: (narrow.on_delivered,),
+            StripeLeftOut: (narrow.on_left_out,),
+        }
+
     @property
     def violations(self) -> list[Violation]:
         """What was broken so far: at most 100, and 10 of one property."""
@@ -514,6 +534,7 @@ class Suite:
         self._liveness.finish(end)
         self._stability.finish(end)
         self._edge.finish(end)
+        self._narrow.finish(end)
 
     def uncounted(self, correct: tuple[NodeId, ...]) -> list[NodeId]:
         """Secondary receivers among some sites for which nobody of the newest ring waits at this moment."""

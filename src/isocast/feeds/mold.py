@@ -13,15 +13,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from struct import Struct, error
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from isocast.feeds.itch_layout import LENGTHS, PREFIX_BYTES, Indices
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.outcomes import FeedFault, FeedLog
-from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
+from isocast.terms.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from isocast.wire.events import EventArray
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "MoldReader",
     "MoldRequest",
     "MoldSession",
+    "SessionEnd",
     "end_of_session",
     "heartbeat",
     "message_places",
@@ -42,6 +44,7 @@ __all__ = [
     "parse_packet",
     "parse_request",
     "request",
+    "session_name",
 ]
 
 
@@ -52,6 +55,8 @@ SESSION_BYTES = 10
 END_OF_SESSION = 0xFFFF
 MAX_COUNT = END_OF_SESSION - 1
 _LENGTH = Struct(">H")
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_STRIPE_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,26 @@ def _session(session: bytes | str) -> bytes:
     if not 0 < len(raw) <= SESSION_BYTES:
         raise LocalProtocolError(f"session {raw!r}: 1 to {SESSION_BYTES} letters are wanted")
     return raw.ljust(SESSION_BYTES)
+
+
+def session_name(day: date, stripe: int) -> str:
+    """Ten letters: the day, and the stripe to the base of 36."""
+    text, left = "", stripe
+    while left or not text:
+        left, digit = divmod(left, len(_DIGITS))
+        text = _DIGITS[digit] + text
+    if len(text) > _STRIPE_DIGITS:
+        rule = f"is above {len(_DIGITS) ** _STRIPE_DIGITS - 1:,}: the name of its session has no room for it"
+        raise ConfigurationError("stripe plan", f"stripe {stripe}", rule)
+    return f"{day:%y%m%d}{text:0>{_STRIPE_DIGITS}}"
+
+
+class SessionEnd(NamedTuple):
+    """Nothing more comes in a session."""
+
+    stripe: int
+    session: str
+    next_number: int
 
 
 def packet_of(session: bytes | str, first_sequence: int, count: int, framed: bytes) -> bytes:

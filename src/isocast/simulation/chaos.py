@@ -21,6 +21,7 @@ __all__ = [
     "with_customers",
     "with_edges",
     "with_layers",
+    "with_narrow_stripes",
     "with_retention",
     "with_secondary_sources",
 ]
@@ -551,6 +552,10 @@ def with_retention(seed: int, world: dict[str, object], begin: float, end: float
 
 _WATCHED = 1 / 3
 _FORWARDED = 1 / 8
+_NARROW = 0.2
+_USUAL_LOAD = 12
+"""Messages in a token: of more, statuses alone would fill the narrowest stripes."""
+_FLOOD = 200
 
 
 def with_customers(seed: int, world: dict[str, object], span: tuple[float, float], period: float) -> dict[str, object]:
@@ -640,6 +645,51 @@ def with_secondary_sources(
     return world
 
 
+def with_narrow_stripes(
+    seed: int, world: dict[str, object], span: tuple[float, float], period: float
+) -> dict[str, object]:
+    """The world, with senders and customers of narrow stripes if the seed says so, where sites must agree."""
+    random = stream(seed, "chaos narrow stripes")
+    faults, per_token = world["faults"], int(str(world["messages_per_token"]))
+    if random.random() >= _NARROW or int(str(world["receivers"])) > USUAL_MOST or not isinstance(faults, list):
+        return world
+    diverges = world["gate"] == "timed" or "policy" in world or any(fault["kind"] == "force" for fault in faults)
+    if diverges or per_token > _FLOOD:
+        return world
+    senders, customers = random.choice([(1, 1), (2, 1), (2, 2), (2, 3)])
+    size = random.choice([200, 300, 600]) if per_token <= _USUAL_LOAD else 4_000
+    world |= {"stripe_senders": senders, "narrow_customers": customers, "stripe_bytes": size}
+    if faults:
+        for _ in range(random.randint(1, 4)):
+            faults.append(_narrow_fault(random, senders, customers, span, period))
+    return world
+
+
+def _narrow_fault(
+    random: Random, senders: int, customers: int, span: tuple[float, float], period: float
+) -> dict[str, object]:
+    """One thing that happens to a sender or to a customer of narrow stripes."""
+    sender, customer = f"sender{random.randint(1, senders)}", f"narrow{random.randint(1, customers)}"
+    node = random.choice([sender, sender, customer])
+    at = round(random.uniform(*span), 6)
+    when: dict[str, object] = {"at": at, "until": round(at + random.choice([0.3, 1, 3, 6, 12]) * period, 6)}
+    match random.choice(["crash", "crash", "crash", "late", "disk", "pause", "alone", "parted", "deaf"]):
+        case "crash":
+            return {"kind": "crash", "sites": [node]} | when
+        case "late":
+            return {"kind": "crash", "at": 0.0, "until": at, "sites": [node]}
+        case "disk":
+            return {"kind": "crash", "sites": [node], "disk": "lost"} | when
+        case "pause":
+            return {"kind": "pause", "sites": [node]} | when
+        case "alone":
+            return {"kind": "isolate", "sites": [node]} | when
+        case "parted":
+            return {"kind": "partition", "groups": [[sender], [customer]]} | random.choice([when, {"at": at}])
+        case _:
+            return {"kind": "one-way", "groups": [[sender], [customer]]} | when
+
+
 _SMALLEST = 2
 _DETECT = 0.02
 _PROCESS = 0.004
@@ -703,7 +753,8 @@ def chaos(seed: int) -> dict[str, object]:
     # Then: what stays for ever must leave enough of whatever else happens.
     world = with_clocks(seed, world, begin, end, period)
     world = with_customers(seed, world, (begin, end), period)
-    return with_secondary_sources(seed, world, (begin, end), period)
+    world = with_secondary_sources(seed, world, (begin, end), period)
+    return with_narrow_stripes(seed, world, (begin, end), period)
 
 
 def _faults(world: dict[str, object]) -> list[object]:

@@ -53,11 +53,13 @@ from isocast.ring.effects import Persist, PublishAccepted, Release, Unicast
 from isocast.ring.inputs import Machine, PublishRequested, TimerFired
 from isocast.ring.source import OutboxState
 from isocast.simulation.host import Host, Ordinary
+from isocast.simulation.layers import is_narrow
+from isocast.simulation.narrow import NarrowWorld
 from isocast.simulation.network import stream
 from isocast.simulation.world import World
 from isocast.terms.ids import NodeId, is_site, is_source
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.terms.market import EventKind, Side
+from isocast.terms.market import EventKind, MarketStatus, Side
 from isocast.wire.codec import decode, encode
 from isocast.wire.packets import Released, payload_digest
 
@@ -83,18 +85,33 @@ _Answer: TypeAlias = RangeArrived | SnapshotArrived | FetchFailed
 _EVENT = Struct("<BBH4s8sqIIQQ")
 _SYMBOLS = (5, 3)
 """How many symbols the first event of a message is of, and the second."""
+_STATUS_EVERY = 7
+_PRICES = 1_000_000
 _FORWARDED = 1 << 32
 """Keys of messages for secondary sources begin here."""
 
 
-def event_payload(key: int, size: int) -> bytes:
-    """Quotes of a few symbols, whose price is the key: what customers of grade latest can read."""
+def event_payload(key: int, size: int, *, traded: bool = False) -> bytes:
+    """Quotes of a few symbols, whose price is the key: what customers of grade latest can read.
+
+    `traded`: trades instead, and a status now and then, as narrow stripes carry them.
+    """
+    if traded:
+        return b"".join([_traded(key, place) for place in range(size // _EVENT.size)])
     events = []
     for place in range(size // _EVENT.size):
         many = _SYMBOLS[place % len(_SYMBOLS)]
         symbol = f"{'AB'[place % 2]}{key % many}".encode()
         events.append(_EVENT.pack(EventKind.QUOTE, Side.BUY, 0, b"XNYS", symbol, key, 1, 0, key, key))
     return b"".join(events)
+
+
+def _traded(key: int, place: int) -> bytes:
+    symbol = f"{'AB'[place % 2]}{key % _SYMBOLS[place % len(_SYMBOLS)]}".encode()
+    if place % 2 and key % _STATUS_EVERY == 0:
+        status = key // _STATUS_EVERY % len(MarketStatus) + 1
+        return _EVENT.pack(EventKind.STATUS, Side.NONE, 0, b"XNYS", symbol, 0, 0, status, key, key)
+    return _EVENT.pack(EventKind.TRADE, Side.NONE, 0, b"XNYS", symbol, key % _PRICES, 1, 0, key, 2 * key + place % 2)
 
 
 # ---- What nodes keep.
@@ -165,7 +182,9 @@ class EdgeWorld:
         self.archives = self.plan.archive_nodes
         self.customers = self.plan.customer_nodes
         self.secondary_sources = self.plan.secondary_source_nodes(world.scenario.sources)
-        self.everybody = (*self.archives, *self.customers, *self.secondary_sources)
+        self._own = (*self.archives, *self.customers, *self.secondary_sources)
+        self.narrow = NarrowWorld(world) if self.plan.stripe_senders else None
+        self.everybody = self._own if self.narrow is None else (*self._own, *self.narrow.everybody)
         self.parents = {
             node: world.sources[self.plan.parent(place, world.scenario.sources) - 1]
             for place, node in enumerate(self.secondary_sources)
@@ -181,7 +200,7 @@ class EdgeWorld:
         self._asking: dict[tuple[NodeId, NodeId], _Visit] = {}
         self._waiting: dict[tuple[NodeId, NodeId], _Visit] = {}
         self._key = _FORWARDED
-        for node in self.everybody:
+        for node in self._own:
             self.forget(node)
             host = world.add_host(node, self.machine(node), self.perform)
             host.arm()
@@ -220,6 +239,8 @@ class EdgeWorld:
     def machine(self, node: NodeId) -> Machine[Ordinary]:
         """A machine made from what the node's disk says."""
         build = self.world.build
+        if self.narrow is not None and node in self.narrow.everybody:
+            return self.narrow.machine(node)
         if is_source(node):
             own = ForwardSettings(self.world.scenario.payload_bytes, batch_max=_BATCH)
             return build.forwarder(node, own, self._outboxes[node])
@@ -230,6 +251,10 @@ class EdgeWorld:
 
     def forget(self, node: NodeId) -> None:
         """A node's disk is blank: of a receiver, its journal."""
+        if self.narrow is not None:
+            self.narrow.forget(node)
+        if is_narrow(node):
+            return
         if is_site(node):
             self.journals[node] = Journal()
         elif is_source(node):
@@ -280,6 +305,8 @@ class EdgeWorld:
         for sent in self._line(host.node).sender.step(MessagesReleased(effect, payloads), host.local_now()):
             self.journals[host.node].append(sent.packets)
             self._send(host, sent)
+        if self.narrow is not None:
+            self.narrow.released(host.node, effect)
 
     def replaced(self, site: NodeId, next_sequence: int) -> None:
         """A receiver took a checkpoint over: what it skips comes into its journal from others'."""
@@ -465,6 +492,10 @@ class EdgeWorld:
         """How many messages secondary sources get: about a tenth of all."""
         return len(self.secondary_sources) * max(self.world.scenario.messages // 10, 1)
 
+    def payload(self, key: int) -> bytes:
+        """The message of a key."""
+        return event_payload(key, self.world.scenario.payload_bytes, traded=self.narrow is not None)
+
     def begin(self, instant: int) -> None:
         """The first ring is formed: clients come from now on."""
         if self.left:
@@ -477,7 +508,7 @@ class EdgeWorld:
         host = world.hosts[random.choice(sources)]
         for _ in range(count):
             self._key += 1
-            payload = event_payload(self._key, world.scenario.payload_bytes)
+            payload = self.payload(self._key)
             host.feed(PublishRequested(self._key.to_bytes(8), payload), SecondarySource)
         self.left -= count
         if self.left:
@@ -488,7 +519,7 @@ class EdgeWorld:
 
     def _entrusted(self, host: Host, effect: PublishAccepted) -> None:
         """A client was told that its message will be in the sequence."""
-        payload = event_payload(int.from_bytes(effect.key), self.world.scenario.payload_bytes)
+        payload = self.payload(int.from_bytes(effect.key))
         number = effect.label.number
         self.world.fact(Entrusted(self.world.agenda.now, host.node, number, payload_digest(payload)))
 
@@ -517,8 +548,8 @@ class EdgeWorld:
 
     def correct(self) -> dict[NodeId, int]:
         """Whoever runs and can go on, and the sequence that each waits for."""
-        found: dict[NodeId, int] = {}
-        for node in self.everybody:
+        found: dict[NodeId, int] = {} if self.narrow is None else self.narrow.correct()
+        for node in self._own:
             host = self.world.hosts[node]
             match host.machine:
                 case Customer() as customer if host.running and self._can_follow(node, customer):
@@ -548,7 +579,7 @@ class EdgeWorld:
 
     def settled(self, last_sequence: int) -> bool:
         """Whether everybody who runs has everything up to a sequence, and nothing waits to be forwarded."""
-        if self.left:
+        if self.left or (self.narrow is not None and not self.narrow.settled()):
             return False
         return all(self._is_settled(self.world.hosts[node].machine, last_sequence) for node in self.correct())
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from isocast.ring.ledger import UNIVERSE_MIN
-from isocast.simulation.layers import NO_EDGE, Edge, Layers, archive_id, customer_id
+from isocast.simulation.layers import NO_EDGE, Edge, Layers, archive_id, customer_id, narrow_id, stripe_sender_id
 from isocast.simulation.scenario_keys import FAULT_TABLE
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_site, server_id, source_id
 from isocast.terms.instants import NEVER, SECOND
@@ -111,7 +111,9 @@ class Roster:
         if place is not None and place in self.ring:
             site = self.ring.index(place) + 1
             return self._below(values, key, site, child) if slash else site
-        found = re.fullmatch(r"(site|server|source|archive|customer)\s*(\d{1,9})", item.strip().casefold())
+        found = re.fullmatch(
+            r"(site|server|source|archive|customer|sender|narrow)\s*(\d{1,9})", item.strip().casefold()
+        )
         if found:
             return self._numbered(values, key, found[1], int(found[2]))
         raise values.error(key, f'unknown site "{item}"{suggestion(item, [known.name for known in self.ring])}')
@@ -131,13 +133,22 @@ class Roster:
             "source": self.sources + edge.secondary_sources,
             "archive": edge.archives,
             "customer": edge.customers + edge.latest_customers,
+            "sender": edge.stripe_senders,
+            "narrow": edge.narrow_customers,
         }[role]
         if role == "site" and number in self.added:
             return number
         if not 1 <= number <= many:
             rule = f"{role}s are 1 to {many}" if many else f"this scenario has no lasting {role}s"
             raise values.error(key, f"unknown {role} {number}: {rule}")
-        made = {"server": server_id, "source": source_id, "archive": archive_id, "customer": customer_id}
+        made = {
+            "server": server_id,
+            "source": source_id,
+            "archive": archive_id,
+            "customer": customer_id,
+            "sender": stripe_sender_id,
+            "narrow": narrow_id,
+        }
         return made[role](number) if role in made else number
 
 

@@ -11,9 +11,21 @@ from dataclasses import dataclass
 
 from isocast.terms.ids import NodeId, other_id, source_id
 
-__all__ = ["NO_EDGE", "Edge", "Layers", "archive_id", "customer_id", "is_edge"]
+__all__ = [
+    "NO_EDGE",
+    "Edge",
+    "Layers",
+    "archive_id",
+    "customer_id",
+    "is_edge",
+    "is_narrow",
+    "narrow_id",
+    "stripe_sender_id",
+]
 
 _FIRST_CUSTOMER = 1_000
+_FIRST_STRIPE_SENDER = 2_000
+_FIRST_NARROW = 3_000
 _NUMBERS = 1_000
 
 
@@ -97,9 +109,24 @@ def customer_id(number: int) -> NodeId:
     return other_id(_FIRST_CUSTOMER + number)
 
 
+def stripe_sender_id(number: int) -> NodeId:
+    """The node id of sender `number` of narrow stripes, from 1."""
+    return other_id(_FIRST_STRIPE_SENDER + number)
+
+
+def narrow_id(number: int) -> NodeId:
+    """The node id of customer `number` of narrow stripes, from 1."""
+    return other_id(_FIRST_NARROW + number)
+
+
 def is_edge(node: NodeId) -> bool:
     """Whether the id is that of an archive or a customer."""
     return other_id(0) < node <= other_id(_FIRST_CUSTOMER + _NUMBERS)
+
+
+def is_narrow(node: NodeId) -> bool:
+    """Whether the id is that of a sender or a customer of narrow stripes."""
+    return other_id(_FIRST_STRIPE_SENDER) < node <= other_id(_FIRST_NARROW + _NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +139,24 @@ class Edge:
     latest_customers: int = 0
     """Of grade latest; they are numbered after the complete ones."""
     secondary_sources: int = 0
+    stripe_senders: int = 0
+    """Of narrow stripes; the first follows the journal of site 1, and so on."""
+    narrow_customers: int = 0
+    narrow_stripes: int = 3
+    """Of which the last is the spare one."""
+    stripe_bytes: int = 400
+    """IP bytes of a narrow stripe in any token period."""
 
     def __bool__(self) -> bool:
         """Whether there is anybody."""
-        return bool(self.archives or self.customers or self.latest_customers or self.secondary_sources)
+        return bool(
+            self.archives
+            or self.customers
+            or self.latest_customers
+            or self.secondary_sources
+            or self.stripe_senders
+            or self.narrow_customers
+        )
 
     @property
     def archive_nodes(self) -> tuple[NodeId, ...]:
@@ -141,10 +182,32 @@ class Edge:
         """All secondary sources, `sources` primary ones being there."""
         return tuple(map(source_id, range(sources + 1, sources + self.secondary_sources + 1)))
 
+    @property
+    def stripe_sender_nodes(self) -> tuple[NodeId, ...]:
+        """All senders of narrow stripes."""
+        return tuple(map(stripe_sender_id, range(1, self.stripe_senders + 1)))
+
+    @property
+    def narrow_nodes(self) -> tuple[NodeId, ...]:
+        """All customers of narrow stripes."""
+        return tuple(map(narrow_id, range(1, self.narrow_customers + 1)))
+
     def number(self, node: NodeId) -> int:
-        """Of an archive or a customer, from 1."""
+        """Of an archive, a customer or a sender, from 1."""
         number = node - other_id(0)
-        return number - _FIRST_CUSTOMER if number > _FIRST_CUSTOMER else number
+        for first in (_FIRST_NARROW, _FIRST_STRIPE_SENDER, _FIRST_CUSTOMER):
+            if number > first:
+                return number - first
+        return number
+
+    def stripe_lines(self, node: NodeId) -> tuple[NodeId, ...]:
+        """The senders, two if there are, whose narrow stripes a customer hears."""
+        place, nodes = self.number(node) - 1, self.stripe_sender_nodes
+        return tuple(dict.fromkeys([nodes[(place + following) % len(nodes)] for following in (0, 1)]))
+
+    def wants_everything(self, node: NodeId) -> bool:
+        """Whether a customer of narrow stripes asks for what it lacks: every other one, from the first on."""
+        return self.number(node) % 2 == 1
 
     def lines(self, node: NodeId, sites: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
         """The two receivers whose lines a node hears: archive 1 those of the first sites, customer 1 of the last."""

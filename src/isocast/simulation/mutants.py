@@ -20,6 +20,7 @@ from isocast.hierarchy.secondary_ring import SecondaryRing
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.nodes.stripe_sender import StripeSender
 from isocast.reformation.forming import Ballot, Formation
 from isocast.reformation.member import Member
 from isocast.reformation.reconciliation import Reconciled, Reconciliation
@@ -37,6 +38,12 @@ from isocast.ring.source import PrimarySource, PrimarySourceInput
 from isocast.ring.storage import SiteState
 from isocast.ring.token import choose
 from isocast.simulation.world import Build
+from isocast.striping.edge import EdgeStriper
+from isocast.striping.edge_queue import EdgeQueue
+from isocast.striping.engine import EngineState, StripeEngine, StripePacket
+from isocast.striping.pacing import PacedSender
+from isocast.striping.rates import RateGate
+from isocast.striping.sequencer import Ask, StripeSequencer
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.packets import (
@@ -1006,6 +1013,77 @@ class _KeylessSource(PrimarySource):
 
 
 _at_the_edge("parent-repeats", "a source takes a key once, whoever forwards it", source=_KeylessSource)
+
+
+# Narrow stripes (§4.4) ---------------------------------------------------------------------------
+
+
+class _ForgetfulSender(StripeSender):
+    def is_archived(self, packet: StripePacket) -> bool:  # noqa: ARG002
+        return False
+
+
+_at_the_edge(
+    "archived-is-sent-again", "a packet that was archived before a restart is not sent again",
+    stripe_sender=_ForgetfulSender,
+)  # fmt: skip
+
+
+class _EagerGate(RateGate):
+    def room_at(self, size: int, budget: int, now: int) -> int:  # noqa: ARG002
+        return now
+
+
+class _EagerPacer(PacedSender):
+    gate_class = _EagerGate
+
+
+class _EagerSender(StripeSender):
+    pacer_class = _EagerPacer
+
+
+_at_the_edge(
+    "rate-by-schedule-alone", "a stripe's rate holds by what was really sent, in every life of its sender",
+    stripe_sender=_EagerSender,
+)  # fmt: skip
+
+
+class _GreedyQueue(EdgeQueue):
+    def _conflate(self) -> None:
+        keep = min(len(self.events), 2)
+        self.events, self.sequences = self.events[-keep:], self.sequences[-keep:]
+
+
+class _GreedyStriper(EdgeStriper):
+    queue_class = _GreedyQueue
+
+
+class _GreedyEngine(StripeEngine):
+    striper_class = _GreedyStriper
+
+
+_at_the_edge(
+    "conflates-anything", "an overfull stripe leaves out older prices, and nothing else", stripe_engine=_GreedyEngine
+)
+
+
+class _AnewEngine(StripeEngine):
+    def restore(self, state: EngineState) -> None:
+        super().restore(state)
+        self._sessions = {stripe: (day, following, following) for stripe, (day, _, following) in self._sessions.items()}
+
+
+_at_the_edge("numbers-begin-anew", "a sender goes on with the numbers of its snapshot", stripe_engine=_AnewEngine)
+
+
+class _NeverAsks(StripeSequencer):
+    def _poll(self, now: int) -> list[Ask]:
+        if super()._poll(now):
+            self._pass_over(now)
+        return []
+
+
+_at_the_edge("stripe-gap-given-up", "a customer who wants everything asks for what it lacks", sequencer=_NeverAsks)
 
 
 # Below the ring, planned changes, wrong clocks, and rules that only a sharp eye sees broken ----------

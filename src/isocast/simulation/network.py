@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from math import log, log1p
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from isocast.simulation.layers import is_edge
+from isocast.simulation.layers import is_edge, is_narrow
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, Token, TokenPart
 
@@ -125,6 +125,12 @@ class LinkModel:
     duplicate: float = 0.0
     bandwidth_bps: int = 0
     """Of a node's uplink; 0 means without limit."""
+    edge_loss: float = 0.0
+    """Of links to and from archives, customers and senders of narrow stripes, where it is more than `loss`."""
+
+    def loss_to(self, *ends: NodeId) -> float:
+        """The loss of a link, or of a branch, that ends at some nodes."""
+        return max(self.loss, self.edge_loss) if any(map(_kind, ends)) else self.loss
 
 
 class _Link:
@@ -135,7 +141,7 @@ class _Link:
     def __init__(self, seed: int, ends: tuple[NodeId, NodeId], model: LinkModel, delay_ns: int) -> None:
         self.to = ends[1]
         self.delay_ns = delay_ns
-        self.losses = LossProcess(model.loss, stream(seed, *ends, "loss"))
+        self.losses = LossProcess(model.loss_to(*ends), stream(seed, *ends, "loss"))
         # Most worlds have neither, and a ring of a hundred has ten thousand links.
         self.jitter = stream(seed, *ends, "jitter") if model.jitter_ns else None
         self.duplicates = LossProcess(model.duplicate, stream(seed, *ends, "duplicate")) if model.duplicate else None
@@ -187,8 +193,8 @@ class Network:
         self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
         self._cuts: dict[tuple[NodeId, NodeId], int] = {}
         self._uplink_free: dict[NodeId, int] = {}
-        self._lateness: dict[bool, _Lateness] = {}
-        """Of the core, and of the edge: what is drawn for one says nothing of the other."""
+        self._lateness: list[_Lateness] = []
+        """Of the core, of the edge, of narrow stripes: what is drawn for one says nothing of the others."""
 
     def attach(self, node: NodeId, deliver: Deliver) -> None:
         """Let a node hear."""
@@ -216,20 +222,21 @@ class Network:
         """One way."""
         return self._delay_ns(a, b)
 
-    def set_loss(self, loss: float) -> None:
-        """Change the loss of all links from now on; streams go on where they were."""
+    def set_loss(self, loss: float, *, at_the_edge: bool = False) -> None:
+        """Change the loss of all links from now on; at the edge, where more is lost, only if told."""
         model = self.model
-        self.model = LinkModel(loss, model.tree, model.jitter_ns, model.duplicate, model.bandwidth_bps)
+        self.model = replace(model, loss=loss, edge_loss=0.0 if at_the_edge else model.edge_loss)
         for (a, b), link in self._links.items():
-            link.losses = LossProcess(loss, stream(self._seed, a, b, "loss", self._agenda.now))
+            link.losses = LossProcess(self.model.loss_to(a, b), stream(self._seed, a, b, "loss", self._agenda.now))
         self._edges.clear()
 
     def set_late(self, share: float, by_ns: int) -> None:
         """Let a share of all packets be late by up to `by_ns` from now on; 0 for none."""
-        self._lateness = {}
+        self._lateness = []
         if share:
-            core, edge = (stream(self._seed, name, self._agenda.now) for name in ("late", "late edge"))
-            self._lateness = {False: _Lateness(share, by_ns, core), True: _Lateness(share, by_ns, edge)}
+            names = ("late", "late edge", "late stripes")
+            randoms = [stream(self._seed, name, self._agenda.now) for name in names]
+            self._lateness = [_Lateness(share, by_ns, random) for random in randoms]
 
     def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
         """Send to one node."""
@@ -243,7 +250,7 @@ class Network:
         if fan is None:
             fan = self._fans[sender, audience] = [self._link(sender, node) for node in audience if node != sender]
         departure = self._departure(sender, size)
-        if self.model.tree and self.model.loss > 0:
+        if self.model.tree and (self.model.loss > 0 or self.model.edge_loss > 0):
             self._multicast_by_tree(sender, fan, burst, departure)
             return
         for link in fan:
@@ -265,7 +272,7 @@ class Network:
     def _edge(self, sender: NodeId, branch: int, leaf: NodeId) -> LossProcess:
         edge = self._edges.get((sender, branch, leaf))
         if edge is None:
-            each = 1 - (1 - self.model.loss) ** 0.5
+            each = 1 - (1 - self.model.loss_to(sender, max(leaf, -branch, 0))) ** 0.5
             random = stream(self._seed, sender, branch, leaf, "edge")
             edge = self._edges[sender, branch, leaf] = LossProcess(each, random)
         return edge
@@ -299,7 +306,7 @@ class Network:
         self.deliveries += len(passed)
         deliver = self._deliver[link.to]
         if self._lateness:
-            late, copied = self._lateness[is_edge(sender) or is_edge(link.to)].draw()
+            late, copied = self._lateness[max(_kind(sender), _kind(link.to))].draw()
             if copied:
                 self._agenda.put(arrival + late, deliver, passed)
             else:
@@ -307,6 +314,10 @@ class Network:
         self._agenda.put(arrival, deliver, passed)
         if link.duplicates is not None and link.duplicates.lost():
             self._agenda.put(arrival + link.delay_ns + 1, deliver, passed)
+
+
+def _kind(node: NodeId) -> int:
+    return 2 if is_narrow(node) else int(is_edge(node))
 
 
 def _difference(sent: Burst, passed: Burst) -> Burst:

@@ -38,6 +38,8 @@ _TIMED_ONLY = (
     "customers",
     "latest_customers",
     "secondary_sources",
+    "stripe_senders",
+    "narrow_customers",
 )
 """Keys of worlds that the baseline is not simulated in."""
 
@@ -107,6 +109,7 @@ class Scenario:
     loss_model: str
     """independent or tree."""
     tree_branches: int
+    edge_loss: float
     duplicate: float
     bandwidth_bps: int
     """0: no limit."""
@@ -147,7 +150,7 @@ class Scenario:
     start_wait_ns: int = 0
     """Under availability; 0: two reformations."""
     edge: Edge = NO_EDGE
-    """Archives, customers and secondary sources."""
+    """Archives, customers, secondary sources and narrow stripes."""
 
     @property
     def is_witnessed(self) -> bool:
@@ -189,7 +192,7 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     timing = _timing(values, receivers, tree)
     arrivals = _arrivals(values, timing)
     servers, messages = values.count("servers"), _messages(values, arrivals.rate)
-    edge = _edge(values)
+    edge = _edge(values, tree)
     check_original(values, faults)
     check_span(values, messages, arrivals.rate, timing)
     return values.into(
@@ -216,10 +219,17 @@ def scenario_from_mapping(mapping: Mapping[str, object], file: str = "<scenario>
     )
 
 
-def _edge(values: Values) -> Edge:
-    """Archives, customers and secondary sources; their messages are market events."""
-    names = ("archives", "customers", "latest_customers", "secondary_sources")
-    edge = Edge(*[values.count(name) for name in names])
+def _edge(values: Values, tree: Layers) -> Edge:
+    """Archives, customers, secondary sources and narrow stripes; their messages are market events."""
+    names = (
+        "archives",
+        "customers",
+        "latest_customers",
+        "secondary_sources",
+        "stripe_senders",
+        "narrow_customers",
+    )
+    edge = Edge(*[values.count(name) for name in (*names, "narrow_stripes", "stripe_bytes")])
     used = [name for name in names if values.count(name)]
     if not used:
         return edge
@@ -228,11 +238,20 @@ def _edge(values: Values) -> Edge:
             raise values.error(used[0], f"means nothing with {key}: leave it out")
     if edge.customers and not edge.archives:
         raise values.error("customers", "complete customers need an archive that they can ask: give archives too")
+    _check_stripes(values, edge, tree)
     size = values.count("payload_bytes")
     if size % EVENT_BYTES or not size:
         rule = f"with {used[0]}, messages are market events of {EVENT_BYTES} bytes: a multiple of that, not {size}"
         raise values.error("payload_bytes", rule)
     return edge
+
+
+def _check_stripes(values: Values, edge: Edge, tree: Layers) -> None:
+    if edge.narrow_customers and not edge.stripe_senders:
+        raise values.error("narrow_customers", "customers of narrow stripes need somebody who sends: stripe_senders")
+    sites = tree.receivers + len(tree.secondary_sites)
+    if edge.stripe_senders > sites:
+        raise values.error("stripe_senders", f"there are {sites} receivers, each with one sender at most")
 
 
 def _policy(values: Values) -> str:

@@ -93,11 +93,15 @@ LAYER_KEYS: tuple[Key, ...] = (
 """In the order of the reference page."""
 
 
-# ---- The keys of a scenario file that speak of the edge of the network (§4.1, §4.2).
+# ---- The keys of a scenario file that speak of the edge of the network (§4.1, §4.2, §4.4).
 
 
 _EDGE_MAX = 500
 """Bounds: each node of the edge takes part in every message."""
+_STRIPES_MAX = 8
+"""Bounds: the plan of a simulated market names seven symbols."""
+_STRIPE_BYTES_MIN = 200
+"""Fits: a packet of 48 bytes with an introduction of 97, and a heartbeat of 48."""
 
 EDGE_KEYS: tuple[Key, ...] = (
     Key(
@@ -138,6 +142,42 @@ EDGE_KEYS: tuple[Key, ...] = (
         symbol="S_S",
         section="§4.2",
         maximum=_EDGE_MAX,
+    ),
+    Key(
+        "stripe_senders",
+        Kind.COUNT,
+        "Receivers whose narrow stripes are sent, each by a process of its own: sender 1 follows the journal of site 1,"
+        " and so on. Messages are then trades and statuses.",
+        0,
+        section="§4.4",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "narrow_customers",
+        Kind.COUNT,
+        "Customers of narrow stripes. Each hears all stripes of two senders, customer 1 those of the first two. In turn"
+        " they ask senders for what they lack, and go on without it.",
+        0,
+        section="§4.4",
+        maximum=_EDGE_MAX,
+    ),
+    Key(
+        "narrow_stripes",
+        Kind.COUNT,
+        "Narrow stripes of each sender, the spare one included.",
+        3,
+        section="§4.4",
+        minimum=2,
+        maximum=_STRIPES_MAX,
+    ),
+    Key(
+        "stripe_bytes",
+        Kind.COUNT,
+        "IP bytes of a narrow stripe in any token period; prices are conflated where that is too little.",
+        400,
+        section="§4.4",
+        minimum=_STRIPE_BYTES_MIN,
+        maximum=_MAX_COUNT,
     ),
 )
 """In the order of the reference page."""
@@ -288,6 +328,13 @@ _NETWORK = (
         section="§5.2",
         minimum=1,
         maximum=MAX_RING,
+    ),
+    Key(
+        "edge_loss",
+        Kind.PROBABILITY,
+        "The same for packets to and from archives, customers and senders of narrow stripes, where it is more.",
+        0,
+        section="§4.1",
     ),
     Key(
         "duplicate",
@@ -621,7 +668,7 @@ FAULT_KEYS: tuple[Key, ...] = (
         "sites",
         Kind.NODES,
         "Who is hit: cities of `ring`, their secondaries as London/1, numbers from 1 on, or names such as site3,"
-        " server1, source2, archive1, customer1.",
+        " server1, source2, archive1, customer1, sender1, narrow1.",
         otherwise="required by crash, restart, pause, isolate, clock-step, clock-drift, lie, drain, add, remove and"
         " force",
     ),

@@ -15,8 +15,9 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import OrderRule
 from isocast.ring.source import PrimarySource
-from isocast.simulation.edge import EdgeWorld, event_payload
+from isocast.simulation.edge import EdgeWorld
 from isocast.simulation.faults import FaultPlan, correct_sites
+from isocast.simulation.narrow import stripe_of_symbols
 from isocast.simulation.network import stream
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.world import PRODUCT, Build, Recorder, World
@@ -97,8 +98,8 @@ class Arrivals:
 
     def _payload(self) -> tuple[bytes, bytes]:
         self._key += 1
-        key, size = self._key.to_bytes(8), self.world.scenario.payload_bytes
-        return key, event_payload(self._key, size) if self.world.edge is not None else key.ljust(size, b"\0")
+        key, edge = self._key.to_bytes(8), self.world.edge
+        return key, edge.payload(self._key) if edge is not None else key.ljust(self.world.scenario.payload_bytes, b"\0")
 
 
 class PairCounter:
@@ -235,7 +236,7 @@ class TimedRun:
     def _law(self) -> Law:
         scenario, timing = self.scenario, self.timing
         universe = tuple(range(1, scenario.receivers + 1))
-        may_diverge = scenario.may_diverge
+        may_diverge, narrow = scenario.may_diverge, scenario.edge.narrow_nodes
         certain = timing.gate in {Gate.MAJORITY, Gate.TOTAL} or (
             timing.gate is Gate.NEXT and timing.next_tokens + 1 > len(universe) / 2
         )
@@ -256,6 +257,9 @@ class TimedRun:
             latest=frozenset(scenario.edge.latest_nodes),
             complete=frozenset((*scenario.edge.archive_nodes, *scenario.edge.complete_nodes)),
             forwarders=self._forwarders(),
+            stripe_senders=frozenset(scenario.edge.stripe_sender_nodes),
+            narrow_complete=frozenset([node for node in narrow if scenario.edge.wants_everything(node)]),
+            stripes=stripe_of_symbols(scenario.edge.narrow_stripes),
         )
 
     def _forwarders(self) -> frozenset[NodeId]:
@@ -277,7 +281,7 @@ class TimedRun:
         planned = bool(self.scenario.faults)
         if not self._settles(self._settling_ns(disturbed=planned), step) and not planned:
             # Losses are faults too: without them everything must come right, whatever they led to.
-            self.world.network.set_loss(0.0)
+            self.world.network.set_loss(0.0, at_the_edge=True)
             self._settles(self._settling_ns(disturbed=True), step)
         if self.faults.lasting and self.settled():
             # What was released before it stopped proves nothing: whoever stays dead or wrong must not stop this either.

@@ -42,6 +42,10 @@ from isocast.checks.facts import (
     StabilityClaimed,
     Stalled,
     Strayed,
+    StripeArchived,
+    StripeDatagramSent,
+    StripeDelivered,
+    StripeLeftOut,
     Submitted,
     Suspected,
     TokenMade,
@@ -157,6 +161,8 @@ def _told(fact: Fact) -> tuple[str, str]:  # noqa: C901, PLR0912 (one case per f
             return describe(fact.site), "goes on"
         case Delivered() | SnapshotTaken() | LatestDelivered() | LeftOut() | Given() | Entrusted():
             return _at_the_edge(fact)
+        case StripeArchived() | StripeDatagramSent() | StripeDelivered() | StripeLeftOut():
+            return describe(fact.node), _of_a_stripe(fact)
         case Cut():
             return "network", "is cut"
         case Healed():
@@ -180,6 +186,20 @@ def _at_the_edge(
             return describe(fact.node), f"gives sequences {_span(fact)} again, of {fact.newest}"
         case Entrusted():
             return describe(fact.source), f"takes message {fact.number} for its parent"
+
+
+def _of_a_stripe(fact: StripeArchived | StripeDatagramSent | StripeDelivered | StripeLeftOut) -> str:
+    """What senders and customers of narrow stripes do."""
+    match fact:
+        case StripeArchived():
+            return f"makes numbers {fact.number}..{fact.number + len(fact.messages) - 1} of stripe {fact.stripe}"
+        case StripeDatagramSent():
+            what = "sends" if fact.count else "says that nothing follows before"
+            return f"{what} number {fact.number} of stripe {fact.stripe}, {fact.ip_bytes} IP bytes"
+        case StripeDelivered():
+            return f"gets numbers {fact.first}..{fact.first + len(fact.messages) - 1} of stripe {fact.stripe}"
+        case StripeLeftOut():
+            return f"goes on without numbers {fact.first}..{fact.last} of stripe {fact.stripe}"
 
 
 def _span(fact: Delivered | Given) -> str:

@@ -50,6 +50,7 @@ from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.primary_receiver import PrimaryReceiver
 from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.nodes.secondary_receiver import SecondaryReceiver
+from isocast.nodes.stripe_sender import StripeSender
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring import effects
 from isocast.ring.effects import (
@@ -83,10 +84,12 @@ from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
 from isocast.simulation.host import Clock, Host, Ordinary
-from isocast.simulation.layers import is_edge
+from isocast.simulation.layers import is_edge, is_narrow
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
 from isocast.simulation.scenario import Scenario
 from isocast.simulation.witness import Witness
+from isocast.striping.engine import StripeEngine
+from isocast.striping.sequencer import StripeSequencer
 from isocast.terms.ids import FIRST_SERVER, NodeId, is_server, is_site, is_source, server_id, source_id
 from isocast.terms.topology import City, delay_ns
 from isocast.wire.codec import decode, encode
@@ -141,6 +144,9 @@ class Build:
     customer: type[Customer] = Customer
     archive: type[RetransmitServer] = RetransmitServer
     forwarder: type[SecondarySource] = SecondarySource
+    stripe_sender: type[StripeSender] = StripeSender
+    stripe_engine: type[StripeEngine] = StripeEngine
+    sequencer: type[StripeSequencer] = StripeSequencer
     remembers_nothing: bool = False
     """A site that lost its disk comes back as if nothing had happened (a mutant's mistake)."""
     same_incarnation: bool = False
@@ -213,7 +219,7 @@ def place_of(scenario: Scenario, node: NodeId) -> City | None:
         return ring[number % len(ring)] if ring else None
     if not ring:
         return None
-    if is_edge(node):
+    if is_edge(node) or is_narrow(node):
         return ring[(scenario.edge.number(node) - 1) % len(ring)]
     if is_site(node):
         return ring[(scenario.tree.root(node) - 1) % len(ring)]
@@ -333,6 +339,9 @@ class EdgeOfWorld(Protocol):
     def begin(self, instant: int) -> None:
         """The first ring is formed."""
 
+    def payload(self, key: int) -> bytes:
+        """The message of a key."""
+
     def settled(self, last_sequence: int) -> bool:
         """Whether everybody who runs has everything up to a sequence."""
 
@@ -369,6 +378,7 @@ class World:
             scenario.jitter_ns,
             scenario.duplicate,
             scenario.bandwidth_bps,
+            scenario.edge_loss,
         )
         self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
         self.hosts: dict[NodeId, Host] = {}

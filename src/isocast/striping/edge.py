@@ -83,6 +83,8 @@ class _Step:
 class EdgeStriper:
     """The narrow stripes of one core stripe."""
 
+    queue_class: type[EdgeQueue] = EdgeQueue
+
     def __init__(self, plan: StripePlan, core: int, settings: EdgeSettings, first_sequence: int = 1) -> None:
         """Begin with a plan, before any message; ConfigurationError if a stripe is too narrow for one packet."""
         self.core = core
@@ -294,7 +296,7 @@ class EdgeStriper:
         for stripe in plan.of_core(self.core):
             queue = before.pop(stripe.number, None)
             if queue is None:
-                queue = EdgeQueue(
+                queue = self.queue_class(
                     stripe.number, 0, settings.token_period_ns, settings.patience, settings.sizes,
                     next_number=self._retired.pop(stripe.number, 1),
                 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,17 @@ class ReleasedPart:
     def ends_token(self) -> bool:
         """Whether the token's last message is here."""
         return self.place + len(self.counts) == self.token_count
+
+    def behind(self, skip: int) -> ReleasedPart:
+        """The part without its first messages."""
+        events = int(self.counts[:skip].sum())
+        return replace(
+            self,
+            place=self.place + skip,
+            first_sequence=self.first_sequence + skip,
+            events=self.events[events:],
+            counts=self.counts[skip:],
+        )
 
 
 def part_of_block(block: BlockView, control: tuple[ControlEntry, ...] = ()) -> ReleasedPart:

@@ -16,6 +16,7 @@ __all__ = [
     "GRANT_BYTES",
     "HEADER_BYTES",
     "HOLDING_BYTES",
+    "IP_UDP_BYTES",
     "JOIN_BYTES",
     "JUMBO_DATAGRAM",
     "JUMBO_MTU",
@@ -67,11 +68,11 @@ STANDARD_MTU = 1_500
 """Ethernet's own."""
 JUMBO_MTU = 9_000
 """What the switches of a data centre carry; the most that a market may set."""
-_IP_UDP_BYTES = 28
+IP_UDP_BYTES = 28
 """IP 20 + UDP 8."""
-MAX_DATAGRAM = STANDARD_MTU - _IP_UDP_BYTES
+MAX_DATAGRAM = STANDARD_MTU - IP_UDP_BYTES
 """Fits: 1,500 - 28 = 1,472. The limit of every kind that is not named below."""
-JUMBO_DATAGRAM = JUMBO_MTU - _IP_UDP_BYTES
+JUMBO_DATAGRAM = JUMBO_MTU - IP_UDP_BYTES
 """Fits: 9,000 - 28 = 8,972. For DATA, REPAIR and REL, where a market's MTU allows it."""
 MAX_UDP = 65_507
 """Fits: an IP packet 65,535 - IP 20 - UDP 8. For JOIN, NEWRING and long NACKs only."""
@@ -113,7 +114,7 @@ def payload_capacity(mtu: int) -> int:
     larger counts: what the ring acknowledges must be releasable in one datagram.
     """
     beside = max(2 * FRAME_BYTES + DATA_BYTES, FRAME_BYTES + RELEASED_BYTES + MAX_PROOF)
-    return mtu - _IP_UDP_BYTES - beside
+    return mtu - IP_UDP_BYTES - beside
 
 
 STANDARD_PAYLOAD = payload_capacity(STANDARD_MTU)

@@ -12,7 +12,7 @@ import pytest
 
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import OTHER_DAY, ItchWriter
-from isocast.feeds.mold import MoldRequest, parse_packet
+from isocast.feeds.mold import MoldRequest, SessionEnd, parse_packet, session_name
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_release
 from isocast.runtime.edge import feed as edge_feed
@@ -20,9 +20,7 @@ from isocast.runtime.edge.feed import (
     DayArchive,
     EdgeBlock,
     EdgeFeed,
-    SessionEnd,
     read_checkpoint,
-    session_name,
     write_checkpoint,
 )
 from isocast.terms.errors import ConfigurationError, FeedError

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.hierarchy.edge_makers import MS, NOW, X1, settings
-from tests.hierarchy.edge_world import Link
-from tests.hierarchy.edge_world import World as ExactEdge
+from tests.simulation.worlds import EdgeRun
 
 from isocast.hierarchy.archive import AnswerLimits
-from isocast.hierarchy.complete import Repairs
+from isocast.nodes.retransmit_server import RetransmitServer
 from isocast.reformation.scopes.world import Surface
+from isocast.simulation.layers import archive_id, customer_id
+from isocast.simulation.network import LossProcess
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
@@ -128,38 +129,44 @@ def test_secondary_receivers(tree: bool, size: int) -> None:  # noqa: FBT001
 # ---- customers, against their own machines
 
 CUSTOMERS, MESSAGES, LOSS = 40, 200, 0.2
+PATIENCE_NS, RETRY_NS = 10 * MILLISECOND, 20 * MILLISECOND
+DELAY_NS = 2 * MILLISECOND
 
 
 def exact_requests() -> tuple[float, float, float]:
     """Messages that a customer lacks, requests and repairs, per message: real customers and a real server."""
-    world = ExactEdge(1, Link(loss=LOSS, delay_ns=MS))
+    limits = AnswerLimits(quiet_ns=10 * MILLISECOND, customer_burst=100_000, burst=100_000)
+    keys: dict[str, Any] = {"arrival_rate": None, "messages_per_token": 1, "messages": MESSAGES, "sources": 1}
+    spans = {"gap_ns": PATIENCE_NS, "retry_ns": RETRY_NS, "retries_max": 2}
+    world = EdgeRun(customer=spans, limits={"line": limits}, archives=1, customers=CUSTOMERS, edge_loss=LOSS, **keys)
     # Our customers listen to the lines and to the server's repairs; the server itself loses nothing.
-    server = world.add_server(limits=AnswerLimits(quiet_ns=10 * MS, customer_burst=100_000, burst=100_000))
-    for line in (1, 2):
-        world.links[line, X1] = Link()
-    hosts = [world.add_customer(131_072 + 200 + number, settings(servers=(X1,))) for number in range(CUSTOMERS)]
-    for number in range(MESSAGES + 1):
-        world.publish(NOW + 200 * MS + number * 150 * MS, 1)
-    world.run(NOW + 200 * MS + (MESSAGES + 10) * 150 * MS)
-    counters = [host.machine.snapshot().counters for host in hosts]  # type: ignore[attr-defined]
+    for site in world.world.sites:
+        world.world.network._link(site, archive_id(1)).losses = LossProcess(0.0, Random(1))  # noqa: SLF001
+    world.run()
+    counters = [world.view(customer_id(number)).counters for number in range(1, CUSTOMERS + 1)]
     lacking = sum(counter.gaps for counter in counters)
     requests = sum(counter.requests for counter in counters)
-    repairs = server.machine.snapshot().answered  # type: ignore[attr-defined]
-    return lacking / MESSAGES, requests / MESSAGES, repairs / MESSAGES
+    server = world.world.hosts[archive_id(1)].machine
+    assert isinstance(server, RetransmitServer)
+    return lacking / MESSAGES, requests / MESSAGES, server.snapshot().answered / MESSAGES
 
 
-def test_customers_lack_ask_and_are_repaired_as_their_machines_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The arrays have a ring that turns, and its tokens are heard; here there is none, and doors would be asked why.
-    monkeypatch.setattr(Repairs, "probe", lambda *_: None)
+def test_customers_lack_ask_and_are_repaired_as_their_machines_do() -> None:
     point = Surface.EARTH.to_space(np.array([[0.1, 0.1], [0.1, 0.1]]))
     here = Ground(
         np.array([[0.1, 0.1], [0.1, 0.1]]), point, np.array([0, 1]), np.array([0, 1]), np.array([[0, 1], [1, 0]]),
         np.full(2, np.inf), np.array([[0.0, 0.0]]), np.array([CUSTOMERS]), np.array([0, 1, 1]),
     )  # fmt: skip
     edge = PlanetEdgeSettings(
-        loss=LOSS, jitter_ns=0.0, patience_ns=10 * MS, retry_ns=20 * MS, retries_max=2, messages=1_000, deadline_ns=MS
+        loss=LOSS,
+        jitter_ns=0.0,
+        patience_ns=PATIENCE_NS,
+        retry_ns=RETRY_NS,
+        retries_max=2,
+        messages=1_000,
+        deadline_ns=MILLISECOND,
     )
-    world = EdgeWorld(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(MS))
+    world = EdgeWorld(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(DELAY_NS))
     row = run_servers(world, np.array([0])).table[0] / edge.messages
     lacking, requests, repairs = exact_requests()
     per_message = sqrt(1 / MESSAGES + 1 / edge.messages)

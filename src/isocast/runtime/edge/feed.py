@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from isocast.feeds.days import DayClock, check_zone, day_at, midnight_ns
 from isocast.feeds.itch_writer import TRADE_BYTES, ItchWriter, plain_trades
-from isocast.feeds.mold import MoldRequest, message_places, packetise
+from isocast.feeds.mold import MoldRequest, SessionEnd, message_places, packetise, session_name
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import stamp_release
-from isocast.terms.errors import ConfigurationError, FeedError
+from isocast.terms.errors import FeedError
 from isocast.terms.market import EventKind
 from isocast.wire.events import EVENT_DTYPE, EventArray
 from isocast.wire.limits import EVENT_BYTES
@@ -41,11 +41,9 @@ __all__ = [
     "EdgeCheckpoint",
     "EdgeFeed",
     "SessionArchive",
-    "SessionEnd",
     "SessionState",
     "Split",
     "read_checkpoint",
-    "session_name",
     "write_checkpoint",
 ]
 
@@ -319,21 +317,7 @@ _ROWS_A_MESSAGE = 32
 """Rows of a checkpoint that cost about as much as writing one message again."""
 _STEP = 256
 """Messages between two steps of a restart."""
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_STRIPE_DIGITS = 4
 NO_QUOTES = "ITCH has no quotes"
-
-
-def session_name(day: date, stripe: int) -> str:
-    """Ten letters: the day, and the stripe to the base of 36."""
-    text, left = "", stripe
-    while left or not text:
-        left, digit = divmod(left, len(_DIGITS))
-        text = _DIGITS[digit] + text
-    if len(text) > _STRIPE_DIGITS:
-        rule = f"is above {len(_DIGITS) ** _STRIPE_DIGITS - 1:,}: the name of its session has no room for it"
-        raise ConfigurationError("stripe plan", f"stripe {stripe}", rule)
-    return f"{day:%y%m%d}{text:0>{_STRIPE_DIGITS}}"
 
 
 class EdgeBlock(NamedTuple):
@@ -349,14 +333,6 @@ class EdgeBlock(NamedTuple):
     def packets(self) -> list[bytes]:
         """In MoldUDP64."""
         return list(packetise(self.session, self.first, self.framed, room=ROOM))
-
-
-class SessionEnd(NamedTuple):
-    """Nothing more comes in a session."""
-
-    stripe: int
-    session: str
-    next_number: int
 
 
 class _Session:

@@ -20,10 +20,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from isocast.feeds.mold import end_of_session, heartbeat
+from isocast.feeds.mold import SessionEnd, end_of_session, heartbeat
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.received import ReceivedBatch
-from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed, SessionEnd
+from isocast.runtime.edge.feed import EdgeBlock, EdgeFeed
 from isocast.runtime.edge.narrow.archive import ANSWERS_A_SECOND, DeskCounts, RequestDesk
 from isocast.runtime.net.sockets import Endpoint, Outlet, multicast_outlet
 from isocast.terms.errors import ConfigurationError

@@ -10,11 +10,11 @@ import numpy as np
 from tests.runtime.market.markets import changed
 
 from isocast.runtime.disk.journal import Journal
-from isocast.runtime.edge.narrow.engine import StripePacket
 from isocast.runtime.edge.narrow.service import edge_settings
 from isocast.runtime.market.file import market_from_mapping
 from isocast.runtime.market.model import Market
 from isocast.striping.edge import EdgeSettings
+from isocast.striping.engine import StripePacket
 from isocast.striping.plan import EdgeStripe, StripePlan, plan_text
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import MILLISECOND, SECOND

@@ -7,8 +7,8 @@ import pytest
 from isocast.feeds.mold import MoldPacket, end_of_session, heartbeat, packet_of, parse_packet
 from isocast.feeds.release_stamps import stamp_milliseconds
 from isocast.runtime.edge.narrow.ears import BEAT_NS, StripeInstants
-from isocast.runtime.edge.narrow.engine import GapRules, StripeSequencer
 from isocast.striping.merging import StripeCut
+from isocast.striping.sequencer import GapRules, StripeSequencer
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
 

@@ -12,9 +12,8 @@ from tests.runtime.edge.narrow.edge_worlds import PLAN, edge_market
 from tests.runtime.worlds import run
 
 from isocast.feeds.days import day_at
-from isocast.feeds.mold import heartbeat, packet_of
+from isocast.feeds.mold import heartbeat, packet_of, session_name
 from isocast.feeds.release_stamps import stamp_milliseconds
-from isocast.runtime.edge.feed import session_name
 from isocast.runtime.edge.narrow.choosing import choose
 from isocast.runtime.edge.narrow.ears import Heard
 from isocast.runtime.edge.narrow.listener import StripeListener

@@ -16,17 +16,16 @@ from tests.runtime.hosts.contexts import new_market, run
 from tests.runtime.worlds import eventually
 
 from isocast.feeds.days import day_at
-from isocast.feeds.mold import heartbeat, packet_of, parse_packet
-from isocast.runtime.edge.feed import session_name
+from isocast.feeds.mold import heartbeat, packet_of, parse_packet, session_name
 from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.ears import StripeEars
-from isocast.runtime.edge.narrow.engine import RateMeter
 from isocast.runtime.edge.narrow.places import repair_budget, request_endpoint
 from isocast.runtime.edge.narrow.repairer import Repairer
 from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.market.model import Market
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.plan import plan_text
+from isocast.striping.rates import RateMeter
 from isocast.terms.instants import SECOND
 
 Alarms = list[tuple[str, str, str]]

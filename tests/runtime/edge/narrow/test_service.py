@@ -118,7 +118,7 @@ def test_it_sends_and_says_what_it_did(tmp_path: Path) -> None:
         with Journal.open(market.directory_of("a") / "journal", 0, 1) as journal:
             journal.append(block(1, 1, trades_of("ABCX", 1, start), start - 2 * SECOND))
             one.wake(TokenPassed(2, start - SECOND, 2))
-            await eventually(lambda: one.sender.counts.packets == 3)
+            await eventually(lambda: one.sender.pacer.counts.packets == 3)
         status = one.status()
         assert (status["messages"], status["not_sent"], status["token"]) == (16, 0, 2)
         running.cancel()

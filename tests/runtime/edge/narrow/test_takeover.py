@@ -12,8 +12,7 @@ from tests.runtime.edge.narrow.edge_worlds import PLAN, block, trades_of, write_
 from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.worlds import eventually
 
-from isocast.runtime.edge.narrow.engine import newest_state
-from isocast.runtime.edge.narrow.service import EdgeService
+from isocast.runtime.edge.narrow.service import EdgeService, newest_state
 from isocast.runtime.hosts.retransmit import ArchiveDoor
 from isocast.runtime.market.model import Market
 from isocast.runtime.net.door import DoorError, visit

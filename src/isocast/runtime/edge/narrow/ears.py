@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from isocast.feeds.mold import MoldPacket
 from isocast.feeds.release_stamps import read_milliseconds
-from isocast.runtime.edge.narrow.engine import Message
-from isocast.runtime.edge.narrow.sender import LATE_NS
 from isocast.striping.merging import StripeCut
+from isocast.striping.pacing import LATE_NS
+from isocast.striping.sequencer import Message
 from isocast.terms.errors import LocalProtocolError, TransportError
 from isocast.terms.instants import MILLISECOND, SECOND
 

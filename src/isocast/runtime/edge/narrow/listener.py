@@ -30,9 +30,7 @@ from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.stripe_writer import plan_version_of
 from isocast.runtime.edge.narrow.choosing import Chosen
 from isocast.runtime.edge.narrow.ears import Heard, StripeEars, StripeInstants
-from isocast.runtime.edge.narrow.engine import GapRules, Message, RateMeter, SequencerCounts, StripeSequencer
 from isocast.runtime.edge.narrow.places import (
-    IP_UDP,
     edge_of,
     groups_of,
     numbers_max,
@@ -43,10 +41,13 @@ from isocast.runtime.market.key_files import load_repair_key
 from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.merging import StripeCut
+from isocast.striping.rates import RateMeter
+from isocast.striping.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.market import Mic
 from isocast.wire.events import EventArray
+from isocast.wire.limits import IP_UDP_BYTES
 
 __all__ = ["HeardStripe", "ListenerCounts", "SilenceWatch", "StripeBatch", "StripeListener"]
 
@@ -283,7 +284,7 @@ class StripeListener:
         if heard.sender not in self._senders:
             self.counts.strange += 1
             return
-        size = IP_UDP + len(heard.raw)
+        size = IP_UDP_BYTES + len(heard.raw)
         self._meter.note(heard.at, size)
         self.counts.packets += 1
         self.counts.ip_bytes += size

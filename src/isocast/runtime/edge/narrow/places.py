@@ -11,9 +11,9 @@ from isocast.security.repairs import REPAIR_OVERHEAD
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes
 from isocast.terms.errors import ConfigurationError
+from isocast.wire.limits import IP_UDP_BYTES
 
 __all__ = [
-    "IP_UDP",
     "check_cores",
     "edge_of",
     "groups_of",
@@ -24,13 +24,11 @@ __all__ = [
     "request_endpoint",
 ]
 
-IP_UDP = 28
-"""Bytes of headers around a datagram."""
 _LONGEST = 2 + 44
 """The longest message with its length."""
 _SHORTEST = 2 + 12
 _DAY_S = 86_400
-_LEAST = IP_UDP + REPAIR_OVERHEAD + HEADER_BYTES + _LONGEST
+_LEAST = IP_UDP_BYTES + REPAIR_OVERHEAD + HEADER_BYTES + _LONGEST
 """A repair of one message."""
 
 
@@ -86,4 +84,4 @@ def repair_budget(market: Market, plan: StripePlan, stripe: int) -> int:
 
 def repair_room(budget: int, most: int) -> int:
     """Bytes of messages in one repair of at most so many bytes."""
-    return min(budget - IP_UDP - REPAIR_OVERHEAD - HEADER_BYTES, most)
+    return min(budget - IP_UDP_BYTES - REPAIR_OVERHEAD - HEADER_BYTES, most)

@@ -19,13 +19,10 @@ from datetime import timedelta
 from functools import partial
 
 from isocast.feeds.days import day_at
-from isocast.feeds.mold import packet_of, parse_packet, request
-from isocast.runtime.edge.feed import session_name
+from isocast.feeds.mold import packet_of, parse_packet, request, session_name
 from isocast.runtime.edge.narrow.archive import ROOM, RequestDesk, StripeArchive
 from isocast.runtime.edge.narrow.ears import StripeEars
-from isocast.runtime.edge.narrow.engine import RateGate
 from isocast.runtime.edge.narrow.places import (
-    IP_UDP,
     edge_of,
     groups_of,
     numbers_max,
@@ -38,8 +35,10 @@ from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.keys import SecretKey
 from isocast.security.repairs import RepairSealer, read_repair_request
 from isocast.striping.plan import StripePlan
+from isocast.striping.rates import RateGate
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.wire.limits import IP_UDP_BYTES
 
 __all__ = ["RepairCounts", "Repairer"]
 
@@ -345,13 +344,13 @@ class Repairer:
             wanted.session, wanted.first, wanted.last - wanted.first + 1, repair_room(budget, ROOM)
         )
         sealed = self._sealer.seal(stripe, packet_of(wanted.session, wanted.first, count, framed)) if count else b""
-        at = line.gate.room_at(IP_UDP + len(sealed), budget, now) if count else 0
+        at = line.gate.room_at(IP_UDP_BYTES + len(sealed), budget, now) if count else 0
         if at > now:
             return at
         if count:
             with suppress(OSError):
                 self._out.sendto(sealed, (self._edge.repair_group(self._plan.number, stripe), self._edge.port))
-            line.gate.note(self._now(), IP_UDP + len(sealed))
+            line.gate.note(self._now(), IP_UDP_BYTES + len(sealed))
             self.counts.repairs += 1
             wanted.first += count
         if not count or wanted.first > wanted.last:

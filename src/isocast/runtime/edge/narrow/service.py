@@ -21,20 +21,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isocast.feeds.days import day_at
+from isocast.nodes.stripe_sender import ArchiveStripe, PartReleased, StripeSender, StripeSenderInput, StripeSent
+from isocast.ring.inputs import TimerFired
 from isocast.runtime.disk.journal_reader import JournalCursor
-from isocast.runtime.edge.feed import SessionEnd, session_name
 from isocast.runtime.edge.narrow.archive import RequestDesk, StripeArchive
-from isocast.runtime.edge.narrow.engine import StripeEngine, newest_state, read_engine_state
 from isocast.runtime.edge.narrow.places import check_cores, edge_of, request_endpoint
 from isocast.runtime.edge.narrow.plans import PLAN_NOTES, PlanFolder, PlanNote, PlanNotes
-from isocast.runtime.edge.narrow.sender import PacedSender
 from isocast.runtime.hosts.edge_process import TOKEN_PASSED
 from isocast.runtime.market.file import load_market
+from isocast.runtime.market.key_files import load_keys
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
+from isocast.runtime.net.door import visit
+from isocast.runtime.net.door_keys import core_door_key, core_visitor
 from isocast.striping.edge import EdgeSettings
+from isocast.striping.engine import EngineState, StripeEngine, read_engine_state
 from isocast.striping.plan import StripePlan, read_plan_entry
-from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart, part_of_block
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.errors import (
@@ -45,12 +46,21 @@ from isocast.terms.errors import (
     TransportError,
 )
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
+from isocast.wire.door import Snapshot, SnapshotWanted
 from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN
 from isocast.wire.packets import ControlEntry, ControlKind
 
-__all__ = ["EdgeService", "HistoryGapError", "JournalFollower", "TokenPassed", "edge_settings", "run_edge"]
+__all__ = [
+    "EdgeService",
+    "HistoryGapError",
+    "JournalFollower",
+    "TokenPassed",
+    "edge_settings",
+    "newest_state",
+    "run_edge",
+]
 
 
 # ---- Follows a receiver's journal: what it released, token by token, with the plans that its tokens announced.
@@ -128,7 +138,7 @@ class JournalFollower:
         part = part_of_block(block, control)
         skip = self._next - header.first_sequence
         if skip:
-            part = _behind(part, skip)
+            part = part.behind(skip)
         self._token = header.token_number
         self._next = header.next_sequence
         yield part
@@ -148,21 +158,6 @@ class JournalFollower:
     def _empty(self, token: int, instant: int, control: tuple[ControlEntry, ...] = ()) -> ReleasedPart:
         self._token = max(self._token, token)
         return ReleasedPart(token, instant, 0, 0, self._next, _EMPTY, _NO_COUNTS, control)
-
-
-def _behind(part: ReleasedPart, skip: int) -> ReleasedPart:
-    """The part without its first messages."""
-    events = int(part.counts[:skip].sum())
-    return ReleasedPart(
-        part.token_number,
-        part.instant,
-        part.token_count,
-        part.place + skip,
-        part.first_sequence + skip,
-        part.events[events:],
-        part.counts[skip:],
-        part.control,
-    )
 
 
 Alarm = Callable[[str, str, str], None]
@@ -205,12 +200,12 @@ class EdgeService:
         self._backlog: deque[ReleasedPart] = deque()
         self._blocked = ""
         self._blocked_at = 0
-        self._looked_at = 0
+        self._kept_at = 0
         self._changed = False
         self._lacks_history = False
         self._woken = asyncio.Event()
         self._passed: TokenPassed | None = None
-        self.engine = self._engine()
+        engine = self._engine()
         with ExitStack() as opened:
             self.archive = StripeArchive(self._directory, self._edge.keep_days)
             opened.callback(self.archive.close)
@@ -224,8 +219,8 @@ class EdgeService:
                 rate=self._edge.request_rate,
             )
             opened.callback(self.desk.close)
-            self.sender = PacedSender(self._settings.token_period_ns, self._send, now, made_to=0)
-            self._follow(self.engine.striper.plan)
+            self._check_groups(engine.striper.plan)
+            self.sender = StripeSender(engine, self.archive.newest(), now())
             self._follower = JournalFollower(self._home, self.engine.next_sequence, self.engine.striper.token_number)
             opened.callback(self._leave_journal)
             self._closing = opened.pop_all()
@@ -237,6 +232,11 @@ class EdgeService:
 
     def _leave_journal(self) -> None:
         self._follower.close()
+
+    @property
+    def engine(self) -> StripeEngine:
+        """What makes the packets."""
+        return self.sender.engine
 
     # ---- from the disk
 
@@ -296,11 +296,10 @@ class EdgeService:
                 if self._lacks_history:
                     await self._take_over()
                 busy = self.advance()
-                self.sender.poll()
-                if self._now() >= self._looked_at + _KEEP_NS:
-                    self._looked_at = self._now()
+                self._tell(TimerFired())
+                if self._now() >= self._kept_at + _KEEP_NS:
+                    self._kept_at = self._now()
                     self._keep()
-                    self._follow(self.engine.striper.plan)
                 await self._rest(0 if busy else min(self.sender.next_deadline(), self._now() + _LOOK_NS))
         finally:
             loop.remove_reader(self.desk)
@@ -352,11 +351,11 @@ class EdgeService:
         except (ConfigurationError, LocalProtocolError, RemoteProtocolError) as reason:
             self._alarm("edge-state", f"the state of {name}: {reason}", "isocast edge status shows who is well")
             return
-        self.engine = engine
+        self._check_groups(engine.striper.plan)
+        self.sender.take_over(engine, self._now())
         self._follower.close()
         self._follower = JournalFollower(self._home, engine.next_sequence, engine.striper.token_number)
         self._backlog.clear()
-        self._follow(engine.striper.plan)
         self._alarm("edge-taken-over", f"goes on with sequence {engine.next_sequence}, where {name} is", "nothing")
         self._blocked, self._changed = "", True
 
@@ -368,22 +367,24 @@ class EdgeService:
         if not self._know_plans(part):
             return False
         before = self.engine.striper.plan
-        for made in self.engine.step(part):
-            if isinstance(made, SessionEnd):
-                today = session_name(day_at(self._now(), self._edge.zone), made.stripe)
-                self.sender.end(made, today.encode("ascii"))
-            elif not self.archive.has(made.session, made.number):
-                self.archive.append(made.session, made.number, made.count, made.due, made.raw)
-                self.sender.take(made)
-        if part.ends_token:
-            own = self._settings
-            self.sender.made(part.instant + own.release_delay_ns + own.token_period_ns + self._edge.delay_ns)
+        self._tell(PartReleased(part))
         self._changed = True
         self._blocked = ""
         if self.engine.striper.plan is not before:
-            self._follow(self.engine.striper.plan)
             self._keep()
         return True
+
+    def _tell(self, event: StripeSenderInput) -> None:
+        """A step of the machine, and of each datagram when its sending was over."""
+        effects = deque(self.sender.step(event, self._now()))
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, ArchiveStripe):
+                made = effect.packet
+                self.archive.append(made.session, made.number, made.count, made.due, made.raw)
+            else:
+                taken = self._send(effect.stripe, effect.raw)
+                effects.extend(self.sender.step(StripeSent(effect.stripe, taken), self._now()))
 
     def _know_plans(self, part: ReleasedPart) -> bool:
         """Whether the plans that a token announces are here; without one the stripes are silent, and never wrong."""
@@ -413,18 +414,6 @@ class EdgeService:
 
     # ---- the network
 
-    def _follow(self, plan: StripePlan) -> None:
-        known = self.archive.newest()
-        day = day_at(self._now(), self._edge.zone)
-        rows = []
-        self._check_groups(plan)
-        for stripe in plan.of_core(self._plan.stripe):
-            today = session_name(day, stripe.number).encode("ascii")
-            session, number = known.get(stripe.number, (today, 1))
-            budget = budget_bytes(stripe.rate, self._settings.token_period_ns)
-            rows.append((stripe.number, budget, session, number))
-        self.sender.follow(rows)
-
     def _check_groups(self, plan: StripePlan) -> None:
         for stripe in plan.of_core(self._plan.stripe):
             self._edge.group(self._plan.number, stripe.number)
@@ -440,7 +429,7 @@ class EdgeService:
 
     def status(self) -> dict[str, Any]:
         """For whoever asks."""
-        striper, counts, desk = self.engine.striper, self.sender.counts, self.desk.counts
+        striper, counts, desk = self.engine.striper, self.sender.pacer.counts, self.desk.counts
         conflated = {str(n): sum(by.values()) for n, by in striper.conflated.items() if sum(by.values())}
         return {
             "plan": striper.plan.version,
@@ -457,7 +446,7 @@ class EdgeService:
             "not_sent_messages": counts.not_sent_messages,
             "late_ns": counts.late_ns // max(counts.packets, 1),
             "latest_ns": counts.latest_ns,
-            "waiting": self.sender.waiting,
+            "waiting": self.sender.pacer.waiting,
             "not_carried": striper.not_carried,
             "conflated": conflated,
             "requests": desk.requests,
@@ -479,6 +468,42 @@ def _outlet(address: str, ttl: int) -> socket.socket:
         made.close()
         raise TransportError(f"cannot send from {address}: {reason.strerror}") from None
     return made
+
+
+# ---- The state of another receiver's narrow stripes, for one whose journal does not say all that happened.
+#
+# A receiver that was away long enough fills its journal from others, and what it gets so does not say which plans were
+# announced meanwhile. Any other edge of the same stripe knows the next numbers, what waits and what was introduced.
+
+
+_SILENCE_S = 5.0
+
+
+async def newest_state(market: Market, plan: NodePlan, above: int) -> tuple[str, EngineState] | None:
+    """Whose state is newest, and it; None where nobody has one that begins behind a sequence."""
+    others = [one for one in market.receivers if one.line and one.tcp_port and one is not plan]
+    others = [one for one in others if one.stripe == plan.stripe]
+    found = await asyncio.gather(*[_state_of(market, plan, other) for other in others])
+    states = [(other.name, state) for other, state in zip(others, found, strict=True) if state is not None]
+    states = [(name, state) for name, state in states if state.next_sequence > above and state.core == plan.stripe]
+    return max(states, key=lambda one: one[1].next_sequence, default=None)
+
+
+async def _state_of(market: Market, plan: NodePlan, other: NodePlan) -> EngineState | None:
+    name = core_visitor(plan)
+    try:
+        key = core_door_key(market, load_keys(market, plan), name)
+        if key is None:
+            return None
+        here = await visit(other.address, other.tcp_port, name, key)
+        try:
+            await here.send(SnapshotWanted())
+            async with asyncio.timeout(_SILENCE_S):
+                return read_engine_state((await here.expect(Snapshot)).events)
+        finally:
+            await here.close()
+    except (IsocastError, OSError, TimeoutError, ValueError):
+        return None
 
 
 # ---- The process of a receiver's narrow stripes, between the pipe that the receiver writes and the one that it

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tests.runtime.edge.narrow.edge_worlds import NOON, PLAN, PLAN_2, numbers_of, trades_of
 
 from isocast.feeds.itch_reader import ItchDecoder
-from isocast.feeds.mold import parse_packet
+from isocast.feeds.mold import SessionEnd, parse_packet
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.release_stamps import read_milliseconds
-from isocast.runtime.edge.feed import SessionEnd
-from isocast.runtime.edge.narrow.engine import StripeEngine, StripePacket, read_engine_state
 from isocast.striping.edge import EdgeSettings
+from isocast.striping.engine import StripeEngine, StripePacket, read_engine_state
 from isocast.striping.plan import plan_entry
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart

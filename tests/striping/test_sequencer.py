@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from isocast.feeds.mold import MoldPacket, end_of_session, heartbeat, packet_of, parse_packet
-from isocast.runtime.edge.narrow.engine import Ask, GapRules, StripeSequencer
+from isocast.striping.sequencer import Ask, GapRules, StripeSequencer
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 
 SESSION = b"2410040001"

@@ -1,4 +1,4 @@
-"""Sends packets of narrow stripes at their instants, and never more than a stripe's rate in any token period.
+"""Packets of narrow stripes at their instants, and never more than a stripe's rate in any token period.
 
 Instants are scheduled so that the rate holds. A process that came late to some of them would send closer than they were
 scheduled; so the rate is kept a second time, by what was really sent: a packet counts from the moment at which its
@@ -8,23 +8,31 @@ sending was over, and the next may leave a token period after that at the earlie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from isocast.feeds.mold import HEADER_BYTES, end_of_session, heartbeat
-from isocast.runtime.edge.feed import SessionEnd
-from isocast.runtime.edge.narrow.engine import RateGate, StripePacket
-from isocast.runtime.edge.narrow.places import IP_UDP
+from isocast.feeds.mold import HEADER_BYTES, SessionEnd, end_of_session, heartbeat
+from isocast.striping.engine import StripePacket
+from isocast.striping.rates import RateGate
 from isocast.terms.instants import NEVER, SECOND
+from isocast.wire.limits import IP_UDP_BYTES
 
-__all__ = ["END_TIMES", "HEARTBEAT_NS", "LATE_NS", "PacedSender", "SenderCounts"]
+__all__ = ["END_TIMES", "HEARTBEAT_NS", "LATE_NS", "PacedSender", "SendStripe", "SenderCounts"]
 
 HEARTBEAT_NS = SECOND
 END_TIMES = 30
 """How often the end of a session is said, a second apart."""
 LATE_NS = 10 * SECOND
 """What was due longer ago is not sent any more: whoever lacks it asks."""
-_HEARTBEAT_BYTES = IP_UDP + HEADER_BYTES
+_HEARTBEAT_BYTES = IP_UDP_BYTES + HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SendStripe:
+    """Give a datagram to the group of a stripe, and say when that is over."""
+
+    stripe: int
+    raw: bytes
 
 
 @dataclass(slots=True)
@@ -61,6 +69,16 @@ class _Ending:
     left: int = END_TIMES
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A datagram that is being sent."""
+
+    size: int
+    begun: int
+    packet: StripePacket | None = None
+    """None for a heartbeat, and for the end of a session."""
+
+
 @dataclass(slots=True)
 class _PacedStripe:
     """One narrow stripe's line."""
@@ -74,6 +92,7 @@ class _PacedStripe:
     waiting: deque[StripePacket] = field(default_factory=deque)
     ending: deque[_Ending] = field(default_factory=deque)
     retired: bool = False
+    flight: _Flight | None = None
 
     def ended(self) -> list[_Ending]:
         """Sessions that are over, and everything of them was sent."""
@@ -84,14 +103,11 @@ class _PacedStripe:
 
 
 class PacedSender:
-    """All narrow stripes that one process sends.
+    """All narrow stripes that one process sends; of each stripe one datagram after the other."""
 
-    `send` gives one datagram to the group of a stripe, and says whether the network took it.
-    """
+    gate_class: type[RateGate] = RateGate
 
-    def __init__(
-        self, period_ns: int, send: Callable[[int, bytes], bool], now: Callable[[], int], made_to: int = NEVER
-    ) -> None:
+    def __init__(self, period_ns: int, now: int, made_to: int = NEVER) -> None:
         """Who was started a moment ago does not know what was sent before: it waits for a token period first.
 
         `made_to`: as of `made`, which moves it; NEVER where packets are always given in time.
@@ -99,12 +115,10 @@ class PacedSender:
         self._made_to = made_to
         self.counts = SenderCounts()
         self._period_ns = period_ns
-        self._send = send
-        self._now = now
         self._stripes: dict[int, _PacedStripe] = {}
-        self._begun = now()
+        self._begun = self._now = now
 
-    def follow(self, stripes: Iterable[tuple[int, int, bytes, int]]) -> None:
+    def follow(self, stripes: Iterable[tuple[int, int, bytes, int]], now: int) -> None:
         """(stripe, budget, session, next number) of the stripes that there are; others fall silent."""
         wanted = {stripe: (budget, session, number) for stripe, budget, session, number in stripes}
         for number, line in self._stripes.items():
@@ -112,12 +126,11 @@ class PacedSender:
         for number, (budget, session, following) in wanted.items():
             known = self._stripes.get(number)
             if known is None:
-                self._stripes[number] = _PacedStripe(
-                    budget, session, following, self._now(), RateGate(self._period_ns, self._begun)
-                )
+                gate = self.gate_class(self._period_ns, self._begun)
+                self._stripes[number] = _PacedStripe(budget, session, following, now, gate)
             else:
                 known.budget = budget
-                if known.next_number == 1 and not known.waiting:
+                if known.next_number == 1 and not known.waiting and known.flight is None:
                     known.session = session  # It has said nothing yet, and a day may have ended meanwhile.
 
     def take(self, packet: StripePacket) -> None:
@@ -128,11 +141,11 @@ class PacedSender:
         """Every packet that is due before this was given. Who is too far behind is silent: its beats would be wrong."""
         self._made_to = max(self._made_to, before)
 
-    def end(self, end: SessionEnd, following: bytes) -> None:
+    def end(self, end: SessionEnd, following: bytes, now: int) -> None:
         """A session is over once everything of it was sent; `following` is the one after it."""
         line = self._stripes.get(end.stripe)
         if line is not None:
-            line.ending.append(_Ending(end.session.encode("ascii"), end.next_number, following, self._now()))
+            line.ending.append(_Ending(end.session.encode("ascii"), end.next_number, following, now))
 
     # ---- time
 
@@ -140,93 +153,95 @@ class PacedSender:
         """When `poll` has something to do."""
         deadline = NEVER
         for line in self._stripes.values():
+            if line.flight is not None:
+                continue
             if line.waiting:
                 packet = line.waiting[0]
                 deadline = min(deadline, max(packet.due, self._room_at(line, _size(packet.raw), packet.budget)))
             if not line.retired:
-                beat = line.sent_at + HEARTBEAT_NS if self._may_beat(self._now()) else NEVER
+                beat = line.sent_at + HEARTBEAT_NS if self._may_beat() else NEVER
                 at = min([beat, *[ending.at for ending in line.ended()]])
                 deadline = min(deadline, max(at, self._room_at(line, _HEARTBEAT_BYTES, line.budget)))
         return deadline
 
-    def poll(self) -> None:
-        """Send what is due and fits."""
-        for number, line in self._stripes.items():
-            self._poll_one(number, line)
+    def poll(self, now: int) -> tuple[SendStripe, ...]:
+        """What is due and fits: of each stripe the next datagram."""
+        self._now = now
+        found = [self._next(number, line) for number, line in self._stripes.items() if line.flight is None]
+        return tuple([effect for effect in found if effect is not None])
 
-    def _poll_one(self, number: int, line: _PacedStripe) -> None:
+    def sent(self, stripe: int, now: int, *, taken: bool) -> tuple[SendStripe, ...]:
+        """The sending of a datagram is over, and the network took it or did not; what of its stripe follows."""
+        line = self._stripes[stripe]
+        flight, line.flight, self._now = line.flight, None, now
+        if flight is None:
+            return ()
+        line.sent_at = now
+        line.gate.note(now, flight.size)
+        packet = flight.packet
+        if packet is not None and taken:
+            self._count(packet, flight)
+        elif packet is not None:
+            self._keep_back(packet)
+        following = self._next(stripe, line)
+        return () if following is None else (following,)
+
+    def _next(self, number: int, line: _PacedStripe) -> SendStripe | None:
+        now = self._now
         while line.waiting:
-            packet, now = line.waiting[0], self._now()
+            packet = line.waiting[0]
             size = _size(packet.raw)
-            if now < packet.due:
-                break
-            if now - packet.due > LATE_NS:
-                line.waiting.popleft()
-                self._keep_back(packet)
-                line.session, line.next_number = packet.session, packet.number + packet.count
-                continue
-            if self._room_at(line, size, packet.budget) > now:
+            late = now - packet.due > LATE_NS
+            if now < packet.due or (not late and self._room_at(line, size, packet.budget) > now):
                 break
             line.waiting.popleft()
-            if self._put(number, line, packet.raw, size):
-                self._count(packet, size, now)
-            else:
-                self._keep_back(packet)
             line.session, line.next_number = packet.session, packet.number + packet.count
-        if not line.retired:
-            self._beat(number, line)
+            if not late:
+                line.flight = _Flight(size, now, packet)
+                return SendStripe(number, packet.raw)
+            self._keep_back(packet)
+        return None if line.retired else self._beat(number, line)
 
     def _keep_back(self, packet: StripePacket) -> None:
         """Archived and not sent: the next number shows the gap."""
         self.counts.not_sent += 1
         self.counts.not_sent_messages += packet.count
 
-    def _count(self, packet: StripePacket, size: int, now: int) -> None:
+    def _count(self, packet: StripePacket, flight: _Flight) -> None:
         counts = self.counts
         counts.packets += 1
         counts.messages += packet.count
-        counts.ip_bytes += size
-        late = now - packet.due
+        counts.ip_bytes += flight.size
+        late = flight.begun - packet.due
         counts.held += late > self._period_ns
         counts.late_ns += late
         counts.latest_ns = max(counts.latest_ns, late)
 
-    def _beat(self, number: int, line: _PacedStripe) -> None:
-        """Say of sessions that ended that they did; and the next number, where nothing was said for a while."""
-        now = self._now()
-        for ending in [one for one in line.ended() if one.at <= now]:
-            if self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now:
-                return
-            if line.session == ending.session:
-                line.session, line.next_number = ending.following, 1
-            self.counts.ends += 1
-            self._put(number, line, end_of_session(ending.session, ending.next_number), _HEARTBEAT_BYTES)
-            ending.at, ending.left = now + HEARTBEAT_NS, ending.left - 1
-            if not ending.left:
-                line.ending.remove(ending)
-        now = self._now()
-        if (
-            not self._may_beat(now)
-            or now < line.sent_at + HEARTBEAT_NS
-            or self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now
-        ):
-            return
-        self.counts.heartbeats += 1
-        self._put(number, line, heartbeat(line.session, line.next_number), _HEARTBEAT_BYTES)
+    def _beat(self, number: int, line: _PacedStripe) -> SendStripe | None:
+        """Of a session that ended, that it did; or the next number, where nothing was said for a while."""
+        now = self._now
+        ending = next((one for one in line.ended() if one.at <= now), None)
+        silent = self._may_beat() and now >= line.sent_at + HEARTBEAT_NS
+        if (ending is None and not silent) or self._room_at(line, _HEARTBEAT_BYTES, line.budget) > now:
+            return None
+        line.flight = _Flight(_HEARTBEAT_BYTES, now)
+        if ending is None:
+            self.counts.heartbeats += 1
+            return SendStripe(number, heartbeat(line.session, line.next_number))
+        if line.session == ending.session:
+            line.session, line.next_number = ending.following, 1
+        self.counts.ends += 1
+        ending.at, ending.left = now + HEARTBEAT_NS, ending.left - 1
+        if not ending.left:
+            line.ending.remove(ending)
+        return SendStripe(number, end_of_session(ending.session, ending.next_number))
 
-    def _may_beat(self, now: int) -> bool:
+    def _may_beat(self) -> bool:
         """A beat says that nothing older than `LATE_NS` comes behind what was sent."""
-        return self._made_to >= now - LATE_NS
-
-    def _put(self, number: int, line: _PacedStripe, raw: bytes, size: int) -> bool:
-        taken = self._send(number, raw)
-        over = self._now()
-        line.sent_at = over
-        line.gate.note(over, size)
-        return taken
+        return self._made_to >= self._now - LATE_NS
 
     def _room_at(self, line: _PacedStripe, size: int, budget: int) -> int:
-        return line.gate.room_at(size, budget, self._now())
+        return line.gate.room_at(size, budget, self._now)
 
     # ---- what can be asked
 
@@ -242,4 +257,4 @@ class PacedSender:
 
 
 def _size(raw: bytes) -> int:
-    return IP_UDP + len(raw)
+    return IP_UDP_BYTES + len(raw)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from isocast.feeds.mold import packet_of, parse_packet
-from isocast.runtime.edge.feed import SessionEnd
-from isocast.runtime.edge.narrow.engine import RateMeter, StripePacket
-from isocast.runtime.edge.narrow.sender import END_TIMES, LATE_NS, PacedSender
+from isocast.feeds.mold import SessionEnd, packet_of, parse_packet
+from isocast.striping.engine import StripePacket
+from isocast.striping.pacing import END_TIMES, LATE_NS, PacedSender
+from isocast.striping.rates import RateMeter
 from isocast.terms.instants import MILLISECOND, SECOND
 
 PERIOD = 200 * MILLISECOND
@@ -24,8 +24,8 @@ class Stage:
         self.sent: list[tuple[int, bytes]] = []
         self.cost_ns = 0
         self.refuses = False
-        self.sender = PacedSender(PERIOD, self._send, lambda: self.now)
-        self.sender.follow([(1, BUDGET, SESSION, 1)])
+        self.sender = PacedSender(PERIOD, self.now)
+        self.sender.follow([(1, BUDGET, SESSION, 1)], self.now)
 
     def _send(self, stripe: int, raw: bytes) -> bool:
         assert stripe == 1
@@ -35,13 +35,20 @@ class Stage:
         self.sent.append((self.now - self.cost_ns, raw))
         return True
 
+    def _poll(self) -> None:
+        effects = self.sender.poll(self.now)
+        while effects:
+            (effect,) = effects
+            taken = self._send(effect.stripe, effect.raw)
+            effects = self.sender.sent(effect.stripe, self.now, taken=taken)
+
     def until(self, end: int, late: random.Random | None = None) -> None:
         """Poll at every deadline up to an instant; with `late`, some time behind it."""
         while self.sender.next_deadline() <= end:
             self.now = max(self.now, self.sender.next_deadline())
             if late is not None:
                 self.now += late.randrange(PERIOD)
-            self.sender.poll()
+            self._poll()
         self.now = max(self.now, end)
 
     def peak(self) -> int:
@@ -135,7 +142,7 @@ def test_the_end_of_a_session_is_said_behind_its_last_packet_and_often() -> None
     stage = Stage()
     following = b"2410050001"
     stage.sender.take(packet(1, T0 + SECOND))
-    stage.sender.end(SessionEnd(1, SESSION.decode(), 2), following)
+    stage.sender.end(SessionEnd(1, SESSION.decode(), 2), following, stage.now)
     for number in range(1, 400):
         stage.sender.take(packet(number, T0 + SECOND + number * PERIOD, session=following))
     stage.until(T0 + 60 * SECOND)
@@ -150,7 +157,7 @@ def test_the_end_of_a_session_is_said_behind_its_last_packet_and_often() -> None
 
 def test_a_silent_stripe_goes_over_to_the_new_session() -> None:
     stage = Stage()
-    stage.sender.end(SessionEnd(1, SESSION.decode(), 1), b"2410050001")
+    stage.sender.end(SessionEnd(1, SESSION.decode(), 1), b"2410050001", stage.now)
     stage.until(T0 + 40 * SECOND)
     assert stage.sender.lines == {1: (b"2410050001", 1)}
     assert parse_packet(stage.sent[-1][1]).session == b"2410050001"
@@ -159,19 +166,19 @@ def test_a_silent_stripe_goes_over_to_the_new_session() -> None:
 def test_a_stripe_that_never_spoke_has_the_session_of_the_day() -> None:
     stage = Stage()
     stage.until(T0 + 2 * SECOND)
-    stage.sender.follow([(1, BUDGET, b"2410050001", 1)])
+    stage.sender.follow([(1, BUDGET, b"2410050001", 1)], stage.now)
     stage.until(T0 + 4 * SECOND)
     assert {parse_packet(raw).session for _, raw in stage.sent} == {SESSION, b"2410050001"}
     stage.sender.take(packet(1, T0 + 5 * SECOND, session=b"2410050001"))
     stage.until(T0 + 6 * SECOND)
-    stage.sender.follow([(1, BUDGET, SESSION, 1)])
+    stage.sender.follow([(1, BUDGET, SESSION, 1)], stage.now)
     assert stage.sender.lines == {1: (b"2410050001", 2)}
 
 
 def test_a_stripe_that_is_planned_no_more_falls_silent_when_all_is_out() -> None:
     stage = Stage()
     stage.sender.take(packet(1, T0 + SECOND))
-    stage.sender.follow([])
+    stage.sender.follow([], stage.now)
     stage.until(T0 + 10 * SECOND)
     assert stage.numbers() == [1]
     assert len(stage.sent) == 1
@@ -179,8 +186,8 @@ def test_a_stripe_that_is_planned_no_more_falls_silent_when_all_is_out() -> None
 
 def test_an_edge_that_is_too_far_behind_does_not_beat() -> None:
     stage = Stage()
-    stage.sender = PacedSender(PERIOD, stage._send, lambda: stage.now, made_to=0)  # noqa: SLF001
-    stage.sender.follow([(1, BUDGET, SESSION, 1)])
+    stage.sender = PacedSender(PERIOD, stage.now, made_to=0)
+    stage.sender.follow([(1, BUDGET, SESSION, 1)], stage.now)
     stage.until(T0 + 5 * SECOND)
     assert stage.sent == [], "nothing is known to have passed"
     stage.sender.made(T0 + 5 * SECOND)

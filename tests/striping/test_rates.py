@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from isocast.runtime.edge.narrow.engine import RateGate, RateMeter
+from isocast.striping.rates import RateGate, RateMeter
 
 
 def exact(rows: list[tuple[int, int]], span: int) -> int:
