@@ -44,7 +44,7 @@ from isocast.ring.inputs import Machine, PacketsArrived
 from isocast.simulation.network import stream
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Packet, Released
+from isocast.wire.packets import Packet, ReleasedPacket
 
 __all__ = ["Host", "Link", "World", "symbol_of"]
 
@@ -116,7 +116,7 @@ class World:
         self.sent = 0
         """Messages that were released."""
         self.journal: list[bytes] = []
-        self.archives: dict[NodeId, dict[int, Released]] = {}
+        self.archives: dict[NodeId, dict[int, ReleasedPacket]] = {}
         self.hosts: dict[NodeId, Host] = {}
         self.listeners: list[NodeId] = []
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
@@ -267,7 +267,7 @@ class World:
     def _journal_range(self, server: NodeId, event: RangeAsked) -> RangeArrived:
         """What a receiver's journal holds of a range."""
         journal = [
-            Released(0, (1, 65_537), server, 7, place, NOW, 0, place, 1, self.journal[place - 1], b"")  # type: ignore[arg-type]
+            ReleasedPacket(0, (1, 65_537), server, 7, place, NOW, 0, place, 1, self.journal[place - 1], b"")  # type: ignore[arg-type]
             for place in range(event.first, min(event.last, self.sent) + 1)
         ]
         return RangeArrived(server, journal, 1, self.sent)

@@ -25,7 +25,7 @@ from isocast.runtime.disk.journal_record import JournalRecord, record_path, writ
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.journal import BLOCK_HEADER_BYTES
-from isocast.wire.journal_blocks import Message, ReleasedBlock
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -411,7 +411,7 @@ def test_a_forged_source_is_named(market: Market) -> None:
     journal = market.journal(1, 0)
     sequence = an_event_message(journal, LATE)
 
-    def forge(message: Message) -> Message:
+    def forge(message: JournalMessage) -> JournalMessage:
         return (message[0] + (5 << 32), *message[1:])
 
     rewrite(journal, lambda blocks: with_message(blocks, sequence, forge))

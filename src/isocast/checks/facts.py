@@ -433,7 +433,7 @@ class Delivered(NamedTuple):
 
     at: int
     node: NodeId
-    packets: tuple[wire.Released, ...]
+    packets: tuple[wire.ReleasedPacket, ...]
 
 
 class SnapshotTaken(NamedTuple):
@@ -470,7 +470,7 @@ class Given(NamedTuple):
 
     at: int
     node: NodeId
-    packets: tuple[wire.Released, ...]
+    packets: tuple[wire.ReleasedPacket, ...]
     newest: int
 
 

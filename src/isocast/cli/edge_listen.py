@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Count, Flag, Seconds
 from isocast.cli.render import figure, line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -42,9 +42,6 @@ Two lines, so that a packet must be lost twice; they take twice the rate:
 0 it was stopped, 1 messages were lost, 2 bad input, 3 the machine refused an address or a port.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 
 listen = App(name="listen", help_epilogue=_EXAMPLES)
 
@@ -52,7 +49,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
     rate: str | None = None,
     symbols: str | None = None,
@@ -60,10 +57,10 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     from_: Annotated[Literal["now", "beginning"], Parameter(name="--from")] = "now",
     lines: str | None = None,
     plan: Path | None = None,
-    count: _Count | None = None,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
-    quiet: _Flag = False,
+    count: Count | None = None,
+    seconds: Seconds | None = None,
+    json: Flag = False,
+    quiet: Flag = False,
 ) -> int:
     """Hear the narrow stripes that fit a line, and print their events.
 

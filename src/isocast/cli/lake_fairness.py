@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     *,
     journals: Path | None = None,
     lake: Path | None = None,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    config: Config | None = None,
     fraction: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.999,
     worst: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 10,
     pictures: Path | None = None,
     report: Path | None = None,
-    strict: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: Flag = False,
+    json: Flag = False,
     master: str | None = None,
 ) -> int:
     """Show release skew against the clocks' bound, entry fairness, faults, losses by place, delays, and better times.

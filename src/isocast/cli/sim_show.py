@@ -31,12 +31,12 @@ from isocast.cli.live_parts import (
     panel,
 )
 from isocast.cli.render import line
-from isocast.cli.sim_scene import Key, ObservedSite, Scene
+from isocast.cli.sim_scene import ObservedSite, PacketKey, Scene
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.ring.effects import Effect
 from isocast.ring.inputs import PacketsArrived
 from isocast.ring.receiver import Mode
-from isocast.simulation.network import Burst
+from isocast.simulation.network import PacketBurst
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import Build
@@ -165,7 +165,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     run = TimedRun(scenario, seed, Build(receiver=WatchedReceiver), transcript=scene.fact)
     world, network = run.world, run.world.network
 
-    def needs(site: NodeId, key: Key) -> bool:
+    def needs(site: NodeId, key: PacketKey) -> bool:
         machine = world.hosts[site].machine
         if not isinstance(machine, PrimaryReceiver):
             return False
@@ -178,7 +178,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     scene.needs = needs
     told = network.lost_hook
 
-    def lost(to: NodeId, burst: Burst) -> None:
+    def lost(to: NodeId, burst: PacketBurst) -> None:
         if told is not None:
             told(to, burst)
         scene.lost_packets(to, burst)

@@ -205,7 +205,7 @@ _SESSIONS_MAX = 1_000
 _UNNUMBERED = "packets without numbers: taken in the order in which they came"
 _LATE = "messages that came after their gap was given up: they are among the missing ones"
 
-Line: TypeAlias = tuple[str, int]
+LineAddress: TypeAlias = tuple[str, int]
 """Group and port."""
 
 
@@ -439,11 +439,11 @@ class MoldReader:
         self._make = make
         self._log = log
         self._waiting_max = waiting_max
-        self._sessions: list[tuple[bytes, MoldSession, list[Line]]] = []
-        self._of: dict[tuple[Line, bytes], MoldSession] = {}
-        self._latest: dict[Line, MoldSession] = {}
+        self._sessions: list[tuple[bytes, MoldSession, list[LineAddress]]] = []
+        self._of: dict[tuple[LineAddress, bytes], MoldSession] = {}
+        self._latest: dict[LineAddress, MoldSession] = {}
 
-    def receive(self, raw: bytes, where: int, line: Line = ("", 0), time: int = 0) -> None:
+    def receive(self, raw: bytes, where: int, line: LineAddress = ("", 0), time: int = 0) -> None:
         """One packet's bytes, where it stands in the capture, on which line and when it came."""
         try:
             packet = parse_packet(raw)
@@ -471,11 +471,11 @@ class MoldReader:
         return blocks
 
     @property
-    def streams(self) -> list[tuple[list[Line], MoldSession]]:
+    def streams(self) -> list[tuple[list[LineAddress], MoldSession]]:
         """Every session, with its lines."""
         return [(lines, session) for _, session, lines in self._sessions]
 
-    def _join(self, packet: MoldPacket, where: int, line: Line, time: int) -> MoldSession:
+    def _join(self, packet: MoldPacket, where: int, line: LineAddress, time: int) -> MoldSession:
         """A line that shows a session for the first time is its second line, or the first of a new session."""
         before = self._latest.get(line)
         if before is not None and not before.counts.ended:

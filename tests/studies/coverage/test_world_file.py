@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocast.reformation.scopes.world import Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Surface
 from isocast.studies.coverage.world_file import load_world, world_from_mapping
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 TWO = '[[receiver]]\ncity = "London"\n[[receiver]]\nname = "b"\nlatitude = 1\nlongitude = 2.5\n'
 
 
-def world(text: str) -> World:
+def world(text: str) -> CoverageWorld:
     return world_from_mapping(tomllib.loads(text), "w.toml").world
 
 

@@ -24,7 +24,7 @@ from isocast.reformation.scopes.world import Surface
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
-from isocast.studies.planet.edge import EdgeWorld, Ground, run_servers
+from isocast.studies.planet.edge import EdgeInputs, Ground, run_servers
 from isocast.studies.planet.report import ring_of
 from isocast.studies.planet.settings import CoreSettings, CountColumn, PlanetEdgeSettings
 from isocast.terms.instants import MILLISECOND
@@ -159,7 +159,7 @@ def test_customers_lack_ask_and_are_repaired_as_their_machines_do(monkeypatch: p
     edge = PlanetEdgeSettings(
         loss=LOSS, jitter_ns=0.0, patience_ns=10 * MS, retry_ns=20 * MS, retries_max=2, messages=1_000, deadline_ns=MS
     )
-    world = EdgeWorld(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(MS))
+    world = EdgeInputs(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(MS))
     row = run_servers(world, np.array([0])).table[0] / edge.messages
     lacking, requests, repairs = exact_requests()
     per_message = sqrt(1 / MESSAGES + 1 / edge.messages)

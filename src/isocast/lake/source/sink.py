@@ -43,7 +43,7 @@ __all__ = [
     "BatchPublisher",
     "PublishLog",
     "Published",
-    "Records",
+    "SinkCommit",
     "StreamPublisher",
     "StripeMessage",
     "ordered",
@@ -261,7 +261,7 @@ _PATIENCE_S = "60"
 
 
 @dataclass
-class Records(WriterCommitMessage):
+class SinkCommit(WriterCommitMessage):
     """What one task hands to the driver."""
 
     events: bytes
@@ -288,7 +288,7 @@ class _Writer:
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
 
-    def records(self, batches: Iterator[pa.RecordBatch]) -> Records:
+    def records(self, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
         """The rows of one task."""
         events: list[bytes] = []
         order: list[bytes] = []
@@ -296,7 +296,7 @@ class _Writer:
             events.append(_events(batch.select(self._plan.columns)).tobytes())
             keys = [_numbers(batch.column(name), name) for name in self._plan.order]
             order.append(np.stack(keys, axis=1).astype("<i8").tobytes())
-        return Records(b"".join(events), b"".join(order))
+        return SinkCommit(b"".join(events), b"".join(order))
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> Published:
         """Publish a batch, unless it was; what was published is known when this returns."""
@@ -305,7 +305,7 @@ class _Writer:
         with log.opened(_query(plan.checkpoint)) as state:
             if batch <= state.batch:
                 return state
-            rows = [(one.events, one.order) for one in messages if isinstance(one, Records)]
+            rows = [(one.events, one.order) for one in messages if isinstance(one, SinkCommit)]
             events = ordered(rows, len(plan.order))
             if len(events) or state.under_way == batch:
                 asyncio.run(self._publish(log, state, batch, events))
@@ -326,7 +326,7 @@ class StreamPublisher(DataSourceStreamArrowWriter):
         """ConfigurationError names the option or the column that is wrong."""
         self._writer = _Writer(_plan(given, schema, _stream_progress(given)))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """In a task."""
         return self._writer.records(iterator)
 
@@ -354,7 +354,7 @@ class BatchPublisher(DataSourceArrowWriter):
         digest = blake2b(f"{given.get('source', '')} {name}".encode(), digest_size=16).hexdigest()
         self._writer = _Writer(_plan(given, schema, str(Path(progress) / f"publish-{digest}")))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """In a task."""
         return self._writer.records(iterator)
 

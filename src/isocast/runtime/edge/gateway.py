@@ -30,7 +30,7 @@ from isocast.terms.errors import ConfigurationError
 
 __all__ = ["GatewayCounts", "ItchGateway", "groups_of"]
 
-Listening: TypeAlias = "Callable[[int | str], Listener]"
+OpenListener: TypeAlias = "Callable[[int | str], Listener]"
 """A listener that begins with a sequence, or with the beginning."""
 
 HEARTBEAT_S = 1.0
@@ -98,7 +98,7 @@ class ItchGateway:
     def __init__(
         self,
         feed: EdgeFeed,
-        listening: Listening,
+        listening: OpenListener,
         groups: Mapping[int, Endpoint],
         requests: Endpoint,
         *,

@@ -36,7 +36,7 @@ __all__ = [
     "SNAPSHOT_ROWS",
     "SYMBOLS_MAX",
     "Batches",
-    "Row",
+    "EventNaming",
     "WebClient",
     "WebCounts",
     "WebGateway",
@@ -50,7 +50,7 @@ __all__ = [
 # a snapshot instead, as soon as it takes anything at all. So nobody's slowness costs memory, or touches anybody else.
 
 
-Row: TypeAlias = Callable[[tuple[int, int, int, bytes, bytes, int, int, int, int, int]], dict[str, object]]
+EventNaming: TypeAlias = Callable[[tuple[int, int, int, bytes, bytes, int, int, int, int, int]], dict[str, object]]
 """An event of `events.tolist()` by names, as programs read it."""
 
 ROWS_MAX = 20_000
@@ -101,7 +101,7 @@ def _refuse(name: object) -> bool:
 class WebClient:
     """One client's wishes and what waits for it."""
 
-    def __init__(self, row: Row, rows_max: int = ROWS_MAX) -> None:
+    def __init__(self, row: EventNaming, rows_max: int = ROWS_MAX) -> None:
         """It has asked for nothing yet."""
         self.missed = 0
         """Rows that it did not get, in all."""
@@ -271,7 +271,7 @@ class WebGateway:
         self,
         address: str,
         port: int,
-        row: Row,
+        row: EventNaming,
         *,
         origins: Sequence[str] = (),
         rows_max: int = ROWS_MAX,

@@ -72,7 +72,7 @@ from isocast.wire.door import Block, End, RangeWanted, Refused, Snapshot, Snapsh
 from isocast.wire.events import events_view
 from isocast.wire.journal_blocks import view_block
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 __all__ = ["CustomerHost", "Delivery", "EdgeReport", "Fetcher", "Seat", "Sink", "customer_settings", "waiting_text"]
 
@@ -163,7 +163,7 @@ class Fetcher:
             stripe, following = self._context.stripe, found.next_sequence
             return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
         await here.send(RangeWanted(wanted.first, wanted.last))
-        packets: list[Released] = []
+        packets: list[ReleasedPacket] = []
         size = 0
         while size <= _BYTES_MAX:
             async with asyncio.timeout(_SILENCE_S):

@@ -21,7 +21,7 @@ from isocast.runtime.watch.line_gauges import line_gauges
 from isocast.terms.errors import StoreError, TransportError
 from isocast.terms.ids import NodeId, is_site
 from isocast.terms.topology import City, great_circle_km
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.packets import Lines, Packet
 
 __all__ = ["LineFollowing"]
@@ -57,7 +57,7 @@ class LineFollowing:
         if self._table.enabled and self._place is not None:
             channels.tap = self._take
             if self._market.network.mode is NetworkMode.MULTICAST:
-                channels.hear_line(self._table.notice_group(context.stripe), self._nearest(), (Kind.LINES,))
+                channels.hear_line(self._table.notice_group(context.stripe), self._nearest(), (PacketKind.LINES,))
 
     def _nearest(self) -> list[NodePlan]:
         """Whose notices are heard: everybody's, or as many as a source-specific group may have, the nearest first."""

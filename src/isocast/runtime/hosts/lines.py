@@ -34,7 +34,7 @@ from isocast.runtime.watch.counters import Channel, NodeGauges, packet_slot
 from isocast.runtime.watch.line_gauges import line_gauges
 from isocast.terms.errors import ConfigurationError, TransportError
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import Kind, encode
+from isocast.wire.codec import PacketKind, encode
 from isocast.wire.packets import NO_VERSION, Lines, NewRing
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class LineSpeaking:
             return
         packet = lines._replace(sender=self._context.plan.node)
         outlet.send([encode(packet, self._context.keys.edge_ring())])
-        self._context.counters.packets_sent[packet_slot(Channel.LINE, Kind.LINES)] += 1
+        self._context.counters.packets_sent[packet_slot(Channel.LINE, PacketKind.LINES)] += 1
 
     # Life ---------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ from isocast.wire.limits import EVENT_BYTES
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
 
-__all__ = ["Batches", "OutboxGuard", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
+__all__ = ["KeyedBatches", "OutboxGuard", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
 
 
-Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
+KeyedBatches: TypeAlias = Sequence[tuple[bytes, bytes]]
 """(key, payload) of each."""
 
 
@@ -61,7 +61,7 @@ class PublishDoor(Door):
     def __init__(
         self,
         context: Context,
-        publish: Callable[[Batches], Awaitable[tuple[Label, ...]]],
+        publish: Callable[[KeyedBatches], Awaitable[tuple[Label, ...]]],
         next_number: Callable[[], int],
         room: Callable[[], Awaitable[None]] | None = None,
         routes: CoreRoutes | None = None,
@@ -112,7 +112,7 @@ class PublishDoor(Door):
             self._context.counters.events_published += sum(new) // EVENT_BYTES
             await guest.send(Accepted(labels, len(labels) - len(new)))
 
-    def _foreign(self, batches: Batches) -> str:
+    def _foreign(self, batches: KeyedBatches) -> str:
         """Why a batch is not for this stripe; empty if all are."""
         if self._routes is None:
             return ""

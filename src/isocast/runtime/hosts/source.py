@@ -25,7 +25,7 @@ from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["SourceHost"]
@@ -227,7 +227,7 @@ class SourceHost:
             await self.door.open(plan.address, plan.tcp_port)
 
     def _after_step(self, now: int) -> None:
-        heard = self._counters.received_of(Kind.TOKEN) + self._counters.received_of(Kind.TOKENPART)
+        heard = self._counters.received_of(PacketKind.TOKEN) + self._counters.received_of(PacketKind.TOKENPART)
         if heard != self._tokens_seen:
             self._tokens_seen = heard
             self._token_at = now

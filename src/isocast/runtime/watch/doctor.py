@@ -29,7 +29,7 @@ from isocast.runtime.watch.status import Target, poll
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 
-__all__ = ["CheckOutcome", "DoctorFinding", "Listening", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
+__all__ = ["CheckOutcome", "DoctorFinding", "ListeningNode", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
 
 
 # ---- What the doctor measures and tries on this machine; judging it is `doctor`'s.
@@ -285,7 +285,7 @@ class DoctorFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListeningNode:
     """A node of this market, and where it listens: (`udp` or `tcp`, port)."""
 
     node: str
@@ -300,7 +300,7 @@ class Listening:
 class Wants:
     """What a market asks of the machine; without one, what any market would."""
 
-    nodes: tuple[Listening, ...] = ()
+    nodes: tuple[ListeningNode, ...] = ()
     receive_buffer: int = _BUFFER_WANTED
     clock_bound_ns: int | None = None
     kernel_clock_counts: bool = False
@@ -342,11 +342,11 @@ def wants_of(market: Market) -> Wants:
     )
 
 
-def _listening(plan: NodePlan, mode: NetworkMode) -> Listening:
+def _listening(plan: NodePlan, mode: NetworkMode) -> ListeningNode:
     block = PORT_BLOCK if mode is NetworkMode.FANOUT else 1
     udp = [("udp", plan.port + place) for place in range(block)]
     tcp = [("tcp", port) for port in (plan.http_port, plan.tcp_port) if port]
-    return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
+    return ListeningNode(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
 
 
 def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[DoctorFinding]:

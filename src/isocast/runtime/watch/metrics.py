@@ -21,7 +21,7 @@ from isocast import __version__
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, gauges_from, packet_slot
 from isocast.terms.instants import SECOND
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 
 __all__ = [
     "CONTENT_TYPE",
@@ -89,8 +89,8 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
-Value: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
-Read: TypeAlias = Callable[[NodeReading], Value]
+MetricValue: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
+Read: TypeAlias = Callable[[NodeReading], MetricValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,11 @@ def _total(attribute: str) -> Read:
     return lambda reading: sum(get(reading.counters))
 
 
-def _sent(kind: Kind) -> Read:
+def _sent(kind: PacketKind) -> Read:
     return lambda reading: reading.counters.sent_of(kind)
 
 
-def _came(kind: Kind) -> Read:
+def _came(kind: PacketKind) -> Read:
     return lambda reading: reading.counters.received_of(kind)
 
 
@@ -216,7 +216,7 @@ def _by_slot(attribute: str) -> Read:
 
     def read(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
         counts: list[int] = get(reading.counters)
-        found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in Kind}
+        found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in PacketKind}
         return {labels: count for labels, count in found.items() if count}
 
     return read
@@ -272,8 +272,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("packets_sent_total", _ALL, "packets sent", _total("packets_sent")),
     _counter("bytes_received_total", _ALL, "bytes of all datagrams that came", _total("bytes_received")),
     _counter("bytes_sent_total", _ALL, "bytes of all datagrams sent", _total("bytes_sent")),
-    _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(Kind.DATA)),
-    _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(Kind.DATA)),
+    _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(PacketKind.DATA)),
+    _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(PacketKind.DATA)),
     _counter("kernel_drops_total", _ALL, "datagrams that a full receive buffer dropped", _total("kernel_drops")),
     _counter("unsent_packets_total", _ALL, "datagrams that the kernel did not take", _count("unsent")),
     _counter(
@@ -311,12 +311,12 @@ METRICS: tuple[Metric, ...] = (
     _gauge("acknowledged_unreleased", _RECEIVERS, "tokens held and not released yet", _unreleased),
     _gauge("waiting_messages", _RECEIVERS, "messages that no token has named yet", _state("waiting_messages")),
     _counter("window_drops_total", _RECEIVERS, "messages outside their source's window", _state("dropped_messages")),
-    _counter("nacks_sent_total", _RECEIVERS, "requests for what is missing", _sent(Kind.NACK)),
-    _counter("nacks_received_total", _RECEIVERS, "requests of others", _came(Kind.NACK)),
-    _counter("repairs_total", (*_RECEIVERS, *_ARCHIVES), "packets sent again on request", _sent(Kind.REPAIR)),
-    _counter("repairs_received_total", (*_RECEIVERS, *_CUSTOMERS), "packets got on request", _came(Kind.REPAIR)),
-    _counter("receipts_sent_total", _RECEIVERS, "receipts sent", _sent(Kind.RECEIPT)),
-    _counter("receipts_received_total", _RECEIVERS, "receipts of others", _came(Kind.RECEIPT)),
+    _counter("nacks_sent_total", _RECEIVERS, "requests for what is missing", _sent(PacketKind.NACK)),
+    _counter("nacks_received_total", _RECEIVERS, "requests of others", _came(PacketKind.NACK)),
+    _counter("repairs_total", (*_RECEIVERS, *_ARCHIVES), "packets sent again on request", _sent(PacketKind.REPAIR)),
+    _counter("repairs_received_total", (*_RECEIVERS, *_CUSTOMERS), "packets got on request", _came(PacketKind.REPAIR)),
+    _counter("receipts_sent_total", _RECEIVERS, "receipts sent", _sent(PacketKind.RECEIPT)),
+    _counter("receipts_received_total", _RECEIVERS, "receipts of others", _came(PacketKind.RECEIPT)),
     # Releases
     _gauge(
         "next_sequence", (*_RECEIVERS, *_CUSTOMERS), "sequence of the next message to come", _state("next_sequence")
@@ -451,7 +451,7 @@ def _family(row: Metric) -> _Family:
     return _FAMILIES[row.type](row.full_name, row.meaning, labels=(*LABELS, *row.split_by))
 
 
-def _add(family: _Family, labels: tuple[str, ...], value: Value) -> None:
+def _add(family: _Family, labels: tuple[str, ...], value: MetricValue) -> None:
     match value:
         case None:
             return

@@ -30,7 +30,7 @@ from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.stripe_writer import plan_version_of
 from isocast.runtime.edge.narrow.choosing import Chosen
 from isocast.runtime.edge.narrow.ears import Heard, StripeEars, StripeInstants
-from isocast.runtime.edge.narrow.engine import GapRules, Message, RateMeter, SequencerCounts, StripeSequencer
+from isocast.runtime.edge.narrow.engine import GapRules, NarrowMessage, RateMeter, SequencerCounts, StripeSequencer
 from isocast.runtime.edge.narrow.places import (
     IP_UDP,
     edge_of,
@@ -374,7 +374,7 @@ class StripeListener:
                     self._told(f"more than {_BATCHES_MAX:,} batches wait to be read: the oldest are dropped")
             self._batches.put_nowait(batch)
 
-    def _batch(self, stripe: int, session: bytes, messages: Sequence[Message]) -> StripeBatch:
+    def _batch(self, stripe: int, session: bytes, messages: Sequence[NarrowMessage]) -> StripeBatch:
         known, decoder = self._decoders.get(stripe, (b"", None))
         if decoder is None or known != session:
             clock = DayClock.at(_day_of(session), self._edge.zone)
