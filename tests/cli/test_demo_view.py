@@ -10,7 +10,7 @@ from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, statu
 
 from isocast.cli.demo_run import next_steps, summary_lines
 from isocast.cli.demo_view import frame, phase, state_of
-from isocast.cli.live_parts import picture
+from isocast.cli.live_view import picture
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate.supervisor import ChildState
 from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target

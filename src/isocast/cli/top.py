@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,21 +152,16 @@ def _print_frame(title: str, targets: list[Target]) -> int:
 
 
 def _watch(title: str, targets: list[Target], interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from isocast.cli.live_parts import quit_on_q
+    from isocast.cli.live_view import live_screen
     from isocast.cli.top_view import frame
-
-    console = Console()
 
     async def look_again() -> None:
         loop = asyncio.get_running_loop()
-        with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
+        with live_screen() as draw:
             while True:
                 due = loop.time() + interval
                 answers = await _answers(targets)
-                live.update(frame(title, answers, width=console.width, height=console.height), refresh=True)
+                draw(partial(frame, title, answers))
                 await asyncio.sleep(max(due - loop.time(), 0))
 
     try:

@@ -233,7 +233,7 @@ _TABLES: tuple[tuple[str, tuple[str, ...], tuple[_Column, ...]], ...] = (
 # The frame ----------------------------------------------------------------------------------------
 
 
-def frame(title: str, answers: Sequence[StatusAnswer], *, width: int, height: int | None = None) -> RenderableType:
+def frame(title: str, answers: Sequence[StatusAnswer], width: int, height: int | None = None) -> RenderableType:
     """Everything that the nodes said. A height keeps what is wrong, and then as many nodes as there is room for."""
     troubles = _troubles(answers)
     room = None if height is None else height - 1
