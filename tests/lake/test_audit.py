@@ -509,7 +509,7 @@ def test_first_segments_that_are_missing_are_a_gap_unless_retention_removed_them
     )
     assert "(retention)" in finding.text
     record_path(journal, 0, 2).unlink()
-    assert "it has no record that says why" in once(market).findings[0].text
+    assert "no record says why" in once(market).findings[0].text
 
 
 def test_a_record_that_was_changed_is_damage(market: Market) -> None:
@@ -631,7 +631,7 @@ def test_a_newer_version_is_named_and_not_clean(market: Market) -> None:
     assert report.verdict is Verdict.INCOMPLETE
     (finding,) = report.findings
     assert (finding.kind, finding.file, finding.sequence) == (FindingKind.UNREAD, str(file.path), file.first_sequence)
-    assert "version 2; this reader knows 1" in finding.text
+    assert "version 2; this program reads version 1" in finding.text
     assert sum(cover.unread_bytes for cover in report.covers) == len(raw)
 
 

@@ -149,7 +149,9 @@ def example(
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigurationError(str(out), "--out", "exists already, and is not overwritten: choose another") from None
+        raise ConfigurationError(
+            str(out), "--out", "exists already and is not overwritten: choose another name"
+        ) from None
     except OSError as error:
         raise ConfigurationError(str(out), "--out", f"cannot be written: {error.strerror}") from error
     note(f"Wrote {out}. Next: isocast config check {out}; isocast keys init --config {out}")
@@ -313,7 +315,7 @@ def coverage_text(market: Market) -> str:
     if not table.enabled:
         return "off: each line has the group of its number"
     pool = f"{table.addresses:,} groups from {table.groups}, drain {duration_text(table.drain_ns)}"
-    return f"everybody hears {table.lines} lines; {pool}; notices in {table.notices}"
+    return f"every customer hears {table.lines} lines; {pool}; notices in {table.notices}"
 
 
 def coverage_as_json(market: Market) -> dict[str, Any]:

@@ -94,9 +94,9 @@ def _left_out(summary: Summary) -> Iterator[str]:
     figures = summary.figures
     if figures.disturbed:
         share = f"{figures.disturbed:,} of {figures.measured + figures.disturbed:,} releases"
-        yield f"left out: {share}, which waited for a ring or were a city's that was away"
+        yield f"left out: {share}, made while a ring formed or by a city that was away"
     if summary.rings > 1:
-        yield f"{figures.latency_all_ns / SECOND:.3f} s with the time without a ring"
+        yield f"{figures.latency_all_ns / SECOND:.3f} s including the time without a ring"
 
 
 def _entry(name: str, *texts: str) -> Iterator[str]:

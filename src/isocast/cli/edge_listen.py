@@ -107,11 +107,11 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         )  # fmt: skip
 
     if from_ == "beginning" and keep != "complete":
-        rule = "beginning goes with --keep complete: who wants what is newest never asks"
+        rule = "beginning needs --keep complete: with --keep latest no message is requested again"
         raise ConfigurationError("command line", "--from", rule)
     chosen = chosen_by(_plan(market, plan))
     if chosen.unnamed:
-        note(f"isocast: no stripe names {', '.join(chosen.unnamed)}: heard on a spare one")
+        note(f"isocast: no stripe lists {', '.join(chosen.unnamed)}: listening on a spare stripe")
     note(f"isocast: {name} hears {describe(chosen, chosen_rate)}; Ctrl-C ends it")
 
     async def work() -> StripeListener:
@@ -166,7 +166,7 @@ def _follow(listener: StripeListener, market: Market, version: int, chosen_by: o
         listener.follow(chosen_by(found[-1]))  # type: ignore[operator]
         note(f"isocast: plan {version} is in force: {describe(listener.chosen, None)}")
     except ConfigurationError as reason:
-        note(f"isocast: plan {version} is in force, and its stripes are not heard: {reason}")
+        note(f"isocast: plan {version} is in force, but its stripes cannot be received: {reason}")
 
 
 async def _until_stopped(
@@ -220,7 +220,7 @@ def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
     allowed = f"{figure(listener.chosen.period_bytes)} bytes"
     line(f"The busiest token period ({span_s:g} s) brought {peak}; its stripes may bring {allowed}.")
     repaired = f"{figure(total.repaired)} repaired of {figure(total.gaps)} gaps"
-    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} heard twice.")
+    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} received twice.")
     wrong = {"strange packets": counts.strange, "forged repairs": counts.forged, "batches not read": counts.unread}
     if any(wrong.values()):
         line("; ".join(f"{name}: {figure(count)}" for name, count in wrong.items() if count) + ".")

@@ -163,7 +163,7 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     from isocast.terms.errors import ConfigurationError
 
     if len(files) < 2:  # noqa: PLR2004 - one to read, one to write
-        raise ConfigurationError("command line", "files", "one file to read and one to write are wanted, at least")
+        raise ConfigurationError("command line", "files", "give at least one file to read and one to write")
     *sources, target = files
     check_target(target, sources)
     options = feed_options(floor, day, symbol, mapping, format, port, zone, strict=strict)

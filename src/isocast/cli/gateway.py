@@ -237,7 +237,7 @@ def _striping(path: Path | None, core: int) -> tuple[tuple[int, ...], Split | No
         raise ConfigurationError(str(path), "--plan", f"cannot be read: {reason}") from None
     stripes = tuple(stripe.number for stripe in plan.of_core(core))
     if not stripes:
-        raise ConfigurationError(str(path), "core", f"plans nothing for core stripe {core}, which this market is")
+        raise ConfigurationError(str(path), "core", f"has no plan for core stripe {core} of this market")
     return stripes, partial(plan.stripes_of, core=core)
 
 
@@ -295,9 +295,9 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
         return
     line(sent_text(counts))
     for reason, count in counts.not_sent_why.items():
-        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; whoever lacks them asks.")
+        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; customers that lack them request them.")
     for reason, count in _left_out(feed):
-        line(f"Not told as it is: {figure(count)} events, {reason}.")
+        line(f"Not written exactly: {figure(count)} events, {reason}.")
 
 
 def sent_text(counts: GatewayCounts) -> str:

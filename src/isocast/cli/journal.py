@@ -225,7 +225,7 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         line(_begins(report.record, report.first_sequence or 0))
     if report.unjudged_delays:
         count = figure(report.unjudged_delays)
-        line(f"Not judged: whether {count} blocks were due Δ_A behind T_t; the journal does not record Δ_A there.")
+        line(f"Not checked: whether {count} blocks were due at T_t + Δ_A; the journal does not record Δ_A for them.")
     if report.is_sound:
         line("Sound: nothing is wrong. Whether it ends too soon, other sites tell: isocast lake audit.")
         return

@@ -347,7 +347,7 @@ def execute(site: str, /, *command: _CommandWords, run: _Run = None) -> int:
     import sys
 
     if not command:
-        raise ConfigurationError("command line", "COMMAND", "is missing: what shall run there?")
+        raise ConfigurationError("command line", "COMMAND", "is missing: give the command to run")
     prefix: list[str] = _ask(run, "enter", site=site)
     sys.stdout.flush()
     os.execv(prefix[0], [*prefix, *command])  # noqa: S606  # the user's own command, without a shell

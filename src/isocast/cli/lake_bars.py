@@ -81,7 +81,7 @@ def _bars(  # noqa: PLR0913 - options of a command
     if out is not None and out.suffix not in _FORMATS:
         raise ConfigurationError("command line", "--out", f"{out} is neither .parquet nor .csv")
     if rows < 1:
-        raise ConfigurationError("command line", "--rows", "at least one row")
+        raise ConfigurationError("command line", "--rows", "must be at least 1")
     with lake_session("isocast lake bars", master) as spark:
         from pyspark.sql.functions import col
 
@@ -115,7 +115,7 @@ def _note_left_out(tape: DataFrame) -> None:
     reasons = left_out(tape).groupBy("reason").sum("trades").orderBy("reason").collect()
     if reasons:
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
-        note(f"Trades of the tape that are not in all figures, by their sale conditions: {told}.")
+        note(f"Trades that do not count in every figure, by sale condition: {told}.")
 
 
 def _write(made: DataFrame, out: Path, *, quiet: bool) -> None:

@@ -122,7 +122,7 @@ def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _
         from isocast.lake.tables import Lake
 
         if not Lake.open(lake).released.snapshot().files:
-            raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+            raise ConfigurationError(str(lake), "--lake", "has no released messages yet: run `isocast lake run`")
         return _Where(lake, is_lake=True, measured=own if own is not None and own.is_dir() else None)
     where = journals or own
     if where is None:
@@ -181,7 +181,7 @@ def _released(spark: SparkSession, where: _Where) -> DataFrame:
 
     released = Lake.open(where.released).released.read(spark)
     if released is None:
-        raise ConfigurationError(str(where.released), "--lake", "nothing was released into it yet: isocast lake run")
+        raise ConfigurationError(str(where.released), "--lake", "has no released messages yet: run `isocast lake run`")
     return released.select(*MESSAGE_COLUMNS)
 
 

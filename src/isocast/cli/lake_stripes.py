@@ -204,7 +204,7 @@ def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> Da
     table = None if lake is None else Lake.open(lake).released
     released = None if table is None else table.read(spark)
     if released is None or table is None:
-        raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+        raise ConfigurationError(str(lake), "--lake", "has no released messages yet: run `isocast lake run`")
     lowest = min(int(file.partition["stripe"]) for file in table.snapshot().files)
     return without_copies(released.select(*_COLUMNS), lowest)
 

@@ -62,7 +62,7 @@ class OriginOptions:
             rule = "a lake has every event once: `isocast lake fairness --journals` and `audit` compare receivers"
             raise ConfigurationError("command line", "--receiver", rule)
         if self.max_rows < 1:
-            raise ConfigurationError("command line", "--max-rows", "at least one event")
+            raise ConfigurationError("command line", "--max-rows", "must be at least 1")
 
     def origin(self) -> Origin:
         """As the pipeline takes it."""

@@ -171,7 +171,7 @@ class _Heard:
     def __str__(self) -> str:
         """A summary."""
         if not self.events and not self.messages:
-            return "nothing was heard"
+            return "no messages"
         several = len(self.spans) > 1
         spans = [
             f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"

@@ -396,7 +396,7 @@ def _without(world: CoverageWorld, names: tuple[str, ...]) -> CoverageWorld:
             rule = f'the world has no receiver "{name}"{suggestion(name, world.receivers.names[:1000])}'
             raise ConfigurationError("command line", "--without", rule)
     if len(set(names)) == len(world.receivers):
-        raise ConfigurationError("command line", "--without", "somebody must be left")
+        raise ConfigurationError("command line", "--without", "must leave at least one receiver")
     return world.without(names) if names else world
 
 

@@ -158,7 +158,7 @@ def _floors(files: list[str], default: str | None, options: FeedOptions, run: st
         path, source, code = _named(text, default)
         found.setdefault(source, []).append(_open(path, code, options))
     if not found:
-        raise ConfigurationError("command line", "files", "at least one is wanted")
+        raise ConfigurationError("command line", "files", "give at least one")
     return [FloorFeed(source, tuple(some), run) for source, some in found.items()]
 
 

@@ -228,11 +228,11 @@ def force(*names: str, config: Config, stripe: Stripe = None, yes: Flag = False)
 
     market = load_market(config)
     if stripe is None and len(market.stripes) > 1:
-        raise ConfigurationError("command line", "--stripe", "each stripe has a U of its own: say of which")
+        raise ConfigurationError("command line", "--stripe", "is missing: each stripe has its own U")
     market = market.of_stripe(market.stripes[0] if stripe is None else stripe)
     plans = [plan for name in dict.fromkeys(names) for plan in _receivers(market, name, stripe)]
     if len(plans) < 2:  # noqa: PLR2004  A ring has at least two.
-        raise ConfigurationError("command line", "names", "name the receivers that are left: two or more")
+        raise ConfigurationError("command line", "names", "give two or more receivers that remain")
     if not yes:
         lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
         rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
@@ -346,9 +346,9 @@ def _listener(plan: NodePlan, known: LineGauges | None) -> dict[str, Any]:
 def show_lines(report: dict[str, Any]) -> None:
     """For people."""
     if report["version"] is None:
-        line("Lines: no plan yet; each speaks in the group of its number.")
+        line("Lines: no plan yet; each receiver sends in the group of its number.")
         return
-    line(f"Lines by plan {report['version']}; everybody is to hear {report['wanted']}.")
+    line(f"Lines by plan {report['version']}; every customer needs {report['wanted']}.")
     rows = [
         (one["name"], one["group"] or _why_none(one), _km(one["radius_km"]), figure(one["ttl"]), one["version"] or "–")
         for one in report["lines"]
@@ -473,7 +473,7 @@ def show_ring(report: dict[str, Any], *, of_several: bool = False) -> None:
         line(f"{whose}, epoch {report['epoch']}{mark}: {' → '.join(ring)} → {ring[0]}")
         line(f"U has {len(universe)}: {', '.join(universe)}; a majority is {report['majority']}.")
     else:
-        line(f"{whose}: no primary receiver knows a ring")
+        line(f"{whose}: there is no ring yet")
     line()
     rows = [
         (

@@ -63,7 +63,7 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
         "latency",
         f"{to_seconds(round(releases.unbroken_latency_ns)):.3f} s on an unbroken ring,"
         f" formula {to_seconds(round(releases.unbroken_formula_ns)):.3f} s",
-        f"{to_seconds(round(releases.latency_ns)):.3f} s with the time without a ring",
+        f"{to_seconds(round(releases.latency_ns)):.3f} s including the time without a ring",
     )
     yield from _entry(
         "skew",

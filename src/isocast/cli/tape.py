@@ -113,7 +113,9 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         rule = "--name, --from, --stripes, --unmerged and --seconds are for a running market"
         raise ConfigurationError("command line", "tape", rule)
     if config is not None and at is not None:
-        raise ConfigurationError("command line", "--at", "a running market is shown as it is now: ask its journal")
+        raise ConfigurationError(
+            "command line", "--at", "is for journals and feeds: a running market is shown as it is now"
+        )
     moment = Moment.read(at)
     wanted = Wanted.read(symbols, floors, count)
     shown, is_new = load_snapshot(snapshot)

@@ -138,7 +138,7 @@ def parse_packet(raw: bytes) -> MoldPacket:
     body = raw[HEADER_BYTES:]
     if count in (0, END_OF_SESSION):
         if body:
-            raise RemoteProtocolError(f"{len(body)} bytes behind a heartbeat or an end of session")
+            raise RemoteProtocolError(f"{len(body)} bytes after a heartbeat or an end of session")
         return MoldPacket(session, sequence, count)
     places = []
     at = 0
@@ -366,7 +366,7 @@ class MoldSession:
         self._log.skip("messages from before the first one that was taken", early)
         self.counts.repeated += count - late - early
         if not self._repeats(packet):
-            what = f"message {packet.sequence} or one behind it came before with other bytes"
+            what = f"message {packet.sequence} or a later one came before with other bytes"
             self._log.fault(FeedFault.BAD_PACKET, where, what)
 
     def _wait(self, packet: MoldPacket, where: int) -> None:

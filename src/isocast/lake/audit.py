@@ -251,10 +251,10 @@ def tell_unjudged(journals: Sequence[JournalParts], report: AuditReport) -> None
     records = [record for journal in journals for record in journal.records]
     messages = sum(record.messages for record in records)
     if len(journals) == 1:
-        text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nobody to compare them with"
+        text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nothing to compare them with"
         report.leave("S1", messages, text, decides=True)
     else:
-        text = f"messages of stripe {stripe} are held by one journal alone: nobody to compare them with"
+        text = f"messages of stripe {stripe} are held by one journal alone: nothing to compare them with"
         report.leave("S1", report.alone[stripe], text)
     unlabelled = sum(record.unlabelled for record in records)
     text = f"messages of stripe {stripe} came by lines, which do not tell who published them"
@@ -271,7 +271,7 @@ def tell_unjudged(journals: Sequence[JournalParts], report: AuditReport) -> None
     followers = sum(
         record.blocks for journal in journals if not is_site(journal.folder.receiver) for record in journal.records
     )
-    text = f"blocks of stripe {stripe} were heard by a line: their instant is that of the arrival, by another clock"
+    text = f"blocks of stripe {stripe} were received on a line: their instant is the time of arrival by another clock"
     report.leave("S12", followers, text)
     aside = sum(len(journal.folder.aside) for journal in journals)
     report.leave("", aside, f"{counted(aside, 'file')} beside journals of stripe {stripe} not read")

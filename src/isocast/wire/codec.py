@@ -331,7 +331,7 @@ def _read_new_ring(header: Header, body: bytes) -> NewRing:
 
 def _new_ring_fault(packet: NewRing) -> str | None:
     if not packet.ring:
-        return "NEWRING: a ring of nobody"
+        return "NEWRING: an empty ring"
     if len(packet.commits) != len(packet.ring):
         return f"NEWRING: {len(packet.commits)} commits for {len(packet.ring)} members"
     return (
@@ -448,7 +448,7 @@ def _lines_fault(packet: Lines) -> str | None:
     for one in placed:
         # Whoever compares finds a number that is none outside of every range.
         if not (-_POLE <= one.latitude <= _POLE and -_DATE_LINE <= one.longitude <= _DATE_LINE):
-            return f"LINES: site {one.site} is nowhere on the earth"
+            return f"LINES: site {one.site} has invalid coordinates"
     return None
 
 

@@ -195,7 +195,7 @@ def peek_kind(frame: bytes | memoryview) -> PacketKind:
     if start[:2] != MAGIC:
         raise RemoteProtocolError(f"magic {start[:2].hex()} is not ours")
     if start[2] != VERSION:
-        raise RemoteProtocolError(f"version {start[2]}; this reader knows {VERSION}")
+        raise RemoteProtocolError(f"version {start[2]}; this program reads version {VERSION}")
     try:
         return PacketKind(start[3])
     except ValueError as reason:

@@ -150,4 +150,4 @@ def test_a_lie_is_told() -> None:
     stripes.put(1, 2, 60)
     stripes.put(0, 2, 20 * PERIOD)
     stripes.all()
-    assert any("what is not so" in text for text in stripes.told)
+    assert any("announced wrong tokens" in text for text in stripes.told)

@@ -126,7 +126,7 @@ def test_a_customer_whom_nobody_can_answer_is_refused_by_its_file(tmp_path: Path
     market = load_market(market_file(tmp_path, nodes))
 
     async def work() -> None:
-        with pytest.raises(ConfigurationError, match=r"nodes\.bank\.retransmit: nobody whom it may ask has a door"):
+        with pytest.raises(ConfigurationError, match=r"nodes\.bank\.retransmit: no server that it may ask has a door"):
             await NodeProcess(market, market.node("bank")).start()
 
     run(work())

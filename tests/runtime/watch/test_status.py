@@ -137,7 +137,7 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
     [
         (NodeRole.PRIMARY_RECEIVER, HEALTHY, ()),
         (NodeRole.PRIMARY_RECEIVER, NodeGauges(), ("not on a ring yet",)),
-        (NodeRole.PRIMARY_RECEIVER, NodeGauges(universe=()), ("joins a market that it has heard nothing of",)),
+        (NodeRole.PRIMARY_RECEIVER, NodeGauges(universe=()), ("joins a market and has received nothing from it",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, mode="sealed"), ("sealed",)),
         (NodeRole.SECONDARY_RECEIVER, replace(HEALTHY, mode="catchup"), ("catching up",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, clock_trusted=False), ("the clock is proven outside",)),
@@ -150,15 +150,15 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
         ),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, edge_waits="the process of its narrow"), ("the process of its",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=0), ()),
-        (NodeRole.PRIMARY_SOURCE, NodeGauges(), ("no token was heard yet",)),
+        (NodeRole.PRIMARY_SOURCE, NodeGauges(), ("no token has arrived yet",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=10 * SECOND + 1), ("no token for 10.0 s",)),
         (NodeRole.SECONDARY_SOURCE, NodeGauges(parent_answers=True), ()),
         (NodeRole.SECONDARY_SOURCE, NodeGauges(parent_answers=False), ("its parent does not answer",)),
         (NodeRole.REFORMATION_SERVER, NodeGauges(), ()),
         (NodeRole.RETRANSMIT_SERVER, NodeGauges(), ()),
         (NodeRole.CUSTOMER, NodeGauges(lines_heard=1), ()),
-        (NodeRole.CUSTOMER, NodeGauges(lines_heard=0), ("no line is heard",)),
-        (NodeRole.CUSTOMER, NodeGauges(), ("no line is heard",)),
+        (NodeRole.CUSTOMER, NodeGauges(lines_heard=0), ("no packets on any line",)),
+        (NodeRole.CUSTOMER, NodeGauges(), ("no packets on any line",)),
     ],
 )
 def test_a_role_is_ready_when_it_can_do_its_work(role: NodeRole, gauges: NodeGauges, words: tuple[str, ...]) -> None:

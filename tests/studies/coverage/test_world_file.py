@@ -109,7 +109,7 @@ def test_without_drawn_customers_the_ground_is_not_known() -> None:
         ('[[receiver]]\nname = "a"\nlatitude = 1\n', "receiver[1].longitude", "missing"),
         ('[[receiver]]\nname = "a"\nlatitude = 91\nlongitude = 0\n', "receiver[1].latitude", "from -90 to 90"),
         ('[[receiver]]\nname = " "\nlatitude = 9\nlongitude = 0\n', "receiver[1].name", "1 to 100 letters"),
-        (TWO + TWO, "receiver", '"London" stands there twice'),
+        (TWO + TWO, "receiver", '"London" occurs twice'),
         ("[receivers]\ncount = 0\n", "receivers.count", "from 1"),
         ("[receivers]\n", "receivers.count", "must be given"),
         ('[receivers]\npattern = "hexagonal"\n', "receivers.pattern", '"land", "even", "cities"'),

@@ -78,7 +78,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
             "must be a list of texts",
         ),
         (f'{SITES}[[nodes]]\nname = "../x"\nsite = "a"\ncommand = ["true"]\n', "nodes[1].name", "begins with a letter"),
-        (SITES + '[[nodes]]\nname = "x"\nsite = "a"\ncommand = ["true"]\n' * 2, "nodes", '"x" stands there twice'),
+        (SITES + '[[nodes]]\nname = "x"\nsite = "a"\ncommand = ["true"]\n' * 2, "nodes", '"x" occurs twice'),
     ],
 )
 def test_a_bad_file_is_refused_with_key_and_rule(text: str, key: str, rule: str, tmp_path: Path) -> None:

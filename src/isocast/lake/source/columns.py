@@ -348,7 +348,7 @@ def _gap(lane: Lane, first: int, stop: int) -> SourceFault:
     readers = ", ".join(str(journal.receiver) for journal in lane.journals)
     rule = (
         f"sequences {first} to {stop - 1} of stripe {lane.stripe} are in no journal that was asked (receivers"
-        f" {readers}); add a journal that has them, begin behind them with fromSequence, or set onError to quarantine"
+        f" {readers}); add a journal that has them, begin after them with fromSequence, or set onError to quarantine"
     )
     return SourceFault(where, "gap", rule, stop - first, lane.stripe, None, None, first, stop - 1)
 

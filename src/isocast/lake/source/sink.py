@@ -108,7 +108,7 @@ class PublishLog:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             state = self._load()
             if query and state.query not in {"", query}:
-                rule = "belongs to another checkpoint, whose batches have the same numbers; give each its own"
+                rule = "belongs to another checkpoint with the same batch numbers; give each checkpoint its own"
                 raise ConfigurationError(str(self._directory), "progress", rule)
             state.query = query or state.query
             yield state
@@ -345,7 +345,7 @@ class BatchPublisher(DataSourceArrowWriter):
         """ConfigurationError names the option or the column that is wrong."""
         name = given.get("batch", "").strip()
         if not name:
-            rule = "name the batch, such as 2026-01-05: whoever writes it again publishes nothing twice"
+            rule = "name the batch, such as 2026-01-05: a repeated write of the same batch is then idempotent"
             raise ConfigurationError(_FORM, "batch", rule)
         _insist_on_place(given)
         progress = _folder(given, "progress")

@@ -111,7 +111,7 @@ class Plan:
         scopes = tuple([_scope(part) for part in top.parts("scopes")])
         names = [scope.receiver for scope in scopes]
         if len(set(names)) < len(names):
-            raise top.error("scopes", "a receiver stands there twice")
+            raise top.error("scopes", "a receiver occurs twice")
         return Plan(
             surface=Surface(top.choice("surface", tuple([surface.value for surface in Surface]))),
             lines=top.whole("lines", 1, 1 << 16),

@@ -331,7 +331,7 @@ def session_name(day: date, stripe: int) -> str:
         left, digit = divmod(left, len(_DIGITS))
         text = _DIGITS[digit] + text
     if len(text) > _STRIPE_DIGITS:
-        rule = f"is above {len(_DIGITS) ** _STRIPE_DIGITS - 1:,}: the name of its session has no room for it"
+        rule = f"must be at most {len(_DIGITS) ** _STRIPE_DIGITS - 1:,} to fit the name of its session"
         raise ConfigurationError("stripe plan", f"stripe {stripe}", rule)
     return f"{day:%y%m%d}{text:0>{_STRIPE_DIGITS}}"
 

@@ -73,13 +73,13 @@ class _Waiting(NamedTuple):
 def read_wish(raw: str | bytes) -> dict[str, list[str]]:
     """Symbols under subscribe and unsubscribe, as a client asks for them; RemoteProtocolError for anything else."""
     if isinstance(raw, bytes):
-        raise RemoteProtocolError("text is wanted, not bytes")
+        raise RemoteProtocolError("expected text, got bytes")
     try:
         wish = json.loads(raw)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("this is not JSON") from None
     if not isinstance(wish, dict) or not wish or not set(wish) <= set(_WORDS):
-        raise RemoteProtocolError('an object is wanted, such as {"subscribe": ["IBM"]}')
+        raise RemoteProtocolError('expected an object such as {"subscribe": ["IBM"]}')
     return {word: _symbols(names) for word, names in wish.items()}
 
 
@@ -87,7 +87,7 @@ def _symbols(names: object) -> list[str]:
     if names == _EVERYTHING:
         return [_EVERYTHING]
     if not isinstance(names, list) or len(names) > SYMBOLS_MAX:
-        raise RemoteProtocolError(f'a list of at most {SYMBOLS_MAX:,} symbols is wanted, or "*"')
+        raise RemoteProtocolError(f'expected a list of at most {SYMBOLS_MAX:,} symbols, or "*"')
     try:
         return [str(Symbol(name)) for name in names if isinstance(name, str) or _refuse(name)]
     except LocalProtocolError as reason:

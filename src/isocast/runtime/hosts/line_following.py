@@ -114,11 +114,11 @@ class LineFollowing:
         self._tune(context.clock.now())
         heard = [site for site in sources(lines, place) if context.market.find(site) is not None]
         names = [context.market.name_of(site) for site in heard]
-        context.log.info("hears lines by a plan", version=str(lines.version), lines=", ".join(names))
+        context.log.info("follows the lines of a plan", version=str(lines.version), lines=", ".join(names))
         if len(heard) < self._table.lines:
             context.alarm(
                 "coverage-short",
-                f"by plan {lines.version} this place hears {len(heard)} of {self._table.lines} lines",
+                f"plan {lines.version} gives this node {len(heard)} of {self._table.lines} lines",
                 "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
             )
         if heard:

@@ -296,7 +296,7 @@ class LinePlanning:
         for customer, lines, reason in effect.short:
             self._context.alarm(
                 f"coverage-short-{customer}",
-                f"by plan {version} {customer} hears {lines} of {self._context.market.coverage.lines} lines: {reason}",
+                f"plan {version} gives {customer} {lines} of {self._context.market.coverage.lines} lines: {reason}",
                 "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
             )
 

@@ -153,7 +153,7 @@ class OutboxGuard:
     def insist(self) -> None:
         """PublishError if nothing may be accepted."""
         if self.gone is not None:
-            raise PublishError(f"this source accepts nothing: {self.gone}")
+            raise PublishError(f"this source accepts no batches: {self.gone}")
 
     def tick(self, now: int) -> bool:
         """Look; whether the outbox was just found gone. StoreGone once there is nothing left to bring to safety."""
@@ -173,6 +173,6 @@ class OutboxGuard:
         if not owed:
             raise self.gone
         if not 0 <= now - self._since < PATIENCE_NS:
-            lost = f"{owed} messages that were accepted are in nobody's hands: publish them again"
+            lost = f"{owed} accepted messages are lost: publish them again"
             raise StoreGone(self.gone.file, f"{self.gone.rule}; {lost}")
         return False

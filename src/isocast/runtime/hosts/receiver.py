@@ -126,7 +126,7 @@ class GroupReport:
         name = self._name(effect.member)
         self._context.alarm(
             f"stalled-{name}",
-            f"{name} does not pass the secondary token: nobody waits for it any more",
+            f"{name} does not pass the secondary token: the ring no longer waits for it",
             "look at that node; when it comes back it catches up from this one",
         )
 
@@ -355,7 +355,7 @@ class CheckpointFetcher:
         name = edge_visitor(context.plan)
         key = context.archive_door_key(name)
         if key is None:
-            raise DoorError("this node has no key of the edge")
+            raise DoorError("this node has no edge key")
         here = await visit(plan.address, plan.tcp_port, name, key)
         try:
             while True:
@@ -383,7 +383,7 @@ class CheckpointFetcher:
                 case None:
                     raise DoorError("the connection ended")
                 case other:
-                    raise DoorError(f"an unexpected {type(other).__name__}")
+                    raise DoorError(f"unexpected message {type(other).__name__}")
 
     def _take_own(self, until: int) -> int:
         """What this site released itself, from files that were set aside; up to which sequence others are needed."""
@@ -481,7 +481,7 @@ class RingOperations:
         if self._context.market.find(site) is None:
             raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
         if site in self._left_out.sites:
-            raise LocalProtocolError(f"site {site} was left out of U by force, and its number never votes again")
+            raise LocalProtocolError(f"site {site} was removed from U by force, and its number must not vote again")
         self._request(ControlKind.ADD_SITE, site)
         return {"already": False}
 
@@ -503,7 +503,7 @@ class RingOperations:
         receiver = self._machine.receiver
         ring = receiver.ring
         if ring is None or receiver.site not in ring.ring:
-            raise LocalProtocolError("this site is not on the ring, and has no token to put it into: ask another")
+            raise LocalProtocolError("this site is not on the ring and sends no token: ask another site")
         return site
 
     def _request(self, kind: ControlKind, site: NodeId) -> None:
@@ -544,7 +544,7 @@ class RingReport:
             self._told_alone = True
             self._context.alarm(
                 "join-waits",
-                "this site joins a market that does not answer: it knows no other receiver's log, and waits",
+                "this site waits to join: no other receiver has answered with its log",
                 "start the market's other nodes; a market that has never run begins with --new, not with --join",
             )
 
@@ -561,7 +561,7 @@ class RingReport:
         self._context.alarm(
             "forced",
             f"U is {names} by an operator's word alone, from token {effect.token_number} on",
-            "whoever was left out must never run again under its number",
+            "a node that was left out must never run again under its number",
         )
 
     def _diverged(self, effect: Diverged, _: int) -> None:
@@ -570,7 +570,7 @@ class RingReport:
         self._context.alarm(
             "diverged",
             f"sequences {effect.first_sequence} to {effect.next_sequence - 1} went out here, and the ring of epoch"
-            f" {effect.epoch} has others: customers may have heard two stories",
+            f" {effect.epoch} has others: customers may have received two different sequences",
             'compare the journals; the policy "majority" cannot lead here',
         )
 
@@ -806,7 +806,9 @@ class ReceiverHost:
 
     def _checkpoint_wanted(self, effect: FetchCheckpoint, _: int) -> None:
         if not self.fetcher.busy:
-            self._context.log.info("what it lacks is gone at others: wants a checkpoint", above=effect.above)
+            self._context.log.info(
+                "other sites no longer hold what this site lacks: fetches a checkpoint", above=effect.above
+            )
             self.fetcher.want(effect)
 
     def _checkpoint(self) -> Checkpoint | None:

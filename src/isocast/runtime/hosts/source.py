@@ -198,7 +198,7 @@ class SourceHost:
     def _forgot(self, known: int, next_number: int) -> None:
         """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
         why = (
-            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox knows none of them"
+            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox has no record of them"
             " although they were acknowledged"
         )
         self.store.renounce(why)
@@ -240,7 +240,7 @@ class SourceHost:
         self._channels.collect()
         self._counters.store_bytes = self.store.counters.bytes
         if self._guard.tick(now):
-            self._refuse(PublishError(f"this source accepts nothing: {self._guard.gone}"))
+            self._refuse(PublishError(f"this source accepts no batches: {self._guard.gone}"))
 
     def _refuse(self, reason: PublishError) -> None:
         """What waits was never accepted."""

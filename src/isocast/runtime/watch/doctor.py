@@ -90,9 +90,9 @@ class Probes:
                 sends.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, packed)
                 sends.bind((address, 0))
                 sends.sendto(word, (_GROUP, hears.getsockname()[1]))
-                return "" if hears.recv(64) == word else "something else was heard"
+                return "" if hears.recv(64) == word else "another datagram arrived"
         except TimeoutError:
-            return f"what was sent was not heard within {_ANSWER_SECONDS:g} s"
+            return f"the datagram did not arrive within {_ANSWER_SECONDS:g} s"
         except OSError as error:
             return error.strerror or str(error)
 
@@ -453,7 +453,7 @@ def _multicast(wants: Wants, probes: Probes) -> Iterator[DoctorFinding]:
     local = [address for address in wants.interfaces if probes.has_address(address)]
     for address in local or ["127.0.0.1"]:
         trouble = probes.multicast_trouble(address)
-        found = f"a datagram to a group on {address}: {trouble or 'sent and heard'}"
+        found = f"a datagram to a group on {address}: {trouble or 'sent and received'}"
         change = 'bring the interface up (`ip link set lo up` for loopback), or set mode = "fanout" under [network]'
         yield _judged("multicast", found, good=not trouble, otherwise=CheckOutcome.FAIL, change=change)
 

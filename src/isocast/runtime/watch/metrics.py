@@ -280,7 +280,12 @@ METRICS: tuple[Metric, ...] = (
         "authentication_failures_total", _ALL, "packets with a wrong tag, dropped", _count("authentication_failures")
     ),
     _counter("malformed_packets_total", _ALL, "packets that break a rule of the wire, dropped", _count("malformed")),
-    _counter("unknown_senders_total", _ALL, "packets from nobody of this market, dropped", _count("unknown_senders")),
+    _counter(
+        "unknown_senders_total",
+        _ALL,
+        "packets from senders that are not in the market, dropped",
+        _count("unknown_senders"),
+    ),
     _counter("unaddressed_packets_total", _ALL, "packets not for this role or stripe, dropped", _count("unaddressed")),
     _counter("injected_losses_total", _ALL, "packets lost on purpose (demo, lab)", _count("injected_losses")),
     # The ring
@@ -330,11 +335,14 @@ METRICS: tuple[Metric, ...] = (
     _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
     _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),
     _counter("sequences_diverged_total", _RECEIVERS, "sequences of them; 0 is right", _count("sequences_diverged")),
-    _counter("unopened_payloads_total", _RECEIVERS, "payloads whose seal did not fit", _count("unopened_payloads")),
+    _counter("unopened_payloads_total", _RECEIVERS, "payloads that failed authentication", _count("unopened_payloads")),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
     _counter(
-        "publishes_rejected_total", _SOURCES, "batches refused; the publisher knows", _count("publishes_rejected")
+        "publishes_rejected_total",
+        _SOURCES,
+        "batches refused; the publisher was notified",
+        _count("publishes_rejected"),
     ),
     _counter("events_published_total", _SOURCES, "market events taken", _count("events_published")),
     _gauge("outbox_unacknowledged", _SOURCES, "batches without a token", _state("outbox_unacknowledged")),
@@ -379,14 +387,19 @@ METRICS: tuple[Metric, ...] = (
     _gauge("stripe_packets_waiting", _RECEIVERS, "packets of narrow stripes not sent yet", _state("stripe_waiting")),
     _gauge("stripe_events_conflated", _RECEIVERS, "events left out for newer ones", _state("stripe_conflated")),
     _gauge(
-        "stripe_lateness_seconds", _RECEIVERS, "mean of packets behind their instants", _state("stripe_late_ns", SECOND)
+        "stripe_lateness_seconds",
+        _RECEIVERS,
+        "mean lateness of packets against their instants",
+        _state("stripe_late_ns", SECOND),
     ),
     _gauge("line_plan_epoch", _PLANNED, "ballot number of the plan of lines in force here", _plan("ballot")),
     _gauge("line_scope_km", _RECEIVERS, "how far its line reaches by the plan; 0 is silent", _plan("radius_km")),
     _gauge("line_groups_draining", _PLANNED, "groups that rest before they are used again", _plan("draining")),
     _gauge("lines_planned", _EDGE, "receivers that it hears by the plan", _plan("sources")),
     _gauge("customers_short", _SERVERS, "customers who hear too few lines by the plan; 0 is right", _plan("short")),
-    _counter("out_of_reach_total", _EDGE, "packets of lines whose scope does not come here", _count("out_of_reach")),
+    _counter(
+        "out_of_reach_total", _EDGE, "packets of lines whose scope does not cover this node", _count("out_of_reach")
+    ),
     _gauge("lines_heard", _CUSTOMERS, "lines that carried something lately", _state("lines_heard")),
     _gauge("lines_configured", _CUSTOMERS, "lines that there are", _state("lines_configured")),
     _counter("messages_received_total", _CUSTOMERS, "messages in sequence, once each", _count("messages_received")),
@@ -394,7 +407,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("line_duplicates_total", _CUSTOMERS, "later copies from other lines", _count("duplicates")),
     _counter("line_switches_total", _EDGE, "times that another line was followed than before", _count("line_switches")),
     _counter("line_conflicts_total", _EDGE, "copies with other content: an alarm; 0 is right", _count("conflicts")),
-    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms, or no line is heard", _waiting),
+    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms or no line is received", _waiting),
     _gauge("sequence_gaps", _CUSTOMERS, "gaps that are open now; 0 is right", _state("sequence_gaps")),
     _counter("gaps_seen_total", _CUSTOMERS, "gaps that outlived the lines' skew", _count("gaps_seen")),
     _counter("gaps_repaired_total", _CUSTOMERS, "gaps closed by a retransmit server", _count("gaps_repaired")),

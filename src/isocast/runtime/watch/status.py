@@ -228,14 +228,14 @@ def _reasons(role: NodeRole, gauges: NodeGauges, patience_ns: int) -> tuple[str,
     if role.is_source:
         return _token_reasons(gauges, patience_ns)
     if role is NodeRole.CUSTOMER and not gauges.lines_heard:
-        return ("no line is heard: are its receivers up, and does multicast reach this machine?",)
+        return ("no packets on any line: are its receivers up, and does multicast reach this machine?",)
     return ()
 
 
 def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     reasons = []
     if not gauges.epoch_number and gauges.universe == ():
-        reasons.append("joins a market that it has heard nothing of yet: are its other nodes up?")
+        reasons.append("joins a market and has received nothing from it yet: are the other nodes up?")
     elif not gauges.epoch_number:
         reasons.append("not on a ring yet: a majority of the receivers and one reformation server must be up")
     elif gauges.mode == "sealed":
@@ -253,7 +253,7 @@ def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
 
 def _token_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     if gauges.token_age_ns is None:
-        return ("no token was heard yet",)
+        return ("no token has arrived yet",)
     if gauges.token_age_ns > patience_ns:
         return (f"no token for {gauges.token_age_ns / SECOND:.1f} s",)
     return ()

@@ -300,7 +300,7 @@ def _places(ground: _Ground, what: str) -> Places:
     once: dict[str, None] = {}
     for name in names:
         if name in once:
-            raise ground.faults.error(what, f'the name "{name}" stands there twice')
+            raise ground.faults.error(what, f'the name "{name}" occurs twice')
         once[name] = None
     return Places(tuple(names), where)
 
@@ -370,6 +370,6 @@ def _links(ground: _Ground, receivers: Places, customers: Places) -> tuple[Measu
             if name not in known[key]:
                 raise values.error(key, f'unknown {key} "{name}"{suggestion(name, list(known[key])[:1000])}')
         if ends in links:
-            raise values.error("receiver", f"the link from {ends[0]} to {ends[1]} stands there twice")
+            raise values.error("receiver", f"the link from {ends[0]} to {ends[1]} occurs twice")
         links[ends] = values.into(MeasuredPath)
     return tuple(links.values())

@@ -72,7 +72,7 @@ def load_world(path: Path) -> tuple[LabWorld, tuple[LabNode, ...]]:
         raise ConfigurationError(file, "nodes", f"at most {_MAX_NODES}, not {len(nodes)}")
     twice = {node.name for node in nodes if [other.name for other in nodes].count(node.name) > 1}
     if twice:
-        raise ConfigurationError(file, "nodes", f'the name "{min(twice)}" stands there twice')
+        raise ConfigurationError(file, "nodes", f'the name "{min(twice)}" occurs twice')
     return world.with_changes(changes, file), nodes
 
 

@@ -310,7 +310,7 @@ class StripeListener:
             day, stripe = _day_of(packet.session), int(packet.session[6:], 36)
             sequencer = self._sequencers[stripe]
         except (ValueError, KeyError):
-            raise RemoteProtocolError("a session of nobody's") from None
+            raise RemoteProtocolError("the session belongs to no stripe of the plan") from None
         rate = next((one.rate for one in self.chosen.stripes if one.number == stripe), 0)
         if abs(day - day_at(self._now(), self._edge.zone)) > timedelta(days=1):
             raise RemoteProtocolError(f"a session of {day}")
