@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
-from isocast.reformation.scopes.world import World
+from isocast.reformation.scopes.world import CoverageWorld
 from isocast.studies.coverage.report import CoverageReport, change_counts, report
 from isocast.studies.coverage.world_file import world_from_mapping
 from isocast.terms.instants import SECOND
@@ -65,7 +65,7 @@ def main() -> int:
     planning_s, plan = timed(lambda: plan_scopes(world))
     judging_s, judged = timed(lambda: report(world, plan))
     step = max(round(1 / LOST), 1)
-    there: World = world.without(world.receivers.names[::step])
+    there: CoverageWorld = world.without(world.receivers.names[::step])
     adjusting_s, after = timed(lambda: adjust(plan, there, SECOND))
     unit = sorting(options.receivers + options.customers)
     rows = [

@@ -64,9 +64,9 @@ class Trace:
         return [violation.property for violation in self.report.violations]
 
 
-def packet(sequence: int, key: int | None = None) -> wire.Released:
+def packet(sequence: int, key: int | None = None) -> wire.ReleasedPacket:
     payload = event_payload(sequence if key is None else key, SIZE)
-    return wire.Released(0, E1, 1, 1, sequence, 0, 0, sequence, 1, payload, b"")
+    return wire.ReleasedPacket(0, E1, 1, 1, sequence, 0, 0, sequence, 1, payload, b"")
 
 
 def restarted(node: NodeId, *, disk_kept: bool = True) -> Restarted:

@@ -44,7 +44,7 @@ from isocast.checks.facts import (
     Stalled,
     Unanswered,
 )
-from isocast.checks.suite import Coverage
+from isocast.checks.suite import ReceiverTree
 from isocast.checks.view import EpochView
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
@@ -90,8 +90,8 @@ def passed(site: int, number: int, group: int) -> SecondaryTokenPassed:
 # Who is relied on
 
 
-def coverage(*stalled: int) -> Coverage:
-    found = Coverage(PARENTS)
+def coverage(*stalled: int) -> ReceiverTree:
+    found = ReceiverTree(PARENTS)
     for fact in headed():
         assert isinstance(fact, GroupHeaded)
         found.on_headed(fact)

@@ -23,7 +23,7 @@ from tests.checks.traces import (
 )
 
 from isocast.checks.facts import Completed, Fact
-from isocast.checks.universe import Chains, Change, spans
+from isocast.checks.universe import Chains, UniverseChange, spans
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind, NewRing
 
@@ -44,20 +44,20 @@ def founded(*extra: NodeId) -> list[Fact]:
 def test_a_chain_grows_with_the_log() -> None:
     chains = Chains(SITES)
     chain = chains.grow(chains.first, 1, digest(E1, 1), ())
-    assert chain == (Change(0, SITES),)
+    assert chain == (UniverseChange(0, SITES),)
     chain = chains.grow(chain, 2, digest(E1, 2), (ADD4,))
     chain = chains.grow(chain, 3, digest(E1, 3), (REMOVE3,))
-    assert chain == (Change(0, SITES), Change(2, (1, 2, 3, 4)), Change(3, (1, 2, 4)))
+    assert chain == (UniverseChange(0, SITES), UniverseChange(2, (1, 2, 3, 4)), UniverseChange(3, (1, 2, 4)))
     assert chains.at(digest(E1, 2)) == chain[:2]
     assert chains.at(NO_DIGEST) == chains.first
 
 
 def test_each_span_is_certified_by_the_u_before_its_change() -> None:
-    chain = (Change(0, SITES), Change(4, (1, 2, 3, 4)), Change(9, (1, 2, 4)))
+    chain = (UniverseChange(0, SITES), UniverseChange(4, (1, 2, 3, 4)), UniverseChange(9, (1, 2, 4)))
     assert spans(chain[:2], 0)[0] == (4, SITES)
     assert [universe for _, universe in spans(chain, 0)] == [(1, 2, 3, 4), (1, 2, 4)]
     assert [universe for _, universe in spans(chain, 9)] == [(1, 2, 4)]
-    forced = (*chain, Change(12, (1, 2), forced=True))
+    forced = (*chain, UniverseChange(12, (1, 2), forced=True))
     assert [universe for _, universe in spans(forced, 0)] == [(1, 2)]
 
 

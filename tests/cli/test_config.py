@@ -79,7 +79,7 @@ def test_warnings_are_shown_and_change_no_exit_code(market: Path, capsys: pytest
     market.write_text("seal = false\n" + market.read_text(encoding="utf-8"), encoding="utf-8")
     assert main(["config", "check", str(market)]) == 0
     out = capsys.readouterr().out
-    assert "warning: seal: payloads travel open" in out
+    assert "warning: seal: payloads travel unencrypted" in out
     assert out.endswith("is sound; 1 warning.\n")
     assert len(checked(market, capsys)["warnings"]) == 1
 
@@ -120,7 +120,7 @@ def test_without_multicast_there_are_no_groups_to_show(market: Path, capsys: pyt
 def test_an_example_never_overwrites(market: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = market.read_bytes()
     assert main(["config", "example", "--out", str(market), "--cities", "London,Paris"]) == 2
-    assert "exists already, and is not overwritten" in capsys.readouterr().err
+    assert "exists already and is not overwritten" in capsys.readouterr().err
     assert market.read_bytes() == before
 
 

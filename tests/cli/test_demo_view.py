@@ -10,10 +10,10 @@ from tests.trials.demo.canned import FLOOR, NOW, PUBLISHED, canned_market, statu
 
 from isocast.cli.demo_run import next_steps, summary_lines
 from isocast.cli.demo_view import frame, phase, state_of
-from isocast.cli.live_parts import picture
+from isocast.cli.live_view import picture
 from isocast.runtime.market.model import Market
 from isocast.runtime.operate.supervisor import ChildState
-from isocast.runtime.watch.status import Answer, NodeStatus, Target
+from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.show import Phase, Show, ShowSettings
@@ -33,7 +33,7 @@ def answer(show: Show, *statuses: NodeStatus) -> None:
     """As if everybody had just been asked."""
     found = {plan.name: status_of(show.market, plan.name) for plan in show.market.nodes}
     for name, status in (found | {status.name: status for status in statuses}).items():
-        show.watch.answers[name] = Answer(Target("127.0.0.1", 7780, name), status)
+        show.watch.answers[name] = StatusAnswer(Target("127.0.0.1", 7780, name), status)
         show.watch.ledger.enter(status)
         show.watch._see_ring(status)  # noqa: SLF001
 
@@ -62,7 +62,7 @@ def killed(market: Market) -> Show:
     show = playing(market)
     show.story.victim, show.story.token_number, show.story.killed_at = "tokyo", 5, NOW + SECOND
     show.children["tokyo"] = ChildState.PAUSING
-    show.watch.answers["tokyo"] = Answer(Target("127.0.0.1", 7780, "tokyo"), None, "Connection refused")
+    show.watch.answers["tokyo"] = StatusAnswer(Target("127.0.0.1", 7780, "tokyo"), None, "Connection refused")
     show.note(Tone.TROUBLE, "kill -9 1: Tokyo dies")
     return show
 
@@ -159,7 +159,7 @@ def test_a_city_has_a_state_for_everything_that_can_befall_it(market: Market) ->
 
 def test_a_node_that_is_only_busy_is_not_drawn_as_dead(market: Market) -> None:
     show = playing(market)
-    show.watch.answers["london"] = Answer(Target("127.0.0.1", 7780, "london"), None, "no answer within 1.5 s")
+    show.watch.answers["london"] = StatusAnswer(Target("127.0.0.1", 7780, "london"), None, "no answer within 1.5 s")
     assert state_of(show, market.node("london"), at_token(show, 1)) == "ring"
 
 

@@ -90,7 +90,7 @@ def test_symbols_choose_stripes_and_a_report_is_for_people(config: Path, capsys:
     with speaking(config):
         assert listen(config, "--symbols", "S03,NEW", "--count", "11", "--seconds", "20") == 0
     said = capsys.readouterr()
-    assert "no stripe names NEW: heard on a spare one" in said.err
+    assert "no stripe lists NEW: listening on a spare stripe" in said.err
     assert "trade     XNYS      S03" in said.out
     assert "0 messages lost, 0 repaired of 0 gaps" in said.out
     assert "The busiest token period" in said.out
@@ -126,7 +126,7 @@ def test_a_newer_plan_is_followed_if_its_file_is_here(config: Path, capsys: pyte
         (("--rate", str(MODEM), "--symbols", "S01,S03"), "the symbols are on 2 stripes of 112 kb/s"),
         (("--lines", "nobody"), "nobody sends no narrow stripes"),
         (("--plan", "nowhere.toml"), "cannot be read"),
-        (("--from", "beginning"), "beginning goes with --keep complete"),
+        (("--from", "beginning"), "beginning needs --keep complete"),
         (("--rate", "56k", "--keep", "complete"), "no stripe fits 56 kb/s: the narrowest, s1, has"),
         (("--rate", "56k", "--keep", "complete"), "(repairs are counted in)"),
     ],

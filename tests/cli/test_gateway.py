@@ -87,7 +87,7 @@ def test_a_plan_of_other_core_stripes(world: World, tmp_path: Path, capsys: pyte
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.replace("core = 0", "core = 3").format(core=3, more=""), encoding="utf-8")
     assert itch(world, "--name", "edge", "--plan", plan) == 2
-    assert "plans nothing for core stripe 0" in capsys.readouterr().err
+    assert "has no plan for core stripe 0" in capsys.readouterr().err
 
 
 def test_the_summary_counts_every_message_once() -> None:

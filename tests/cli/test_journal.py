@@ -89,7 +89,7 @@ def test_a_journal_without_its_first_segment_is_not_whole(folder: Path, capsys: 
     out = run(capsys, 0, "inspect", folder)
     assert "GAP: sequences 1 to " in out
     out = run(capsys, 1, "verify", folder)
-    assert "no record that says why" in out
+    assert "no record says why" in out
     assert "\nS2 (no gap, no duplicate): " in out
     found = run_json(capsys, 1, "verify", folder)
     assert (found["faults"]["gap"], found["first_faults"][0]["law"]) == (1, "S2")
@@ -106,7 +106,7 @@ def test_what_retention_removed_is_said(folder: Path, capsys: pytest.CaptureFixt
     found = run_json(capsys, 0, "verify", folder)
     assert found["begins"] == "retention"
     assert found["not_judged"] == {"release_delay_blocks": found["blocks"]}
-    assert "the journal does not record Δ_A there" in run(capsys, 0, "verify", folder)
+    assert "the journal does not record Δ_A for them" in run(capsys, 0, "verify", folder)
 
 
 def test_inspect_shows_damage_and_what_is_unfinished(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_check_says_what_is_missing_and_what_to_change(
         ("set london tokyo", "needs --delay, --jitter or --loss"),
         ("set london tokyo --delay 3", 'must be a time with its unit, such as 2ms, not "3"'),
         ("set london tokyo --loss 2", "Must be <= 1"),
-        ("exec london", "what shall run there?"),
+        ("exec london", "give the command to run"),
         ("cut london tokyo --run none", "no lab runs in none"),
         ("status --run none", "no lab runs in none"),
         ("down --run none", "no lab runs in none"),

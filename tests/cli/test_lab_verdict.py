@@ -7,7 +7,7 @@ import pytest
 from isocast.checks.journals import Difference
 from isocast.checks.skew import Quantiles, ReleaseSkew
 from isocast.cli.lab import show_verdict
-from isocast.trials.evidence import Evidence, Follower, LateRelease
+from isocast.trials.evidence import Evidence, FollowerEvidence, LateRelease
 from isocast.trials.lab.report import Episode
 from isocast.trials.lab.verdict import LabVerdict, LateInLab
 
@@ -25,7 +25,7 @@ GOOD = Evidence(
     missing=0,
     repeated=0,
     differences=(),
-    followers=(Follower("bank", "customer", 1_234, 1_234, 0, 0, 0),),
+    followers=(FollowerEvidence("bank", "customer", 1_234, 1_234, 0, 0, 0),),
 )
 LATE = LateRelease("tokyo", 17, 100, 130, 1_000 * MS, 2_000 * MS, 2_060 * MS)
 
@@ -74,7 +74,7 @@ def test_late_releases_stand_beside_the_labs_lateness(capsys: pytest.CaptureFixt
         {"missing": 1},
         {"repeated": 1},
         {"differences": (Difference("tokyo", "london", (7,), (7, 8)),)},
-        {"followers": (Follower("bank", "customer", 9, 10, 1, 0, 0),)},
+        {"followers": (FollowerEvidence("bank", "customer", 9, 10, 1, 0, 0),)},
     ],
     ids=lambda changes: next(iter(changes)),
 )

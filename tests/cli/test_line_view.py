@@ -12,7 +12,7 @@ from isocast.cli.top_view import frame
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges
 from isocast.runtime.watch.line_gauges import DrainingGroup, LineGauges
 from isocast.runtime.watch.metrics import METRICS, Identity, NodeReading
-from isocast.runtime.watch.status import Answer, NodeStatus, Target, status_from_json
+from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target, status_from_json
 
 MARKET = market_of(ON)
 REST = DrainingGroup("239.224.1.3", "b", 12.4)
@@ -25,9 +25,9 @@ PLANS: dict[str, LineGauges] = {
 }
 
 
-def answers(plans: Mapping[str, LineGauges]) -> dict[str, Answer]:
+def answers(plans: Mapping[str, LineGauges]) -> dict[str, StatusAnswer]:
     return {
-        name: Answer(
+        name: StatusAnswer(
             Target("127.0.0.1", 1, name),
             NodeStatus(name, MARKET.node(name).role.value, 1, gauges=NodeGauges(line_plan=plan)),
         )

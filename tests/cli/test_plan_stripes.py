@@ -87,7 +87,7 @@ def test_the_plan_stands_beside_a_hash_in_table_and_json(
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "Beside a hash of the symbols" in out
-    assert "Whoever wants one sector" in out
+    assert "Customers of one sector" in out
     assert main([*words, "--json"]) == 0
     value = told(capsys)
     beside = value["against_hash"]
@@ -149,7 +149,7 @@ WRONG = {
     "--from TABLE --check TABLE": "is neither TOML nor JSON",
     "--from nowhere.toml --check TABLE": "nowhere.toml: file: cannot be read",
     "--from PLAN": "--check: is missing",
-    "TABLE --check EMPTY": "there are none in it",
+    "TABLE --check EMPTY": "the file has no events",
 }
 
 

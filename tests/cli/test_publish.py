@@ -173,7 +173,7 @@ def test_a_source_that_is_down_is_exit_1(world: World, tmp_path: Path, capsys: p
     (tmp_path / "rows.csv").write_text(CSV.format(601, 602), encoding="utf-8")
     assert publish(world, tmp_path / "rows.csv", "--patience", "0", source="idle") == 1
     err = capsys.readouterr().err
-    assert "nobody opens at" in err
+    assert "no connection to" in err
     assert "0 events went out before" in err
 
 

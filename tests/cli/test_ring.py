@@ -49,7 +49,7 @@ def test_status_of_a_market_that_is_down(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().out
     assert main(["ring", "-c", config]) == 1
     assert capsys.readouterr().out == said
-    assert "no primary receiver knows a ring" in said
+    assert "there is no ring yet" in said
     assert "Connection refused" in said
     assert "not in U" not in said  # Nobody is there to say so.
 
@@ -63,7 +63,7 @@ def test_status_of_a_market_that_is_down(tmp_path: Path, capsys: pytest.CaptureF
         (["remove", "d"], "no primary receiver answers", 1),
         (["restart", "nobody"], "nobody", 2),
         (["restart"], "no node answers below", 1),
-        (["restart", "a"], "a: .*nobody listens", 1),
+        (["restart", "a"], "a: .*no process listens", 1),
         (["force", "a", "--yes"], "two or more", 2),
         (["force", "a", "b"], "add --yes if you are certain that c, d will never run again", 2),
         (["force", "a", "b", "--yes"], "no primary receiver answers", 1),

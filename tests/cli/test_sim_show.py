@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isocast.cli.live_parts import MapLine, Mark, draw_map, height_for
 from isocast.cli.main import main
 from isocast.cli.sim_scene import Scene
 from isocast.cli.sim_show import beats, frame, next_steps, ten_cities, watch
+from isocast.cli.world_map import MapLine, Mark, draw_map, height_for
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun

@@ -109,7 +109,7 @@ def test_stripes_by_number_from_a_sequence_and_unmerged(world: World, capsys: py
     "words, rule",
     [
         (["--stripes", "2"], "has no stripe 2; there are 0, 1"),
-        (["--stripes", "x"], '"x" is no list of stripes such as 0,1'),
+        (["--stripes", "x"], '"x" is not a list of stripes such as 0,1'),
         (["--symbols", "TOOLONGSYMBOL"], "--symbols"),
         (["--from", "17"], "17 is a sequence of one stripe"),
         (["--from", "0:0,1:1"], "0 is not a sequence"),
@@ -210,7 +210,7 @@ def test_a_symbol_at_the_door_of_another_stripe_is_refused(world: World) -> None
             assert len(await small.publish(trades(3, 90_001, symbols[:1]))) == 1
             with pytest.raises(LocalProtocolError, match="IBM travels in stripe 0, where this source does not publish"):
                 await small.publish(trades(2, 90_011, symbols))
-            with pytest.raises(LocalProtocolError, match="no records of events"):
+            with pytest.raises(LocalProtocolError, match="not event records"):
                 await small.publish_messages([(b"key", b"short")])
         lane = SourceDoor(world.market, world.market.node("floor.s1"), 5.0)
         await lane.open()

@@ -168,7 +168,7 @@ def test_a_live_frame_has_the_busiest_symbols_and_colours_halts() -> None:
     tape.take(day())
     console = Console(width=120, record=True, color_system="truecolor", force_terminal=True)
     with console.capture() as captured:
-        console.print(live_frame("test", tape, None, None, (120, 6)))
+        console.print(live_frame("test", tape, None, None, 120, 6))
     out = captured.get()
     assert "ISO" in out
     assert "CAST" not in out
@@ -192,7 +192,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_whole_words(width: int, missin
     tape.take(day())
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(live_frame("test", tape, None, None, (width, 20)))
+        console.print(live_frame("test", tape, None, None, width, 20))
     out = captured.get()
     assert "…" not in out
     for header in ("symbol", "last", "time", "change", "ask × size", "volume", "halted XNYS"):

@@ -25,7 +25,7 @@ from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import NodeCounters, NodeGauges, ReleaseMark
 from isocast.runtime.watch.http import StatusServer, monitor_pages
 from isocast.runtime.watch.metrics import Identity
-from isocast.runtime.watch.status import Alarm, Answer, Monitor, NodeStatus, Rates, Spread, Target
+from isocast.runtime.watch.status import Alarm, Monitor, NodeStatus, Rates, Spread, StatusAnswer, Target
 from isocast.terms.instants import SECOND
 
 NOW = 1_800_000_000 * SECOND
@@ -64,11 +64,11 @@ def gauges(**values: object) -> NodeGauges:
     return NodeGauges(**values)  # type: ignore[arg-type]
 
 
-def answered(*statuses: NodeStatus) -> list[Answer]:
-    return [Answer(Target("127.0.0.1", 7780), status) for status in statuses]
+def answered(*statuses: NodeStatus) -> list[StatusAnswer]:
+    return [StatusAnswer(Target("127.0.0.1", 7780), status) for status in statuses]
 
 
-def shown(answers: Sequence[Answer], width: int = 200, height: int | None = None) -> str:
+def shown(answers: Sequence[StatusAnswer], width: int = 200, height: int | None = None) -> str:
     console = Console(width=width, file=StringIO(), record=True, color_system="truecolor", force_terminal=True)
     console.print(frame("test", answers, width=width, height=height))
     return console.export_text(styles=False)
@@ -132,7 +132,7 @@ def test_a_market_with_layers_shows_who_heads_whom() -> None:
 
 
 def test_an_unreachable_node_is_shown_where_it_belongs() -> None:
-    lost = Answer(Target("127.1.0.2", 7780, "paris", "primary-receiver", "Paris"), None, "Connection refused")
+    lost = StatusAnswer(Target("127.1.0.2", 7780, "paris", "primary-receiver", "Paris"), None, "Connection refused")
     text = shown([*answered(london()), lost])
     assert row(text, "paris") == "paris Paris ✖ unreachable"
     assert "paris: Connection refused" in text
@@ -141,7 +141,7 @@ def test_an_unreachable_node_is_shown_where_it_belongs() -> None:
 
 
 def test_a_node_of_unknown_role_is_shown_too() -> None:
-    text = shown([Answer(Target("127.0.0.1", 9), None, "Connection refused"), *answered(london(role="novelty"))])
+    text = shown([StatusAnswer(Target("127.0.0.1", 9), None, "Connection refused"), *answered(london(role="novelty"))])
     assert "Others" in text
     assert row(text, "127.0.0.1:9").endswith("✖ unreachable")
 
@@ -230,7 +230,7 @@ def test_a_low_terminal_loses_old_alarms_and_says_so() -> None:
 def test_what_is_wrong_stands_on_the_screen_however_many_nodes_there_are(height: int) -> None:
     answers = [
         *answered(*[london(name=f"site-{number}") for number in range(16)]),
-        Answer(Target("127.0.0.1", 9, "paris", "customer"), None, "Connection refused"),
+        StatusAnswer(Target("127.0.0.1", 9, "paris", "customer"), None, "Connection refused"),
     ]
     lines = shown(answers, width=80, height=height).splitlines()
     assert len(lines) <= height

@@ -100,7 +100,7 @@ def test_a_damaged_file_gives_what_is_before_and_a_fault() -> None:
 def test_what_stands_behind_the_end_is_noted() -> None:
     content, log = read(WHOLE + b"something else", 1 << 20)
     assert content == CONTENT
-    assert log.notes == ["14 bytes or more behind the end of the gzip stream were not read"]
+    assert log.notes == ["14 bytes or more after the end of the gzip stream were not read"]
 
 
 def test_a_bomb_comes_out_in_small_pieces() -> None:

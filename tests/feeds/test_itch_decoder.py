@@ -197,7 +197,7 @@ def test_a_match_number_above_32_bits_is_noted() -> None:
 def test_an_order_number_that_stands_already_is_a_fault() -> None:
     raw = frame(itch.add(1, 1, 1, "B", 10, "ISO", 5)) * 2
     _, log = decode(raw, 38)
-    assert log.faults[FeedFault.REUSED_ORDER]["first"] == "order 1 stands already"
+    assert log.faults[FeedFault.REUSED_ORDER]["first"] == "order 1 exists already"
 
 
 def test_orders_that_are_gone_make_room() -> None:

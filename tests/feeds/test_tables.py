@@ -164,7 +164,7 @@ def test_rows_behind_the_last_line_are_bad() -> None:
     text = TAQ.replace("09:31:00", "093100")
     _, log = decode(BUILT_IN["taq-trades"], text + "END|20131007|4\n" + text.splitlines()[1] + "\n")
     assert log.reasons[FeedFault.BAD_ROW] == {
-        "a row behind the line that ends the table": {
+        "a row after the line that ends the table": {
             "count": 1,
             "first_offset": len(text) + 15,
             "first_row": 7,
@@ -303,8 +303,8 @@ def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
         (('"UTC"', '"Mars/Base"'), "zone", "is no time zone"),
         (('"XLON"', '"LSE"'), "codes.L", "a code of four capital letters"),
         (('price = "price"', ""), "price", "a table of trades needs this column"),
-        (('quantity = "size"', "quantity = 5"), "quantity", "text is wanted, not 5"),
-        (('kind = "trade"', 'kind = "trade"\nlot = 0'), "lot", "1 to 1,000,000 is wanted"),
+        (('quantity = "size"', "quantity = 5"), "quantity", "must be text, not 5"),
+        (('kind = "trade"', 'kind = "trade"\nlot = 0'), "lot", "must be 1 to 1,000,000"),
         (('kind = "trade"', 'kind = "trade"\ndelimiter = "ab"'), "delimiter", "not one character"),
         (('kind = "trade"', 'kind = "trade"\ncolumns = ["a"]'), "time", '"when" is not one of the columns'),
         (('kind = "trade"', 'like = "nothing"'), "like", "is not one of us-tape-trades"),

@@ -187,4 +187,4 @@ def test_an_event_of_another_season_keeps_its_hour() -> None:
     assert clocks(writer.write(events)) == [34_200 * SECOND] * 2
     stripe = StripeWriter(DayClock.at(winter, NEW_YORK))
     assert clocks(stripe.messages(events, {(b"XNAS", b"A"): 1, (b"XNAS", b""): 2})) == [34_200 * SECOND]
-    assert writer.log.skipped == {"times of another day, told as the same hour of this one": 1}
+    assert writer.log.skipped == {"times of another day, written as the same time of this day": 1}

@@ -18,7 +18,7 @@ from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, server_id, source_id
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events
-from isocast.wire.packets import NO_DIGEST, NO_LIMIT, NO_NONCE, Data, Packet, Range, RangeRequest, Released, Token
+from isocast.wire.packets import NO_DIGEST, NO_LIMIT, NO_NONCE, Data, Packet, Range, RangeRequest, ReleasedPacket, Token
 
 __all__ = [
     "EPOCH",
@@ -61,20 +61,20 @@ def quote(sequence: int, *, symbol: str = "IBM", side: Side = Side.BUY, kind: Ev
     return build_events([event]).tobytes()
 
 
-def rel(sequence: int, line: NodeId = 1, payload: bytes | None = None, *, epoch: Epoch = EPOCH) -> Released:
+def rel(sequence: int, line: NodeId = 1, payload: bytes | None = None, *, epoch: Epoch = EPOCH) -> ReleasedPacket:
     """A message on a line."""
     content = quote(sequence) if payload is None else payload
-    return Released(0, epoch, line, 1 + sequence // 10, sequence, NOW, 0, sequence, 1, content, b"")
+    return ReleasedPacket(0, epoch, line, 1 + sequence // 10, sequence, NOW, 0, sequence, 1, content, b"")
 
 
-def rels(first: int, last: int, line: NodeId = 1) -> list[Released]:
+def rels(first: int, last: int, line: NodeId = 1) -> list[ReleasedPacket]:
     """Messages one after the other."""
     return [rel(sequence, line) for sequence in range(first, last + 1)]
 
 
-def beat(following: int, line: NodeId = 1, sent_at: int = NOW) -> Released:
+def beat(following: int, line: NodeId = 1, sent_at: int = NOW) -> ReleasedPacket:
     """A heartbeat of a line that will send `following` next."""
-    return Released(0, EPOCH, line, 0, following, sent_at, 0, following, 0, b"", b"")
+    return ReleasedPacket(0, EPOCH, line, 0, following, sent_at, 0, following, 0, b"", b"")
 
 
 def arrive(*packets: Packet) -> PacketsArrived:

@@ -8,7 +8,7 @@ from tests.ring.makers import MS, NEXT_EPOCH, Chain, T, arrive, following, secre
 
 from isocast.hierarchy.headship import GroupPlan
 from isocast.nodes.secondary_receiver import SecondaryReceiver
-from isocast.ring.effects import Effect, HeadChanged, Unicast
+from isocast.ring.effects import Effect, HeadSwitched, Unicast
 from isocast.ring.inputs import TimerFired
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import NewRing, Range, RangeRequest
@@ -30,8 +30,8 @@ def without(chain: Chain, gone: NodeId) -> NewRing:
     return new._replace(ring=members, commits=tuple([new.commits[place] for place in kept]))
 
 
-def changes(effects: tuple[Effect, ...] | list[Effect]) -> list[HeadChanged]:
-    return [effect for effect in effects if isinstance(effect, HeadChanged)]
+def changes(effects: tuple[Effect, ...] | list[Effect]) -> list[HeadSwitched]:
+    return [effect for effect in effects if isinstance(effect, HeadSwitched)]
 
 
 def live(machine: SecondaryReceiver, chain: Chain, first: int, last: int, *heard: NodeId) -> list[Effect]:
@@ -58,7 +58,7 @@ def test_a_new_head_is_asked_at_once_for_what_lies_before_its_ring() -> None:
     effects = machine.step(arrive(without(alive, 1)), T(3))
     [ask] = [effect for effect in effects if isinstance(effect, Unicast)]
     assert ask == Unicast(2, RangeRequest(0, NEXT_EPOCH, 4, Range.HEADS, 3, 3))
-    assert changes(effects) == [HeadChanged(1, 2, silent=False)]
+    assert changes(effects) == [HeadSwitched(1, 2, silent=False)]
     snapshot = machine.snapshot()
     assert (snapshot.head, snapshot.asked, snapshot.group.members, snapshot.group.group) == (2, 2, (2, 4, 5), 1)
     assert snapshot.unanswered == 0
@@ -83,7 +83,7 @@ def test_it_returns_to_its_own_head_with_the_ring_that_has_it_again() -> None:
     machine.step(arrive(without(chain, 1)), T(3))
     newest = NEXT_EPOCH._replace(number=9)
     effects = machine.step(arrive(following(chain, epoch=newest)), T(3) + MS)
-    assert changes(effects) == [HeadChanged(1, 1, silent=False)]
+    assert changes(effects) == [HeadSwitched(1, 1, silent=False)]
     assert (machine.snapshot().head, machine.snapshot().asked) == (1, 1)
 
 
@@ -91,7 +91,7 @@ def test_a_restart_knows_the_head_from_the_ring_on_its_disk() -> None:
     chain = Chain().grow(2)
     machine = site(4, chain.enter(without(chain, 1)))
     assert machine.snapshot().head == 2
-    assert changes(machine.step(TimerFired(), T(3))) == [HeadChanged(1, 2, silent=False)]
+    assert changes(machine.step(TimerFired(), T(3))) == [HeadSwitched(1, 2, silent=False)]
 
 
 def test_a_ring_says_nothing_of_a_secondary_head() -> None:
@@ -110,7 +110,7 @@ def test_a_silent_heads_member_turns_to_the_head_above_it() -> None:
     before = live(machine, chain, 1, LEAD - 1, 41)
     assert changes(before) == []
     effects = live(machine, chain, LEAD, LEAD + 3, 41)
-    assert changes(effects) == [HeadChanged(4, 1, silent=True)]
+    assert changes(effects) == [HeadSwitched(4, 1, silent=True)]
     assert {to for to, _ in passed(effects)} == {1, 4, 41}
     assert (machine.snapshot().head, machine.snapshot().asked) == (1, 1)
 
@@ -120,7 +120,7 @@ def test_below_the_ring_a_silent_head_is_left_for_whoever_would_come_next() -> N
     machine = site(4, Chain())
     machine.below = None
     effects = live(machine, chain, 1, LEAD + 3, 5)
-    assert changes(effects) == [HeadChanged(1, 2, silent=True)]
+    assert changes(effects) == [HeadSwitched(1, 2, silent=True)]
 
 
 @pytest.mark.parametrize("gone", [1, 2])
@@ -130,7 +130,7 @@ def test_a_new_ring_moves_an_orphan_to_whoever_heads_its_head_there(gone: NodeId
     live(machine, chain, 1, LEAD + 1, 41)
     assert machine.snapshot().head == 1
     effects = machine.step(arrive(without(chain, gone)), chain.entries[-1].token.instant + 500 * MS)
-    assert changes(effects) == ([HeadChanged(4, 2, silent=True)] if gone == 1 else [])
+    assert changes(effects) == ([HeadSwitched(4, 2, silent=True)] if gone == 1 else [])
 
 
 def farewells(effects: list[Effect]) -> list[NodeId]:
@@ -142,7 +142,7 @@ def test_a_head_that_is_heard_again_is_asked_at_once_and_its_stand_in_told_after
     machine = site(40, Chain())
     live(machine, chain, 1, 20, 41)
     effects = live(machine, chain, 21, 26, 4, 41)
-    assert changes(effects) == [HeadChanged(4, 4, silent=False)]
+    assert changes(effects) == [HeadSwitched(4, 4, silent=False)]
     assert machine.snapshot().asked == 4
     assert 1 in {to for to, _ in passed(effects)}, "both are told for two cycles"
     assert farewells(effects) == []
@@ -157,5 +157,5 @@ def test_a_head_that_falls_silent_again_keeps_the_stand_in() -> None:
     live(machine, chain, 1, 20, 41)
     live(machine, chain, 21, 22, 4, 41)
     effects = live(machine, chain, 23, 50, 41)
-    assert changes(effects) == [HeadChanged(4, 1, silent=True)]
+    assert changes(effects) == [HeadSwitched(4, 1, silent=True)]
     assert machine.group.adopter == 1

@@ -21,7 +21,7 @@ from tests.hierarchy.edge_makers import (
 
 from isocast.hierarchy.edge import ConflictFound, Deliver, GapClosed, GapOpened
 from isocast.terms.ids import Epoch
-from isocast.wire.packets import NO_DIGEST, Packet, Receipt, Released, digest_of
+from isocast.wire.packets import NO_DIGEST, Packet, Receipt, ReleasedPacket, digest_of
 
 
 def test_the_first_copy_is_delivered_and_the_second_is_not() -> None:
@@ -168,7 +168,7 @@ def test_more_gaps_than_are_told_apart_become_one() -> None:
     assert machine.snapshot().gaps == 3
     opened = of(machine.step(FIRE, NOW + GAP), GapOpened)
     assert sum([gap.missing for gap in opened]) == 10
-    filled: list[Released] = [rel(sequence, X1) for sequence in range(1, 21, 2)]
+    filled: list[ReleasedPacket] = [rel(sequence, X1) for sequence in range(1, 21, 2)]
     [run] = of(machine.step(arrive(*filled), NOW + 2 * GAP), Deliver)
     assert (run.first, run.last) == (1, 20)
 

@@ -78,7 +78,7 @@ def test_a_silent_parent_is_tried_for_ever_after_pauses_that_double() -> None:
     publish(broker, b"a")
     now, told, pauses = 0, 0, []
     for _ in range(6):
-        effects = broker.step(ForwardFailed("nobody opens"), now)
+        effects = broker.step(ForwardFailed("no connection"), now)
         told += len([effect for effect in effects if isinstance(effect, ParentSilent)])
         assert not [effect for effect in effects if isinstance(effect, Forward)]
         pauses.append(broker.next_deadline() - now)

@@ -8,8 +8,8 @@ from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, Chain, T, blank, following,
 from isocast.hierarchy.headship import GroupPlan, Headship
 from isocast.ring.effects import (
     Effect,
-    GroupHeaded,
     GroupLeft,
+    HeadshipAssumed,
     SecondaryHandedBack,
     SecondaryReturned,
     SecondaryStalled,
@@ -57,7 +57,7 @@ def enter(machine: Receiver, ring: NewRing, now: int) -> None:
 
 def test_a_site_heads_its_own_group_on_a_whole_ring_and_nothing_without_a_ring() -> None:
     machine, headship = site(1, Chain().grow(3))
-    assert settle(machine, headship, due(1)) == [GroupHeaded(EPOCH, 1, anew=True)]
+    assert settle(machine, headship, due(1)) == [HeadshipAssumed(EPOCH, 1, anew=True)]
     assert [group.members for group in headship.snapshot()] == [(1, 4, 5)]
     fresh = Headship(Receiver(1, LAYERED, secret(1), blank()), PLAN, 4)
     fresh.settle(T(1))
@@ -70,7 +70,7 @@ def test_the_backup_heads_the_group_of_a_site_that_is_off_the_ring_beside_its_ow
     settle(machine, headship, due(1))
     enter(machine, without(chain, 1), T(4))
     effects = settle(machine, headship, T(4))
-    assert effects == [GroupHeaded(NEXT_EPOCH, 2, anew=False), GroupHeaded(NEXT_EPOCH, 1, anew=True)]
+    assert effects == [HeadshipAssumed(NEXT_EPOCH, 2, anew=False), HeadshipAssumed(NEXT_EPOCH, 1, anew=True)]
     assert [(group.group, group.members) for group in headship.snapshot()] == [(2, (2, 6)), (1, (2, 4, 5))]
 
 
@@ -100,7 +100,7 @@ def test_the_group_is_handed_back_when_its_head_is_on_the_ring_again() -> None:
     back = following(chain, epoch=newest)._replace(cut_epoch=NEXT_EPOCH)
     enter(machine, back, T(4))
     effects = settle(machine, headship, T(4))
-    assert effects == [GroupLeft(newest, 1, 1), GroupHeaded(newest, 2, anew=False)]
+    assert effects == [GroupLeft(newest, 1, 1), HeadshipAssumed(newest, 2, anew=False)]
     assert [group.group for group in headship.snapshot()] == [2]
 
 
@@ -219,6 +219,6 @@ def test_a_ring_that_gives_the_group_to_its_adopter_makes_it_its_head() -> None:
     headship.on_token(said(6, 41, chain, 2), due(40))
     settle(machine, headship, due(40))
     enter(machine, without(chain, 2), T(41))
-    assert settle(machine, headship, T(41)) == [GroupHeaded(NEXT_EPOCH, 2, anew=True)]
+    assert settle(machine, headship, T(41)) == [HeadshipAssumed(NEXT_EPOCH, 2, anew=True)]
     assert headship.orphans.groups == {}
     assert headship.floor == 0

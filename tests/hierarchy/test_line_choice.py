@@ -19,18 +19,18 @@ from isocast.hierarchy.edge import (
 from isocast.simulation.layers import customer_id
 from isocast.terms.ids import Epoch, NodeId, server_id
 from isocast.terms.instants import SECOND
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 TICK = 100 * MS
 LATER = Epoch(2, server_id(2))
 
 
-def token(number: int, line: NodeId = 1, epoch: Epoch = EPOCH) -> Released:
+def token(number: int, line: NodeId = 1, epoch: Epoch = EPOCH) -> ReleasedPacket:
     """A heartbeat of a receiver that holds a token."""
     return beat(1, line)._replace(token_number=number, epoch=epoch)
 
 
-def hear(machine: Customer, first: int, ticks: int, *beats: Released) -> list[object]:
+def hear(machine: Customer, first: int, ticks: int, *beats: ReleasedPacket) -> list[object]:
     """The same heartbeats at every tick; all effects."""
     effects: list[object] = []
     for tick in range(first, first + ticks):

@@ -12,7 +12,7 @@ from isocast.hierarchy.line_sender import LineSender
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 
 def sender(next_sequence: int = 1) -> LineSender:
@@ -35,8 +35,8 @@ def test_a_release_becomes_one_burst_with_the_instant_of_its_token() -> None:
     [burst] = sender(5).step(MessagesReleased(release(5, [b"sealed", b"sealed"]), payloads), NOW + MS)
     assert burst == SendLine(
         (
-            Released(0, EPOCH, 3, 7, 5, NOW, 0, 5, 1, payloads[0], b""),
-            Released(0, EPOCH, 3, 7, 6, NOW, 0, 6, 1, payloads[1], b""),
+            ReleasedPacket(0, EPOCH, 3, 7, 5, NOW, 0, 5, 1, payloads[0], b""),
+            ReleasedPacket(0, EPOCH, 3, 7, 6, NOW, 0, 6, 1, payloads[1], b""),
         )
     )
 

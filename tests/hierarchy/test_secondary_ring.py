@@ -6,7 +6,7 @@ from tests.hierarchy.layer_makers import DELAY, FAMILY, LAYERED, due, follower, 
 from tests.ring.makers import EPOCH, MS, NEXT_EPOCH, Chain, T, following
 
 from isocast.hierarchy.secondary_ring import SecondaryRing
-from isocast.ring.effects import Effect, GroupHeaded, SecondaryReturned, SecondaryStalled, Unicast
+from isocast.ring.effects import Effect, HeadshipAssumed, SecondaryReturned, SecondaryStalled, Unicast
 from isocast.ring.receiver import Mode, Receiver
 from isocast.terms.instants import NEVER
 from isocast.wire.packets import NO_LIMIT, Nack, NewRing
@@ -390,18 +390,18 @@ def test_a_head_is_missed_before_its_siblings_are() -> None:
     assert (ring.head_silent, ring.snapshot().stalled) == (True, (1,))
 
 
-def headings(effects: list[Effect]) -> list[GroupHeaded]:
-    return [effect for effect in effects if isinstance(effect, GroupHeaded)]
+def headings(effects: list[Effect]) -> list[HeadshipAssumed]:
+    return [effect for effect in effects if isinstance(effect, HeadshipAssumed)]
 
 
 def test_a_head_says_in_each_epoch_whether_it_counts_everybody_anew() -> None:
     machine, ring, chain = headed(40)
-    assert headings(settle(ring, machine, due(40))) == [GroupHeaded(EPOCH, 1, anew=True)]
+    assert headings(settle(ring, machine, due(40))) == [HeadshipAssumed(EPOCH, 1, anew=True)]
     ring.tally.stall(5)
     new = following(chain)
     machine.install(new, 40, (), T(41))
     machine.flush()
-    assert headings(settle(ring, machine, T(41))) == [GroupHeaded(NEXT_EPOCH, 1, anew=False)]
+    assert headings(settle(ring, machine, T(41))) == [HeadshipAssumed(NEXT_EPOCH, 1, anew=False)]
     assert ring.snapshot().stalled == (5,)
 
 
@@ -413,7 +413,7 @@ def test_a_head_that_missed_an_epoch_counts_everybody_anew() -> None:
     between = NEXT_EPOCH._replace(number=9)
     machine.install(following(chain, epoch=between)._replace(cut_epoch=NEXT_EPOCH), 40, (), T(41))
     machine.flush()
-    assert headings(settle(ring, machine, T(41))) == [GroupHeaded(between, 1, anew=True)]
+    assert headings(settle(ring, machine, T(41))) == [HeadshipAssumed(between, 1, anew=True)]
     assert ring.snapshot().stalled == ()
     assert ring.floor == 0
 

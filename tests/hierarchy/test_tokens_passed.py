@@ -6,12 +6,12 @@ from isocast.hierarchy.edge import Deliver, MessagesReleased, TokensPassed
 from isocast.hierarchy.line_sender import LineSender
 from isocast.ring.inputs import TimerFired
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 INSTANT = NOW - 700 * MS
 
 
-def told(following: int, instant: int, line: int = 1) -> Released:
+def told(following: int, instant: int, line: int = 1) -> ReleasedPacket:
     return beat(following, line)._replace(payload=instant.to_bytes(8, "little", signed=True))
 
 

@@ -28,7 +28,7 @@ from isocast.runtime.watch.metrics import METRICS
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.ids import Epoch, NodeId
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import Kind, decode, encode
+from isocast.wire.codec import PacketKind, decode, encode
 from isocast.wire.packets import (
     Data,
     Nack,
@@ -287,8 +287,17 @@ def recorded(siege: Siege) -> list[tuple[Aim, bytes]]:
     direct = [by_address[plan.address] for plan in siege.stage.market.nodes if plan.address in by_address]
     random = Random(siege.seed)
     heard = siege.recording.frames()
-    needed = {Kind.DATA, Kind.TOKEN, Kind.RECEIPT, Kind.SUSPECT, Kind.INVITE, Kind.JOIN, Kind.NEWRING, Kind.REL}
-    assert needed <= {Kind(kind) for kind in siege.recording.kinds}, siege.recording.kinds
+    needed = {
+        PacketKind.DATA,
+        PacketKind.TOKEN,
+        PacketKind.RECEIPT,
+        PacketKind.SUSPECT,
+        PacketKind.INVITE,
+        PacketKind.JOIN,
+        PacketKind.NEWRING,
+        PacketKind.REL,
+    }
+    assert needed <= {PacketKind(kind) for kind in siege.recording.kinds}, siege.recording.kinds
     copies = [(by_address[group], frame) for group, frame in heard]
     copies += [(random.choice(direct), frame) for _, frame in heard]
     said = unicasts(siege, by_address)
@@ -302,7 +311,9 @@ def unicasts(siege: Siege, aims: dict[str, Aim]) -> list[tuple[Aim, bytes]]:
     market = siege.stage.market
     keys = keys_of_a_receiver(market)
     core, edge = keys.core_ring(), keys.edge_ring()
-    packets = [decode(frame, core) for _, frame in siege.recording.frames() if frame[3] in (Kind.DATA, Kind.TOKEN)]
+    packets = [
+        decode(frame, core) for _, frame in siege.recording.frames() if frame[3] in (PacketKind.DATA, PacketKind.TOKEN)
+    ]
     tokens = [packet for packet in packets if isinstance(packet, Token)]
     messages = [packet for packet in packets if isinstance(packet, Data)]
     epoch, newest = tokens[-1].epoch, tokens[-1].token_number

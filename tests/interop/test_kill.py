@@ -21,8 +21,8 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.operate import supervisor
 from isocast.terms.ids import Label
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import Kind, decode, peek_kind
-from isocast.wire.packets import Released
+from isocast.wire.codec import PacketKind, decode, peek_kind
+from isocast.wire.packets import ReleasedPacket
 
 NODES: dict[str, dict[str, object]] = {
     "london": {"role": "primary-receiver"},
@@ -57,7 +57,7 @@ class Theatre:
         self.stage = stage
         self.lines: dict[tuple[int, int], bytes] = {}
         """By receiver and sequence: what its line carried."""
-        self.repeated: list[Released] = []
+        self.repeated: list[ReleasedPacket] = []
         """What a line carried twice."""
         self._lock = Lock()
         self._kill_next_owner = False
@@ -68,15 +68,15 @@ class Theatre:
     def heard(self, _: str, frame: bytes) -> None:
         """A frame of a line, or of the control group."""
         kind = peek_kind(frame)
-        if kind is Kind.REL:
+        if kind is PacketKind.REL:
             self._on_line(decode(frame, self._edge))
-        elif kind in (Kind.TOKEN, Kind.TOKENPART) and self._kill_next_owner:
+        elif kind in (PacketKind.TOKEN, PacketKind.TOKENPART) and self._kill_next_owner:
             self._kill_next_owner = False
             self.killed = self.stage.market.name_of(decode(frame, self._core).sender)
             self.stage.kill(self.killed)
 
     def _on_line(self, packet: object) -> None:
-        assert isinstance(packet, Released)
+        assert isinstance(packet, ReleasedPacket)
         if packet.count:
             with self._lock:
                 if (packet.sender, packet.sequence) in self.lines:

@@ -26,9 +26,9 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.watch.status import NodeStatus
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventKind
-from isocast.wire.codec import Kind, decode, peek_kind
+from isocast.wire.codec import PacketKind, decode, peek_kind
 from isocast.wire.events import EVENT_DTYPE, EVENTS_PER_PAYLOAD
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 NODES: dict[str, dict[str, object]] = {
     "london": {"role": "primary-receiver"},
@@ -115,10 +115,10 @@ class Witness:
         self._lock = Lock()
 
     def heard(self, _: str, frame: bytes) -> None:
-        if peek_kind(frame) is Kind.REL:
+        if peek_kind(frame) is PacketKind.REL:
             packet = decode(frame, self._keys)
             with self._lock:
-                self._repairs += isinstance(packet, Released) and packet.count > 0
+                self._repairs += isinstance(packet, ReleasedPacket) and packet.count > 0
 
     def moment(self) -> Moment:
         statuses = self._stage.statuses(*OTHERS)

@@ -17,7 +17,7 @@ from isocast.terms.ids import Epoch
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side
 from isocast.wire.codec import REASONS, encode
 from isocast.wire.events import MarketEvent, build_events
-from isocast.wire.frame import VERSION, Kind
+from isocast.wire.frame import VERSION, PacketKind
 from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
@@ -37,7 +37,7 @@ from isocast.wire.packets import (
     Range,
     RangeReply,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     Suspect,
     Token,
@@ -249,7 +249,7 @@ def payload_fields(payload: bytes, rows: Sequence[MarketEvent]) -> Fields:
     return flat({"payload": payload, "payload_tree": flat({"event": [event_fields(row) for row in rows]})})
 
 
-def released_fields(rel: Released, rows: Sequence[MarketEvent]) -> Fields:
+def released_fields(rel: ReleasedPacket, rows: Sequence[MarketEvent]) -> Fields:
     own = {
         "token": rel.token_number,
         "sequence": rel.sequence,
@@ -266,19 +266,19 @@ def released_fields(rel: Released, rows: Sequence[MarketEvent]) -> Fields:
     return flat(own, "rel.") | payload_fields(rel.payload, rows)
 
 
-PLAIN: dict[Kind, tuple[str, dict[str, str]]] = {
-    Kind.TOKENPART: ("part.", {"token": "token_number", "part": "part", "parts": "parts", "body": "body"}),
-    Kind.RECEIPT: ("receipt.", {"held": "held", "digest": "digest"}),
-    Kind.PENDING: ("pending.", {"token": "token_number"}),
-    Kind.STANDING: ("standing.", {"source": "source", "next_number": "next_number", "token": "token_number"}),
-    Kind.SECTOKEN: ("sectoken.", {"group": "group", "token": "token_number"}),
-    Kind.RXREQ: ("range.", {"unit": "kind", "first": "first", "last": "last"}),
-    Kind.RXREP: ("range.", {"unit": "kind", "first": "first", "last": "last", "low_water": "low_water"}),
+PLAIN: dict[PacketKind, tuple[str, dict[str, str]]] = {
+    PacketKind.TOKENPART: ("part.", {"token": "token_number", "part": "part", "parts": "parts", "body": "body"}),
+    PacketKind.RECEIPT: ("receipt.", {"held": "held", "digest": "digest"}),
+    PacketKind.PENDING: ("pending.", {"token": "token_number"}),
+    PacketKind.STANDING: ("standing.", {"source": "source", "next_number": "next_number", "token": "token_number"}),
+    PacketKind.SECTOKEN: ("sectoken.", {"group": "group", "token": "token_number"}),
+    PacketKind.RXREQ: ("range.", {"unit": "kind", "first": "first", "last": "last"}),
+    PacketKind.RXREP: ("range.", {"unit": "kind", "first": "first", "last": "last", "low_water": "low_water"}),
 }
 """Kinds without lists: the prefix, and for each field the packet's attribute."""
 
 
-def body_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent]) -> Fields:
+def body_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent]) -> Fields:
     match packet:
         case Data():
             numbers = flat({"number": packet.number, "base": packet.base}, "data.")
@@ -302,7 +302,7 @@ def body_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent]) -> Fiel
             return join_fields(packet)
         case NewRing():
             return ring_fields(packet)
-        case Released():
+        case ReleasedPacket():
             return released_fields(packet, rows)
         case LineAsk():
             return version_fields("version", packet.version) | version_fields("held", packet.held)
@@ -316,14 +316,14 @@ def body_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent]) -> Fiel
 
 
 FLAGS = {
-    Kind.JOIN: ("leaving",),
-    Kind.NEWRING: ("uncertified", "forced"),
-    Kind.REL: ("uncertified",),
-    Kind.LINEACK: ("settled",),
+    PacketKind.JOIN: ("leaving",),
+    PacketKind.NEWRING: ("uncertified", "forced"),
+    PacketKind.REL: ("uncertified",),
+    PacketKind.LINEACK: ("settled",),
 }
 
 
-def packet_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent] = ()) -> Fields:
+def packet_fields(kind: PacketKind, packet: Packet, rows: Sequence[MarketEvent] = ()) -> Fields:
     """Everything that must be seen of a packet."""
     names = FLAGS.get(kind, ())
     value = sum(getattr(packet, name) << place for place, name in enumerate(names))
@@ -350,7 +350,7 @@ def packet_fields(kind: Kind, packet: Packet, rows: Sequence[MarketEvent] = ()) 
 @needs_tshark
 def test_every_field_of_every_kind(tmp_path: Path) -> None:
     decoded = seen(tmp_path, [encode(packet, KEYS) for packet in SAMPLES.values()])
-    assert len(decoded) == len(Kind)
+    assert len(decoded) == len(PacketKind)
     for (kind, packet), fields in zip(SAMPLES.items(), decoded, strict=True):
         assert fields == packet_fields(kind, packet), kind
 
@@ -365,20 +365,20 @@ def test_what_the_samples_leave_out(tmp_path: Path) -> None:
         *samples.HEADER, 7, 1, 2, (long_run,), ((0, 300),), (entry,), token.commit, token.reveal, 0, 5, (), token.commit
     )
     payload = build_events(ROWS).tobytes()
-    join, rel = SAMPLES[Kind.JOIN], SAMPLES[Kind.REL]
-    assert isinstance(join, Join) and isinstance(rel, Released)  # noqa: PT018 - for the type checker
-    cases: list[tuple[Kind, Packet, Sequence[MarketEvent]]] = [
-        (Kind.TOKEN, wide, ()),
-        (Kind.REPAIR, Repair(*samples.HEADER, wide), ()),
-        (Kind.REPAIR, Repair(*samples.HEADER, SAMPLES[Kind.TOKENPART]), ()),  # type: ignore[arg-type]
-        (Kind.DATA, Data(*samples.HEADER, 1, 1, payload), ROWS),
-        (Kind.DATA, Data(*samples.HEADER, 1, 1, b""), ()),
-        (Kind.REL, rel._replace(payload=payload, proof=b"", uncertified=True), ROWS),
-        (Kind.REL, rel._replace(count=0, payload=b"", proof=b""), ()),
-        (Kind.REL, rel._replace(count=0, payload=pack("<q", 1_700_000_000_000_000_001), proof=b""), ()),
-        (Kind.NACK, Nack(*samples.HEADER, 9, has_token=True, parts_held=0, listed=()), ()),
-        (Kind.JOIN, join._replace(heard=(), universe=(), next_numbers=(), leaving=False), ()),
-        (Kind.RXREP, RangeReply(*samples.HEADER, Range.HEADS, 1, (1 << 64) - 1, 1), ()),
+    join, rel = SAMPLES[PacketKind.JOIN], SAMPLES[PacketKind.REL]
+    assert isinstance(join, Join) and isinstance(rel, ReleasedPacket)  # noqa: PT018 - for the type checker
+    cases: list[tuple[PacketKind, Packet, Sequence[MarketEvent]]] = [
+        (PacketKind.TOKEN, wide, ()),
+        (PacketKind.REPAIR, Repair(*samples.HEADER, wide), ()),
+        (PacketKind.REPAIR, Repair(*samples.HEADER, SAMPLES[PacketKind.TOKENPART]), ()),  # type: ignore[arg-type]
+        (PacketKind.DATA, Data(*samples.HEADER, 1, 1, payload), ROWS),
+        (PacketKind.DATA, Data(*samples.HEADER, 1, 1, b""), ()),
+        (PacketKind.REL, rel._replace(payload=payload, proof=b"", uncertified=True), ROWS),
+        (PacketKind.REL, rel._replace(count=0, payload=b"", proof=b""), ()),
+        (PacketKind.REL, rel._replace(count=0, payload=pack("<q", 1_700_000_000_000_000_001), proof=b""), ()),
+        (PacketKind.NACK, Nack(*samples.HEADER, 9, has_token=True, parts_held=0, listed=()), ()),
+        (PacketKind.JOIN, join._replace(heard=(), universe=(), next_numbers=(), leaving=False), ()),
+        (PacketKind.RXREP, RangeReply(*samples.HEADER, Range.HEADS, 1, (1 << 64) - 1, 1), ()),
     ]
     decoded = seen(tmp_path, [encode(packet, KEYS) for _, packet, _ in cases])
     for (kind, packet, rows), fields in zip(cases, decoded, strict=True):
@@ -392,7 +392,7 @@ def test_a_sealed_payload_stays_bytes(tmp_path: Path) -> None:
     payloads = [raw + bytes(16), b"\x63" + raw[1:], raw[:3] + b"\x80" + raw[4:]]
     packets = [Data(*samples.HEADER, 1, 1, payload) for payload in payloads]
     for packet, fields in zip(packets, seen(tmp_path, [encode(packet, KEYS) for packet in packets]), strict=True):
-        assert fields == packet_fields(Kind.DATA, packet)
+        assert fields == packet_fields(PacketKind.DATA, packet)
 
 
 @needs_tshark
@@ -412,11 +412,11 @@ def test_damage_is_shown_and_nothing_fails(tmp_path: Path) -> None:
 @needs_tshark
 def test_the_port_preference_and_strangers(tmp_path: Path) -> None:
     """Other people's packets are theirs, unless the port is said to be ours."""
-    frame = encode(SAMPLES[Kind.PENDING], KEYS)
+    frame = encode(SAMPLES[PacketKind.PENDING], KEYS)
     strangers = [b"IC\x01" + frame[3:], b"XX" + frame[2:], frame[:2] + bytes((VERSION, 0x63)) + frame[4:], frame[:39]]
     assert seen(tmp_path, [frame, *strangers])[1:] == [None] * 4
     told = seen(tmp_path, [frame, *strangers], "-o", f"isocast.ports:{PORT}")
-    assert told[0] == packet_fields(Kind.PENDING, SAMPLES[Kind.PENDING])
+    assert told[0] == packet_fields(PacketKind.PENDING, SAMPLES[PacketKind.PENDING])
     assert ["isocast.malformed" in str(fields) for fields in told] == [False, True, True, True, True]
 
 
@@ -430,7 +430,7 @@ def table(name: str) -> dict[int, str]:
 @pytest.mark.parametrize(
     "name, wanted",
     [
-        ("KINDS", {kind.value: kind.name for kind in Kind}),
+        ("KINDS", {kind.value: kind.name for kind in PacketKind}),
         ("REASONS", {number: reason.value for reason, number in REASONS.items()}),
         ("CONTROLS", {kind.value: kind.name.lower().replace("_", " ") for kind in ControlKind}),
         ("UNITS", {unit.value: unit.name.lower() for unit in Range}),

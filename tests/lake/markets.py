@@ -29,7 +29,7 @@ from isocast.runtime.market.model import JournalSettings
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
-from isocast.wire.journal_blocks import Message, ReleasedBlock
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
 from isocast.wire.packets import payload_digest
 
 __all__ = [
@@ -186,7 +186,7 @@ def released_blocks(
         table["floor"] = np.repeat(np.array(FLOORS)[floors], groups * _GROUP)
         ends = groups.cumsum() * _GROUP
         for first in range(0, _CHUNK, _MESSAGES_PER_TOKEN):
-            messages: list[Message] = []
+            messages: list[JournalMessage] = []
             for at in range(first, first + _MESSAGES_PER_TOKEN):
                 if made >= events:
                     break
@@ -233,7 +233,9 @@ def _events(
     return table.reshape(-1)
 
 
-def token_block(stripe: int, token: int, sequence: int, instant: int, messages: Sequence[Message]) -> ReleasedBlock:
+def token_block(
+    stripe: int, token: int, sequence: int, instant: int, messages: Sequence[JournalMessage]
+) -> ReleasedBlock:
     """What one token assigned, released when it was due."""
     return ReleasedBlock(
         epoch=Epoch(2, server_id(1)),

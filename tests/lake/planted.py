@@ -12,7 +12,7 @@ from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.wire.events import EVENT_DTYPE
 from isocast.wire.journal import BLOCK_HEADER_BYTES, DIRECTORY_BYTES, SegmentHeader, pack_segment_header, segment_name
-from isocast.wire.journal_blocks import Message, ReleasedBlock, encode_block
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock, encode_block
 
 __all__ = ["block_with", "flip_in_place", "flipped", "offset_of", "released", "rewrite", "with_message"]
 
@@ -43,16 +43,16 @@ def block_with(blocks: Blocks, sequence: int) -> int:
     return next(at for at, block in enumerate(blocks) if sequence < block.first_sequence + len(block.messages))
 
 
-def with_message(blocks: Blocks, sequence: int, change: Callable[[Message], Message]) -> Blocks:
+def with_message(blocks: Blocks, sequence: int, change: Callable[[JournalMessage], JournalMessage]) -> Blocks:
     """The same blocks with one message changed."""
     at = block_with(blocks, sequence)
-    messages: list[Message] = list(blocks[at].messages)
+    messages: list[JournalMessage] = list(blocks[at].messages)
     place = sequence - blocks[at].first_sequence
     messages[place] = change(messages[place])
     return [*blocks[:at], replace(blocks[at], messages=messages), *blocks[at + 1 :]]
 
 
-def flipped(message: Message, index: int, field: str) -> Message:
+def flipped(message: JournalMessage, index: int, field: str) -> JournalMessage:
     """The lowest bit of one field of one event, turned over."""
     source, number, digest, payload = message
     events = np.frombuffer(payload, EVENT_DTYPE).copy()

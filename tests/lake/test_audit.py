@@ -25,7 +25,7 @@ from isocast.runtime.disk.journal_record import JournalRecord, record_path, writ
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.terms.errors import ConfigurationError
 from isocast.wire.journal import BLOCK_HEADER_BYTES
-from isocast.wire.journal_blocks import Message, ReleasedBlock
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -411,7 +411,7 @@ def test_a_forged_source_is_named(market: Market) -> None:
     journal = market.journal(1, 0)
     sequence = an_event_message(journal, LATE)
 
-    def forge(message: Message) -> Message:
+    def forge(message: JournalMessage) -> JournalMessage:
         return (message[0] + (5 << 32), *message[1:])
 
     rewrite(journal, lambda blocks: with_message(blocks, sequence, forge))
@@ -509,7 +509,7 @@ def test_first_segments_that_are_missing_are_a_gap_unless_retention_removed_them
     )
     assert "(retention)" in finding.text
     record_path(journal, 0, 2).unlink()
-    assert "it has no record that says why" in once(market).findings[0].text
+    assert "no record says why" in once(market).findings[0].text
 
 
 def test_a_record_that_was_changed_is_damage(market: Market) -> None:
@@ -631,7 +631,7 @@ def test_a_newer_version_is_named_and_not_clean(market: Market) -> None:
     assert report.verdict is Verdict.INCOMPLETE
     (finding,) = report.findings
     assert (finding.kind, finding.file, finding.sequence) == (FindingKind.UNREAD, str(file.path), file.first_sequence)
-    assert "version 2; this reader knows 1" in finding.text
+    assert "version 2; this program reads version 1" in finding.text
     assert sum(cover.unread_bytes for cover in report.covers) == len(raw)
 
 

@@ -26,7 +26,7 @@ from isocast.lake.transforms.bars import bar_parts, grown_bars, read_calendar, r
 from isocast.runtime.disk.journal import Journal
 from isocast.terms.ids import source_id
 from isocast.wire.events import EventArray
-from isocast.wire.journal_blocks import Message
+from isocast.wire.journal_blocks import JournalMessage
 from isocast.wire.packets import payload_digest
 
 SETTINGS = LakeSettings(intervals=("1m", "1w"), zone="America/New_York", session="09:30-16:00", window="90m")
@@ -43,7 +43,7 @@ def write_stripe(place: Path, stripe: int, events: EventArray) -> None:
     due = np.maximum.accumulate(events["time"].astype(np.int64))
     with Journal.open(place / f"tokyo-{stripe}" / "journal", stripe, 1) as journal:
         for first in range(0, len(raw), _PER_TOKEN):
-            messages: list[Message] = []
+            messages: list[JournalMessage] = []
             for number, part in enumerate(raw[first : first + _PER_TOKEN], first + 1):
                 payload = part.tobytes()
                 messages.append((source_id(1), number, payload_digest(payload), payload))

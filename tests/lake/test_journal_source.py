@@ -413,7 +413,7 @@ def test_a_journal_of_a_newer_version_is_refused(market: Market, tmp_path: Path)
         raw = bytearray(file.read_bytes())
         raw[8] = JOURNAL_VERSION + 1
         file.write_bytes(raw)
-    with pytest.raises(JournalError, match=f"journal version {JOURNAL_VERSION + 1}; this reader knows"):
+    with pytest.raises(JournalError, match=f"journal version {JOURNAL_VERSION + 1}; this program reads version"):
         read_table(newer.path, stripe=0)
     told = read_table(newer.path, stripe=0, frame="quarantine").to_pylist()
     assert "version" in {row["reason"] for row in told}

@@ -40,7 +40,7 @@ from isocast.ring.effects import Unicast
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, NodeId
 from isocast.terms.instants import SECOND
-from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, Released
+from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, ReleasedPacket
 
 OTHER = C + 1
 
@@ -150,7 +150,7 @@ def test_an_empty_archive_answers_nothing_and_announces_nothing() -> None:
 def test_its_line_has_heartbeats_too() -> None:
     machine = server(20)
     machine.step(FIRE, NOW)
-    beats: list[Released] = []
+    beats: list[ReleasedPacket] = []
     for place in range(1, 5):
         now = NOW + place * 100 * MS
         for burst in of(machine.step(FIRE, now), SendLine):

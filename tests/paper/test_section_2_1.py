@@ -9,18 +9,18 @@ from isocast.ring.original.packets import (
     Ack,
     AckItem,
     AckOfItem,
-    Data,
     MessageItem,
-    Multicast,
-    Nack,
-    Packet,
+    OriginalData,
+    OriginalMulticast,
+    OriginalNack,
+    OriginalPacket,
+    OriginalRepair,
+    OriginalRingSuspected,
+    OriginalSuspicion,
+    OriginalUnicast,
     Placed,
-    Repair,
-    RingSuspected,
-    Suspicion,
     TimerFired,
     TokenAck,
-    Unicast,
 )
 from isocast.ring.original.receiver import knowledge_floor, possession_floor
 from isocast.simulation.original import OriginalParameters, OriginalResult, run_original
@@ -55,7 +55,7 @@ def lossy(loss: float, messages: int = 300, *, sources: int = 0) -> OriginalResu
 def only_the_successor_hears(group: Group) -> None:
     """The worst luck: a multicast reaches nobody but the site whose turn is next."""
 
-    def hears(packet: Packet, to: NodeId) -> bool:
+    def hears(packet: OriginalPacket, to: NodeId) -> bool:
         if isinstance(packet, Ack):
             return to in (packet.next, packet.label.source)
         return to == group.ring[len(group.acknowledgers()) % len(group.ring)]
@@ -90,7 +90,7 @@ def test_one_control_message_per_data_message_without_losses(size: int) -> None:
     group = Group(size)
     for _ in range(120):
         group.submit()
-    assert len(group.packets(Data)) == 120
+    assert len(group.packets(OriginalData)) == 120
     assert len(group.sent) == 120 + len(group.packets(Ack))
     assert len(group.packets(Ack)) == 120
 
@@ -132,7 +132,7 @@ def test_a_receiver_acquires_all_preceding_messages_before_it_acknowledges() -> 
     group = Group(5)
     only_the_successor_hears(group)
 
-    def complete(node: NodeId, packet: Packet) -> None:
+    def complete(node: NodeId, packet: OriginalPacket) -> None:
         if isinstance(packet, Ack):
             assert group.receivers[node].snapshot().next_token > packet.token_number
 
@@ -140,7 +140,7 @@ def test_a_receiver_acquires_all_preceding_messages_before_it_acknowledges() -> 
     for _ in range(15):
         group.submit()
     assert len(group.acknowledgers()) == 15
-    assert group.packets(Repair)
+    assert group.packets(OriginalRepair)
 
 
 def test_a_message_carries_its_label() -> None:
@@ -148,7 +148,7 @@ def test_a_message_carries_its_label() -> None:
     group = Group(2)
     group.submit()
     group.submit()
-    assert group.packets(Data) == [data(1), data(2)]
+    assert group.packets(OriginalData) == [data(1), data(2)]
 
 
 def test_a_source_repeats_its_message_at_regular_intervals_until_acknowledged() -> None:
@@ -156,10 +156,10 @@ def test_a_source_repeats_its_message_at_regular_intervals_until_acknowledged() 
     group = Group(2, hears=lambda _packet, _to: False)
     group.submit()
     group.wait(2 * R_s)
-    assert group.packets(Data) == [data(1)] * 3
+    assert group.packets(OriginalData) == [data(1)] * 3
     group.hears = lambda _packet, _to: True
     group.wait(10 * R_s)
-    assert group.packets(Data) == [data(1)] * 4
+    assert group.packets(OriginalData) == [data(1)] * 4
 
 
 def test_a_source_that_is_never_answered_decides_that_the_token_site_is_not_operating() -> None:
@@ -167,7 +167,7 @@ def test_a_source_that_is_never_answered_decides_that_the_token_site_is_not_oper
     group = Group(2, hears=lambda _packet, _to: False)
     group.submit()
     group.wait(3 * R_s)
-    assert (SOURCE, RingSuspected(Suspicion.SOURCE)) in group.effects
+    assert (SOURCE, OriginalRingSuspected(OriginalSuspicion.SOURCE)) in group.effects
 
 
 def test_an_acknowledgement_assigns_the_global_sequence_number() -> None:
@@ -192,7 +192,7 @@ def test_an_acknowledgement_transfers_the_token_to_the_next_site() -> None:
 
 def test_a_token_site_repeats_acknowledgement_t_until_it_receives_t_plus_1() -> None:
     """§2.1: "Token site r periodically sends acknowledgement t until it receives acknowledgement t+1"."""
-    group = Group(3, hears=lambda packet, to: isinstance(packet, Data) or to == SOURCE)
+    group = Group(3, hears=lambda packet, to: isinstance(packet, OriginalData) or to == SOURCE)
     group.submit()
     group.wait(2 * R_t)
     assert group.packets(Ack) == [ack(1, data(1))] * 3
@@ -205,7 +205,10 @@ def test_a_token_site_repeats_acknowledgement_t_until_it_receives_t_plus_1() -> 
 def test_a_token_that_is_never_confirmed_initiates_a_reformation() -> None:
     """§2.1: "If an acknowledgement isn't received in a specified number of attempts ..."."""
     first = receiver(1, A)
-    suspected = [RingSuspected(Suspicion.PASS) in first.step(TimerFired(), attempt * R_t) for attempt in (1, 2, 3)]
+    suspected = [
+        OriginalRingSuspected(OriginalSuspicion.PASS) in first.step(TimerFired(), attempt * R_t)
+        for attempt in (1, 2, 3)
+    ]
     assert suspected == [False, False, True]
 
 
@@ -214,7 +217,7 @@ def test_an_idle_site_sends_a_special_token_acknowledgement() -> None:
     group = Group(3)
     group.submit()
     group.wait(100 * R_t)
-    assert group.sent[2:] == [(2, Unicast(1, TokenAck(1)))]
+    assert group.sent[2:] == [(2, OriginalUnicast(1, TokenAck(1)))]
     assert group.now > T_A
 
 
@@ -228,7 +231,7 @@ def test_a_site_gives_up_its_right_before_it_knows_that_its_successor_has_the_to
 def test_at_most_one_receiver_acknowledges() -> None:
     """§2.1: "This guarantees that at most one receiver acknowledges source messages"."""
     group = Group(4)
-    group.hears = lambda packet, to: isinstance(packet, Data) or (len(group.sent) + to) % 3 > 0
+    group.hears = lambda packet, to: isinstance(packet, OriginalData) or (len(group.sent) + to) % 3 > 0
     for _ in range(20):
         group.submit()
         group.wait(3 * R_t)
@@ -241,9 +244,9 @@ def test_the_token_is_not_accepted_before_all_acknowledgements_and_messages_are_
     """§2.1: "does not accept the token ... until it has all ... up to and including t"."""
     third = receiver(3, A, ack(2, B))
     assert not third.snapshot().holds
-    third.step(arrive(Repair(ack(1, A))), 0)
+    third.step(arrive(OriginalRepair(ack(1, A))), 0)
     assert not third.snapshot().holds
-    third.step(arrive(Repair(B)), 0)
+    third.step(arrive(OriginalRepair(B)), 0)
     assert third.snapshot().holds
 
 
@@ -253,41 +256,41 @@ def test_the_token_is_not_accepted_before_all_acknowledgements_and_messages_are_
 def test_the_token_site_services_requests_for_messages() -> None:
     """§2.1: "acknowledged source messages that other receivers failed to receive"."""
     holder = receiver(2, A, ack(1, A))
-    assert holder.step(arrive(Nack(3, MessageItem(1, A.label))), 0) == (Unicast(3, Repair(A)),)
+    assert holder.step(arrive(OriginalNack(3, MessageItem(1, A.label))), 0) == (OriginalUnicast(3, OriginalRepair(A)),)
 
 
 def test_the_token_site_services_requests_for_acknowledgements() -> None:
     """§2.1: "acknowledgements for the source messages that either the source or one of the other receivers ..."."""
     holder = receiver(2, A, ack(1, A))
-    assert holder.step(arrive(Nack(3, AckItem(1))), 0) == (Unicast(3, Repair(ack(1, A))),)
-    assert holder.step(arrive(A), 0) == (Unicast(SOURCE, ack(1, A)),)
+    assert holder.step(arrive(OriginalNack(3, AckItem(1))), 0) == (OriginalUnicast(3, OriginalRepair(ack(1, A))),)
+    assert holder.step(arrive(A), 0) == (OriginalUnicast(SOURCE, ack(1, A)),)
 
 
 def test_the_token_site_services_previous_token_sites() -> None:
     """§2.1: "acknowledgements for token passing messages that a previous token site failed to receive"."""
-    assert receiver(2, A, ack(1, A)).step(arrive(ack(1, A)), 0) == (Unicast(1, TokenAck(1)),)
-    assert receiver(2, A, B, ack(1, A)).step(arrive(ack(1, A)), 0) == (Unicast(1, Repair(ack(2, B))),)
+    assert receiver(2, A, ack(1, A)).step(arrive(ack(1, A)), 0) == (OriginalUnicast(1, TokenAck(1)),)
+    assert receiver(2, A, B, ack(1, A)).step(arrive(ack(1, A)), 0) == (OriginalUnicast(1, OriginalRepair(ack(2, B))),)
 
 
 def test_a_missing_message_is_requested_when_its_acknowledgement_comes() -> None:
     """§2.1: "when it receives an acknowledgement for a source message (s, M_s) that has not been received"."""
-    assert receiver(3).step(arrive(ack(1, A)), 0) == (Unicast(1, Nack(3, MessageItem(1, A.label))),)
+    assert receiver(3).step(arrive(ack(1, A)), 0) == (OriginalUnicast(1, OriginalNack(3, MessageItem(1, A.label))),)
 
 
 def test_a_missing_acknowledgement_is_requested_when_a_later_one_comes() -> None:
     """§2.1: "an acknowledgement with a larger sequence number t than expected"."""
-    assert receiver(1, A, B, C).step(arrive(ack(3, C)), 0) == (Unicast(3, Nack(1, AckItem(2))),)
+    assert receiver(1, A, B, C).step(arrive(ack(3, C)), 0) == (OriginalUnicast(3, OriginalNack(1, AckItem(2))),)
 
 
 def test_a_missing_acknowledgement_is_requested_when_the_source_sends_its_next_message() -> None:
     """§2.1: "or a message from source s with a larger M_s than expected"."""
     third = receiver(3, A, B, ack(1, A))
-    assert third.step(arrive(data(2, B.label.source)), 0) == (Unicast(1, Nack(3, AckOfItem(B.label))),)
+    assert third.step(arrive(data(2, B.label.source)), 0) == (OriginalUnicast(1, OriginalNack(3, AckOfItem(B.label))),)
 
 
 def test_a_repeated_message_is_an_implicit_request_for_its_acknowledgement() -> None:
     """§2.1: "If a source retransmits a message that has been acknowledged, ... failed to receive"."""
-    group = Group(3, hears=lambda packet, to: isinstance(packet, Data) or to != SOURCE)
+    group = Group(3, hears=lambda packet, to: isinstance(packet, OriginalData) or to != SOURCE)
     group.submit()
     assert not group.sources[SOURCE].idle
     group.wait(R_s)
@@ -307,9 +310,9 @@ def test_a_repeated_pass_is_an_implicit_request_for_its_confirmation() -> None:
 def test_the_last_token_holder_serves_until_its_pass_is_confirmed() -> None:
     """§2.1: "does not stop servicing retransmission requests until it receives the acknowledgement"."""
     last = receiver(1, A)
-    assert last.step(arrive(A, Nack(2, MessageItem(1, A.label))), 0) == (
-        Unicast(SOURCE, ack(1, A)),
-        Unicast(2, Repair(A)),
+    assert last.step(arrive(A, OriginalNack(2, MessageItem(1, A.label))), 0) == (
+        OriginalUnicast(SOURCE, ack(1, A)),
+        OriginalUnicast(2, OriginalRepair(A)),
     )
     last.step(arrive(TokenAck(1)), 0)
     assert last.step(arrive(A), 0) == ()
@@ -320,8 +323,8 @@ def test_a_successor_recovers_what_it_needs_from_the_last_token_holder() -> None
     group = Group(3, hears=lambda packet, to: to != 2 or isinstance(packet, Ack))
     group.submit()
     assert group.sent[2:4] == [
-        (2, Unicast(1, Nack(2, MessageItem(1, data(1).label)))),
-        (1, Unicast(2, Repair(data(1)))),
+        (2, OriginalUnicast(1, OriginalNack(2, MessageItem(1, data(1).label)))),
+        (1, OriginalUnicast(2, OriginalRepair(data(1)))),
     ]
     assert group.receivers[2].snapshot().holds
 
@@ -344,24 +347,27 @@ def test_no_control_message_is_sent_unless_something_is_missing() -> None:
     group = Group(5)
     for _ in range(20):
         group.submit()
-    assert group.packets(Nack) == []
-    assert group.packets(Repair) == []
+    assert group.packets(OriginalNack) == []
+    assert group.packets(OriginalRepair) == []
 
 
 def test_a_missing_message_is_requested_periodically_until_it_comes() -> None:
     """§2.1: "it periodically requests the message until it receives the message"."""
     third = receiver(3, ack(1, A))
-    again = (Unicast(1, Nack(3, MessageItem(1, A.label))),)
+    again = (OriginalUnicast(1, OriginalNack(3, MessageItem(1, A.label))),)
     assert third.step(TimerFired(), R_n) == again
     assert third.step(TimerFired(), 2 * R_n) == again
-    third.step(arrive(Repair(A)), 2 * R_n)
+    third.step(arrive(OriginalRepair(A)), 2 * R_n)
     assert third.step(TimerFired(), 3 * R_n) == ()
 
 
 def test_a_request_that_is_never_answered_initiates_a_reformation() -> None:
     """§2.1: "or decides that the retransmit server is inoperable and initiates a reformation process"."""
     third = receiver(3, ack(1, A))
-    suspected = [RingSuspected(Suspicion.REQUEST) in third.step(TimerFired(), attempt * R_n) for attempt in (1, 2, 3)]
+    suspected = [
+        OriginalRingSuspected(OriginalSuspicion.REQUEST) in third.step(TimerFired(), attempt * R_n)
+        for attempt in (1, 2, 3)
+    ]
     assert suspected == [False, False, True]
 
 
@@ -433,7 +439,7 @@ def test_each_previous_token_site_has_what_its_own_acknowledgement_required(size
     only_the_successor_hears(group)
     checked: list[int] = []
 
-    def transmitted(_: NodeId, packet: Packet) -> None:
+    def transmitted(_: NodeId, packet: OriginalPacket) -> None:
         if isinstance(packet, Ack):
             for back in range(min(size, packet.token_number)):
                 number = packet.token_number - back
@@ -455,7 +461,7 @@ def test_when_t_is_sent_all_have_everything_up_to_t_minus_m_plus_1(size: int) ->
     only_the_successor_hears(group)
     all_have: dict[int, int] = {}
 
-    def transmitted(node: NodeId, packet: Packet) -> None:
+    def transmitted(node: NodeId, packet: OriginalPacket) -> None:
         if isinstance(packet, Ack):
             number = packet.token_number
             all_have[number] = min(machine.snapshot().next_token for machine in group.receivers.values()) - 1
@@ -478,7 +484,7 @@ def test_when_t_is_sent_all_know_that_all_have_everything_up_to_t_minus_2m_plus_
     only_the_successor_hears(group)
     all_know: dict[int, int] = {}
 
-    def transmitted(_: NodeId, packet: Packet) -> None:
+    def transmitted(_: NodeId, packet: OriginalPacket) -> None:
         if isinstance(packet, Ack):
             known = [machine.snapshot().all_have for machine in group.receivers.values()]
             all_know[packet.token_number] = min(known)
@@ -496,7 +502,7 @@ def test_in_a_ring_of_ten_all_have_after_9_passes_and_all_know_after_18() -> Non
     have: list[int] = []
     know: list[int] = []
 
-    def transmitted(_: NodeId, packet: Packet) -> None:
+    def transmitted(_: NodeId, packet: OriginalPacket) -> None:
         if isinstance(packet, Ack):
             states = [machine.snapshot() for machine in group.receivers.values()]
             passes = packet.token_number - 1
@@ -520,7 +526,7 @@ def test_a_receiver_that_missed_the_last_acknowledgement_does_not_detect_its_los
     group.submit()
     group.wait(1_000 * SECOND)
     assert group.placed[4] == []
-    assert group.packets(Nack) == []
+    assert group.packets(OriginalNack) == []
 
 
 def test_passing_the_token_shows_the_loss() -> None:
@@ -540,6 +546,6 @@ def test_what_is_sent_is_one_of_five_packets() -> None:
         group.submit()
     group.wait(R_t)
     kinds = {type(effect.packet) for _, effect in group.sent}
-    assert kinds == {Data, Ack, TokenAck, Nack, Repair}
-    multicast = {type(effect.packet) for _, effect in group.sent if isinstance(effect, Multicast)}
-    assert multicast == {Data, Ack}
+    assert kinds == {OriginalData, Ack, TokenAck, OriginalNack, OriginalRepair}
+    multicast = {type(effect.packet) for _, effect in group.sent if isinstance(effect, OriginalMulticast)}
+    assert multicast == {OriginalData, Ack}

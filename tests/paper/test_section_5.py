@@ -12,7 +12,7 @@ from tests.ring.original.group import Group, R_n
 
 from isocast.checks.facts import Released, TokenSent
 from isocast.ring.effects import RingSuspected
-from isocast.ring.original.packets import Nack as OriginalNack
+from isocast.ring.original.packets import OriginalNack
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.terms.ids import NodeId, is_source, source_id
 from isocast.terms.instants import MILLISECOND, SECOND

@@ -17,8 +17,7 @@ from tests.paper.worlds import Seen, world
 from tests.ring.original.group import Group, ack, arrive, data, receiver
 
 from isocast.checks.facts import Completed, Installed, Promised, Suspected, TokenSent
-from isocast.ring.original.packets import Ack, Packet
-from isocast.ring.original.packets import Nack as OriginalNack
+from isocast.ring.original.packets import Ack, OriginalNack, OriginalPacket
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId, source_id
 from isocast.terms.instants import MILLISECOND, SECOND, from_seconds
@@ -69,7 +68,7 @@ def test_there_is_a_probability_that_a_receiver_is_still_unaware_of_a_loss(wait_
     assert share == pytest.approx(expected, abs=4 * sqrt(expected * (1 - expected) / trials))
 
 
-def hears_from(number: int) -> Callable[[Packet, NodeId], bool]:
+def hears_from(number: int) -> Callable[[OriginalPacket, NodeId], bool]:
     """Receiver 5 hears messages, and acknowledgements from a number on; the others hear all."""
     return lambda packet, to: to != 5 or not isinstance(packet, Ack) or packet.token_number >= number
 

@@ -23,9 +23,9 @@ from tests.ring.makers import (
 )
 
 from isocast.ring.effects import (
-    CheckpointWanted,
     Effect,
     EntryAppended,
+    FetchCheckpoint,
     LogReplaced,
     Multicast,
     Persist,
@@ -65,8 +65,8 @@ def gone(sender: int, first: int, low_water: int, kind: Range = Range.TOKENS) ->
     return RangeReply(0, EPOCH, sender, kind, first, low_water + 10, low_water)
 
 
-def wishes(effects: tuple[Effect, ...]) -> list[CheckpointWanted]:
-    return [effect for effect in effects if isinstance(effect, CheckpointWanted)]
+def wishes(effects: tuple[Effect, ...]) -> list[FetchCheckpoint]:
+    return [effect for effect in effects if isinstance(effect, FetchCheckpoint)]
 
 
 def records(effects: tuple[Effect, ...]) -> list[object]:
@@ -129,9 +129,9 @@ def test_a_request_for_a_token_that_left_memory_is_read_from_the_log() -> None:
 
 def test_a_checkpoint_is_wanted_when_all_have_let_it_go() -> None:
     machine, now = behind(chain_of(12))
-    assert wishes(machine.take(now)) == [CheckpointWanted((1, 2), 2)]
+    assert wishes(machine.take(now)) == [FetchCheckpoint((1, 2), 2)]
     assert wishes(machine.take(now + PATIENCE - 1)) == []
-    assert wishes(machine.take(now + PATIENCE)) == [CheckpointWanted((2, 1), 2)], "silence: another is asked first"
+    assert wishes(machine.take(now + PATIENCE)) == [FetchCheckpoint((2, 1), 2)], "silence: another is asked first"
 
 
 def test_whoever_searches_for_a_checkpoint_says_what_it_lacks_as_often_as_it_asks() -> None:
@@ -241,7 +241,7 @@ def test_a_checkpoint_that_the_next_token_does_not_continue_is_refused(field: st
     effects = offer(machine, now, chain.entries[8].token)
     assert not records(effects)
     assert (machine.held, machine.rejoin.refused) == (2, 1)
-    assert wishes(machine.take(now + RETRY)) == [CheckpointWanted((2, 1), 2)]
+    assert wishes(machine.take(now + RETRY)) == [FetchCheckpoint((2, 1), 2)]
 
 
 def test_a_checkpoint_that_nobody_continues_is_given_up() -> None:
@@ -356,4 +356,4 @@ def test_a_clock_that_was_set_back_does_not_stop_the_search() -> None:
     rejoin = Rejoin(TIMING)
     rejoin.want(T(50))
     assert rejoin.due((1, 2), 0, T(50))
-    assert rejoin.due((1, 2), 0, T(1)) == CheckpointWanted((2, 1), 0)
+    assert rejoin.due((1, 2), 0, T(1)) == FetchCheckpoint((2, 1), 0)

@@ -9,12 +9,12 @@ from tests.simulation.worlds import facts_of, run, scenario
 
 from isocast.checks.facts import Delivered, Entrusted, Given, LatestDelivered, Released, SnapshotTaken
 from isocast.simulation.chaos import chaos
-from isocast.simulation.edge import Journal, event_payload
+from isocast.simulation.edge import SimulatedJournal, event_payload
 from isocast.simulation.layers import Edge, archive_id, customer_id
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import NO_EPOCH
 from isocast.wire.events import events_view
-from isocast.wire.packets import Released as ReleasedPacket
+from isocast.wire.packets import ReleasedPacket
 
 EDGE: dict[str, Any] = {"archives": 1, "customers": 3, "latest_customers": 1}
 FIRST, NOW, SNAPSHOT, LATEST = map(customer_id, range(1, 5))
@@ -118,7 +118,7 @@ def test_a_fault_names_nodes_of_the_edge() -> None:
 
 
 def test_a_journal_behind_a_hole_begins_again() -> None:
-    journal = Journal()
+    journal = SimulatedJournal()
     packets = [ReleasedPacket(0, NO_EPOCH, 1, 1, place, 0, 0, place, 1, b"", b"") for place in range(6)]
     journal.append((packets[1], packets[2]))
     assert journal.read(1, 9) == (packets[1], packets[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocast.ring.effects import OutboxFreed, Persist
 from isocast.ring.inputs import PacketsArrived, TimerFired
-from isocast.simulation.host import Clock, Doom, Host
+from isocast.simulation.host import Clock, Doom, SimulatedHost
 from isocast.simulation.network import Agenda, stream
 from isocast.terms.instants import NEVER
 
@@ -33,7 +33,7 @@ class Rack:
     def __init__(self, machine: Echo, clock: Clock | None = None) -> None:
         self.agenda = Agenda()
         self.done: list[tuple[int, object]] = []
-        self.host = Host(
+        self.host = SimulatedHost(
             1, machine, self.agenda, clock or Clock(), lambda _, effect: self.done.append((self.agenda.now, effect))
         )
         self.host.arm()

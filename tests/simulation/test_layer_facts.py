@@ -16,14 +16,22 @@ TOLD: list[tuple[object, Fact | None, str]] = [
     (effects.SecondaryStalled(1, 4, 3), Stalled(5, 1, 4, 3), "waits for site4 no longer: it said 3 last"),
     (effects.SecondaryReturned(1, 4, 9), Returned(5, 1, 4, 9), "waits for site4 again, which holds 9"),
     (effects.SecondaryHandedBack(4, 9), HandedBack(5, 1, 9), "hands site9 back to its head"),
-    (effects.GroupHeaded(E2, 1, anew=False), GroupHeaded(5, 1, E2, 1, anew=False), "heads its own group in epoch 2.1"),
     (
-        effects.GroupHeaded(E2, 3, anew=True),
+        effects.HeadshipAssumed(E2, 1, anew=False),
+        GroupHeaded(5, 1, E2, 1, anew=False),
+        "heads its own group in epoch 2.1",
+    ),
+    (
+        effects.HeadshipAssumed(E2, 3, anew=True),
         GroupHeaded(5, 1, E2, 3, anew=True),
         "heads the group of site3 in epoch 2.1, everybody anew",
     ),
-    (effects.HeadChanged(3, 2, silent=False), HeadChanged(5, 1, 3, 2, silent=False), "belongs to site2"),
-    (effects.HeadChanged(3, 2, silent=True), HeadChanged(5, 1, 3, 2, silent=True), "belongs to site2: site3 is silent"),
+    (effects.HeadSwitched(3, 2, silent=False), HeadChanged(5, 1, 3, 2, silent=False), "belongs to site2"),
+    (
+        effects.HeadSwitched(3, 2, silent=True),
+        HeadChanged(5, 1, 3, 2, silent=True),
+        "belongs to site2: site3 is silent",
+    ),
     (effects.GroupLeft(E2, 3, 3), None, ""),
 ]
 

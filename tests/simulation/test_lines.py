@@ -20,7 +20,7 @@ from isocast.nodes.accompanied import Accompanied
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.reformation.scopes.line_keeper import KeepLines, LineKeeper, LinesSettled, LineState, PlanFailed, PlanMade
 from isocast.reformation.scopes.line_planner import LinePlanner
-from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Places, ScopeRules, Surface
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring.settings import RingSettings
 from isocast.ring.storage import SiteState
@@ -43,11 +43,11 @@ def place_of(site: NodeId) -> City:
     return CITIES[site % len(CITIES)]
 
 
-def world_of(sites: tuple[NodeId, ...]) -> World:
+def world_of(sites: tuple[NodeId, ...]) -> CoverageWorld:
     def places(names: Sequence[str], where: Sequence[City]) -> Places:
         return Places(tuple(names), np.array([(city.latitude, city.longitude) for city in where]).reshape(-1, 2))
 
-    return World(
+    return CoverageWorld(
         Surface.EARTH,
         places([str(site) for site in sorted(sites)], [place_of(site) for site in sorted(sites)]),
         places([city.name for city in CUSTOMERS], CUSTOMERS),

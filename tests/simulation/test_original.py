@@ -10,8 +10,8 @@ from math import exp
 
 import pytest
 
-from isocast.ring.original.packets import Ack, Effect, Nack, Suspicion
-from isocast.ring.original.receiver import Receiver
+from isocast.ring.original.packets import Ack, OriginalEffect, OriginalNack, OriginalSuspicion
+from isocast.ring.original.receiver import OriginalReceiver
 from isocast.simulation.original import EffectWatch, OriginalParameters, run_original
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import scenario_from_mapping
@@ -194,7 +194,7 @@ def test_a_scenario_has_the_baseline_on_cities_with_duplicates_and_for_a_time() 
 def test_too_few_attempts_are_counted_as_false_suspicions() -> None:
     result = run_original(replace(PAPER, messages=2_000, loss=0.1, arrival_rate=0.5, retries_max=1))
     assert result.false_suspicions == sum(result.suspicions.values())
-    assert all(result.suspicions[reason] > 0 for reason in Suspicion)
+    assert all(result.suspicions[reason] > 0 for reason in OriginalSuspicion)
     assert result.violations == []
 
 
@@ -332,10 +332,10 @@ def test_the_watcher_sees_what_is_missing_at_the_end() -> None:
 # ---- rules switched off
 
 
-class Hasty(Receiver):
+class Hasty(OriginalReceiver):
     """Accepts the token without having what was acknowledged before."""
 
-    def _take(self, ack: Ack, now: int, effects: list[Effect]) -> None:
+    def _take(self, ack: Ack, now: int, effects: list[OriginalEffect]) -> None:
         if ack.next == self.site:
             self._next_token = ack.token_number + 1
             self._accept(now, effects)
@@ -343,25 +343,25 @@ class Hasty(Receiver):
             super()._take(ack, now, effects)
 
 
-class Greedy(Receiver):
+class Greedy(OriginalReceiver):
     """Keeps the right to acknowledge."""
 
-    def _acknowledge(self, now: int, effects: list[Effect]) -> None:
+    def _acknowledge(self, now: int, effects: list[OriginalEffect]) -> None:
         super()._acknowledge(now, effects)
         self._holds = True
 
 
-class Deaf(Receiver):
+class Deaf(OriginalReceiver):
     """Answers no request."""
 
-    def _on_nack(self, nack: Nack, effects: list[Effect]) -> None:
+    def _on_nack(self, nack: OriginalNack, effects: list[OriginalEffect]) -> None:
         del nack, effects
 
 
-class Forgetful(Receiver):
+class Forgetful(OriginalReceiver):
     """Repeats no pass."""
 
-    def _pass_again(self, pending: Ack, now: int, effects: list[Effect]) -> None:
+    def _pass_again(self, pending: Ack, now: int, effects: list[OriginalEffect]) -> None:
         del pending, now, effects
         self._token_due = NEVER
 
@@ -376,9 +376,9 @@ class Forgetful(Receiver):
     ],
 )
 def test_a_receiver_that_breaks_a_rule_is_caught(
-    mutant: type[Receiver], complaint: str, monkeypatch: pytest.MonkeyPatch
+    mutant: type[OriginalReceiver], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isocast.simulation.original.Receiver", mutant)
+    monkeypatch.setattr("isocast.simulation.original.OriginalReceiver", mutant)
     result = run_original(replace(PAPER, messages=50, loss=0.1, arrival_rate=1.0))
     assert any(complaint in violation for violation in result.violations)
 

@@ -11,13 +11,13 @@ from tests.simulation.worlds import facts_of, scenario
 
 from isocast.checks.facts import Fact, Installed, Released, Replaced
 from isocast.nodes.primary_receiver import PrimaryReceiver
-from isocast.ring.effects import CheckpointWanted
+from isocast.ring.effects import FetchCheckpoint
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint
 from isocast.ring.storage import SiteState
 from isocast.simulation import world as world_module
 from isocast.simulation.chaos import chaos
-from isocast.simulation.host import Host
+from isocast.simulation.host import SimulatedHost
 from isocast.simulation.scenario import scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import World, fetch_checkpoint
@@ -99,7 +99,7 @@ def test_a_site_whose_parent_is_down_asks_somebody_else() -> None:
     check_resumes(facts, 5)
 
 
-Fetch = Callable[[World, Host, CheckpointWanted], None]
+Fetch = Callable[[World, SimulatedHost, FetchCheckpoint], None]
 
 
 def with_fetch(monkeypatch: pytest.MonkeyPatch, fetch: Fetch) -> None:
@@ -109,7 +109,7 @@ def with_fetch(monkeypatch: pytest.MonkeyPatch, fetch: Fetch) -> None:
 def test_whoever_gets_no_answer_asks_another(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[NodeId] = []
 
-    def first_is_silent(world: World, host: Host, wish: CheckpointWanted) -> None:
+    def first_is_silent(world: World, host: SimulatedHost, wish: FetchCheckpoint) -> None:
         asked.append(wish.ask[0])
         if len(asked) > 1:
             fetch_checkpoint(world, host, wish)
@@ -125,7 +125,7 @@ def test_a_checkpoint_that_is_wrong_is_not_taken_over(monkeypatch: pytest.Monkey
     """The token that follows does not continue it: another giver is asked."""
     asked: list[NodeId] = []
 
-    def first_is_wrong(world: World, host: Host, wish: CheckpointWanted) -> None:
+    def first_is_wrong(world: World, host: SimulatedHost, wish: FetchCheckpoint) -> None:
         asked.append(wish.ask[0])
         if len(asked) > 1:
             fetch_checkpoint(world, host, wish)
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_wrong_is_not_taken_over(monkeypatch: pytest.Monkey
 def test_a_checkpoint_that_nobody_checks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that believes everything would be caught by the checkers."""
 
-    def wrong(world: World, host: Host, wish: CheckpointWanted) -> None:
+    def wrong(world: World, host: SimulatedHost, wish: FetchCheckpoint) -> None:
         giver = world.hosts[wish.ask[0]].machine
         assert isinstance(giver, PrimaryReceiver)
         point = replace(giver.receiver.ledger.floor.copy(), digest=bytes(range(16)))

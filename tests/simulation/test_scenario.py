@@ -245,7 +245,7 @@ def test_faults_are_tables_of_an_array() -> None:
         ({"token_period": 1e9}, "token_period", "at most 10,000,000 s"),
         ({"token_period": 1e7, "receivers": 100}, "token_period", "a run of 1.63e+10 s or more of virtual time"),
         ({"detect": 1e7}, "detect", "virtual time"),
-        ({"messages": 10_000_000, "arrival_rate": 0.001}, "messages", "at most 1,000,000,000 can be told"),
+        ({"messages": 10_000_000, "arrival_rate": 0.001}, "messages", "at most 1,000,000,000 s are possible"),
         ({"arrival_rate": 0}, "arrival_rate", "more than 0"),
         ({"retry": 0.7}, "retry", "2δ_N+X+P = 2·0.375+0+0.05 = 0.8 s, not 0.7 s"),
         ({"token_period": 2.7}, "token_period", "δ_N+2ε+k_r·τ_r = 0.375+2·0+3·0.8 = 2.775 s, not 2.7 s"),

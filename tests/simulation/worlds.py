@@ -9,7 +9,7 @@ from isocast.checks.facts import Delivered, Fact, Released
 from isocast.hierarchy.customer import Customer, CustomerSnapshot
 from isocast.hierarchy.customer_settings import CustomerSettings, CustomerState
 from isocast.nodes.retransmit_server import ArchiveState, RetransmitServer, RetransmitSettings
-from isocast.simulation.host import Host
+from isocast.simulation.host import SimulatedHost
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import PRODUCT, Build
@@ -78,10 +78,10 @@ class EdgeRun:
         for node in self.world.edge.everybody:
             self._note(self.world.hosts[node])
 
-    def _note(self, host: Host) -> None:
+    def _note(self, host: SimulatedHost) -> None:
         perform, told = host._perform, self.told.setdefault(host.node, [])  # noqa: SLF001
 
-        def note(host: Host, effect: object) -> None:
+        def note(host: SimulatedHost, effect: object) -> None:
             told.append((self.world.agenda.now, effect))
             perform(host, effect)
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from isocast.striping.merging import StripeMerge
 from isocast.terms.ids import NO_EPOCH
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 PERIOD = 10
 
 
-def message(stripe: int, sequence: int, instant: int) -> Released:
-    return Released(stripe, NO_EPOCH, 1, 1, sequence, instant, stripe, sequence, 1, b"", b"")
+def message(stripe: int, sequence: int, instant: int) -> ReleasedPacket:
+    return ReleasedPacket(stripe, NO_EPOCH, 1, 1, sequence, instant, stripe, sequence, 1, b"", b"")
 
 
 def places(merge: StripeMerge) -> list[tuple[int, int, int]]:

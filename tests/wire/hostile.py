@@ -17,7 +17,7 @@ from tests.wire.mutations import accepts
 from tests.wire.samples import SAMPLES, TOKEN
 
 from isocast.terms.ids import Epoch
-from isocast.wire.codec import Kind, decode, encode
+from isocast.wire.codec import PacketKind, decode, encode
 from isocast.wire.events import events_view, pack_events
 from isocast.wire.frame import NO_KEY, prefix, tag_of
 from isocast.wire.limits import DATA_BYTES, EVENT_BYTES, HEADER_BYTES, TAG_BYTES
@@ -37,7 +37,7 @@ def resealed(frame: bytes, key: bytes = NO_KEY) -> bytes:
 
 def right_tag(signed: bytes, key: bytes = NO_KEY) -> bytes:
     """The tag of header and body; that of DATA is over the payload's digest."""
-    if signed[:4] == prefix(Kind.DATA):
+    if signed[:4] == prefix(PacketKind.DATA):
         at = HEADER_BYTES + DATA_BYTES
         return tag_of(signed[:at] + payload_digest(signed[at:]), key)
     return tag_of(signed, key)
@@ -45,7 +45,7 @@ def right_tag(signed: bytes, key: bytes = NO_KEY) -> bytes:
 
 def framed(kind: int, body: bytes, header: bytes = bytes(18), reserved: bytes = b"\0\0", key: bytes = NO_KEY) -> bytes:
     """A frame with a right tag around any body; `header` is stripe, epoch and sender."""
-    signed = prefix(Kind.DATA)[:3] + bytes((kind,)) + header[:2] + reserved + header[2:] + body
+    signed = prefix(PacketKind.DATA)[:3] + bytes((kind,)) + header[:2] + reserved + header[2:] + body
     return signed + right_tag(signed, key)
 
 
@@ -68,7 +68,7 @@ def _sealed(data: bytes) -> None:
 
 def _repair(data: bytes) -> None:
     inner = framed(data[0] if data else 0, data[19:], data[1:19].ljust(18, b"\0"))
-    frame = framed(Kind.REPAIR, inner, data[1:19].ljust(18, b"\0"))
+    frame = framed(PacketKind.REPAIR, inner, data[1:19].ljust(18, b"\0"))
     assert encode(decode(frame)) == frame
 
 
@@ -120,7 +120,7 @@ def seeds() -> list[bytes]:
         frame = encode(packet)
         rest = bytes((kind,)) + frame[4:6] + frame[8:HEADER_BYTES] + frame[HEADER_BYTES:-TAG_BYTES]
         found += [b"\0" + frame, b"\1" + rest]
-        if kind in (Kind.DATA, Kind.TOKEN, Kind.TOKENPART):
+        if kind in (PacketKind.DATA, PacketKind.TOKEN, PacketKind.TOKENPART):
             found.append(b"\2" + rest)
     body = token_body(TOKEN)
     found += [b"\3" + body, b"\4\0\50" + body, b"\4\1\50" + body]

@@ -61,7 +61,7 @@ from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.ids import Epoch
 from isocast.ticker.tape import SNAPSHOT_VERSION, Tape, pack_state, unpack_state
 from isocast.wire.events import build_events, pack_events
-from isocast.wire.frame import Kind as PacketKind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import DIGEST_BYTES, NewRing, digest_of
 
 __all__ = ["STATE_WAYS", "state_seeds"]

@@ -8,7 +8,7 @@ from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventKind, Mic, Side, Symbol
 from isocast.wire.events import MarketEvent, build_events, pack_events
 from isocast.wire.journal import SegmentHeader, pack_segment_header
-from isocast.wire.journal_blocks import Message, ReleasedBlock, encode_block
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock, encode_block
 from isocast.wire.packets import digest_of
 
 __all__ = ["DELAY", "PERIOD", "SITE", "STRIPE", "block", "blocks", "events_payload", "message", "segment"]
@@ -26,7 +26,7 @@ def events_payload(number: int, count: int = 2) -> bytes:
     return pack_events(build_events([row._replace(id=number * 1_000 + place) for place in range(count)]))
 
 
-def message(sequence: int, payload: bytes | None = None) -> Message:
+def message(sequence: int, payload: bytes | None = None) -> JournalMessage:
     """The message at a sequence: sources take turns, so that each one's numbers follow one another."""
     payload = events_payload(sequence) if payload is None else payload
     source, number = (sequence - 1) % SOURCES + 1, (sequence - 1) // SOURCES + 1

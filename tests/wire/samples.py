@@ -5,7 +5,7 @@ from __future__ import annotations
 from isocast.terms.ids import Epoch, server_id, source_id
 from isocast.terms.market import EventFlag, EventKind, Mic, Side, Symbol, to_ticks
 from isocast.wire.events import MarketEvent
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import (
     ControlEntry,
     ControlKind,
@@ -30,7 +30,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     Run,
     SecondaryToken,
@@ -102,25 +102,25 @@ TOKEN = Token(
     prev_digest=nonce(0x50),
 )
 
-SAMPLES: dict[Kind, Packet] = {
-    Kind.DATA: DATA,
-    Kind.TOKEN: TOKEN,
-    Kind.TOKENPART: TokenPart(*HEADER, 1_000, 1, 3, b"the second third"),
-    Kind.RECEIPT: Receipt(*HEADER, 1_000, nonce(0x60)),
-    Kind.NACK: Nack(
+SAMPLES: dict[PacketKind, Packet] = {
+    PacketKind.DATA: DATA,
+    PacketKind.TOKEN: TOKEN,
+    PacketKind.TOKENPART: TokenPart(*HEADER, 1_000, 1, 3, b"the second third"),
+    PacketKind.RECEIPT: Receipt(*HEADER, 1_000, nonce(0x60)),
+    PacketKind.NACK: Nack(
         *HEADER,
         1_000,
         has_token=False,
         parts_held=0b101,
         listed=(Holding(SOURCE, 41, 0b1011), Holding(SOURCE + 1, 7, 0x301)),
     ),
-    Kind.REPAIR: Repair(*HEADER, DATA),
-    Kind.PENDING: Pending(*HEADER, 1_000),
-    Kind.STANDING: Standing(*HEADER, SOURCE, 44, 1_000),
-    Kind.SUSPECT: Suspect(*HEADER, 1_001, 4, Suspicion.UNRECOVERED, EPOCH),
-    Kind.INVITE: Invite(STRIPE, EPOCH, SERVER, BALLOT),
-    Kind.REFUSE: Refuse(*HEADER, EPOCH, BALLOT, 1_000),
-    Kind.JOIN: Join(
+    PacketKind.REPAIR: Repair(*HEADER, DATA),
+    PacketKind.PENDING: Pending(*HEADER, 1_000),
+    PacketKind.STANDING: Standing(*HEADER, SOURCE, 44, 1_000),
+    PacketKind.SUSPECT: Suspect(*HEADER, 1_001, 4, Suspicion.UNRECOVERED, EPOCH),
+    PacketKind.INVITE: Invite(STRIPE, EPOCH, SERVER, BALLOT),
+    PacketKind.REFUSE: Refuse(*HEADER, EPOCH, BALLOT, 1_000),
+    PacketKind.JOIN: Join(
         *HEADER,
         BALLOT,
         held=1_000,
@@ -134,7 +134,7 @@ SAMPLES: dict[Kind, Packet] = {
         next_numbers=(NextNumber(SOURCE, 44),),
         leaving=True,
     ),
-    Kind.NEWRING: NewRing(
+    PacketKind.NEWRING: NewRing(
         STRIPE,
         EPOCH,
         SERVER,
@@ -152,13 +152,17 @@ SAMPLES: dict[Kind, Packet] = {
         next_numbers=(NextNumber(SOURCE, 44),),
         forced=True,
     ),
-    Kind.SECTOKEN: SecondaryToken(*HEADER, 5, 1_000),
-    Kind.REL: Released(*HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof"),
-    Kind.RXREQ: RangeRequest(*HEADER, Range.SEQUENCES, 50_001, 50_005),
-    Kind.RXREP: RangeReply(*HEADER, Range.TOKENS, 990, 1_000, 800),
-    Kind.LINEASK: LineAsk(STRIPE, EPOCH, SERVER, PlanVersion(BALLOT, 2, SERVER), PlanVersion(EPOCH, 1, server_id(1))),
-    Kind.LINEACK: LineAck(*HEADER, PlanVersion(BALLOT, 2, SERVER), PlanVersion(EPOCH, 1, server_id(1)), settled=True),
-    Kind.LINES: Lines(
+    PacketKind.SECTOKEN: SecondaryToken(*HEADER, 5, 1_000),
+    PacketKind.REL: ReleasedPacket(*HEADER, 1_000, 50_003, INSTANT, 17, 900, 1, b"a payload", b"a proof"),
+    PacketKind.RXREQ: RangeRequest(*HEADER, Range.SEQUENCES, 50_001, 50_005),
+    PacketKind.RXREP: RangeReply(*HEADER, Range.TOKENS, 990, 1_000, 800),
+    PacketKind.LINEASK: LineAsk(
+        STRIPE, EPOCH, SERVER, PlanVersion(BALLOT, 2, SERVER), PlanVersion(EPOCH, 1, server_id(1))
+    ),
+    PacketKind.LINEACK: LineAck(
+        *HEADER, PlanVersion(BALLOT, 2, SERVER), PlanVersion(EPOCH, 1, server_id(1)), settled=True
+    ),
+    PacketKind.LINES: Lines(
         STRIPE,
         EPOCH,
         SERVER,

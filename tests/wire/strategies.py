@@ -38,7 +38,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     Run,
     SecondaryToken,
@@ -193,8 +193,8 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Packet]] = {
     ),
     NewRing: new_rings(),
     SecondaryToken: st.builds(SecondaryToken, *HEADER, U32, U64),
-    Released: st.builds(
-        Released,
+    ReleasedPacket: st.builds(
+        ReleasedPacket,
         *HEADER,
         U64,
         U64,

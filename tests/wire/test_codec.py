@@ -11,7 +11,7 @@ from tests.wire.strategies import PACKETS, packets
 
 from isocast.terms.errors import LocalProtocolError, RemoteProtocolError
 from isocast.terms.ids import Epoch
-from isocast.wire.codec import NO_KEYS, VERSION, Kind, decode, encode, peek_kind
+from isocast.wire.codec import NO_KEYS, VERSION, PacketKind, decode, encode, peek_kind
 from isocast.wire.frame import MAGIC
 from isocast.wire.limits import MAX_PAYLOAD, TAG_BYTES
 from isocast.wire.packets import Data, Packet, Receipt, Repair, Token
@@ -45,23 +45,23 @@ def test_a_token_that_travelled_has_the_same_digest(packet: Token) -> None:
     assert token_body(got) == token_body(packet)
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_the_kind_is_seen_without_reading_on(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_the_kind_is_seen_without_reading_on(kind: PacketKind) -> None:
     frame = encode(SAMPLES[kind], KEYS)
     assert peek_kind(frame) is kind
     assert peek_kind(memoryview(frame)) is kind
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_a_frame_cut_short_anywhere_is_refused(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_a_frame_cut_short_anywhere_is_refused(kind: PacketKind) -> None:
     frame = encode(SAMPLES[kind], KEYS)
     for length in range(len(frame)):
         with pytest.raises(RemoteProtocolError):
             decode(frame[:length], KEYS)
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_packet(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_packet(kind: PacketKind) -> None:
     """DATA and TOKENPART end where the frame ends: a shorter one is another packet, never a broken one."""
     packet = SAMPLES[kind]
     frame = encode(packet)
@@ -72,12 +72,12 @@ def test_a_body_cut_short_or_continued_behind_a_right_tag_is_refused_or_another_
             got = decode(resealed(other + bytes(TAG_BYTES)))
         except RemoteProtocolError:
             continue
-        assert kind in {Kind.DATA, Kind.TOKENPART}
+        assert kind in {PacketKind.DATA, PacketKind.TOKENPART}
         assert got != packet
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_every_flipped_bit_is_refused(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_every_flipped_bit_is_refused(kind: PacketKind) -> None:
     frame = encode(SAMPLES[kind], KEYS)
     for bit in range(len(frame) * 8):
         flipped = bytearray(frame)
@@ -94,8 +94,8 @@ def test_another_key_is_refused(packet: Packet) -> None:
             decode(frame, keys)
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_a_stranger_is_refused_and_nobody_sends_without_a_key(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_a_stranger_is_refused_and_nobody_sends_without_a_key(kind: PacketKind) -> None:
     packet = SAMPLES[kind]
     with pytest.raises(RemoteProtocolError, match="no key of sender"):
         decode(encode(packet, KEYS), {})
@@ -105,7 +105,7 @@ def test_a_stranger_is_refused_and_nobody_sends_without_a_key(kind: Kind) -> Non
 
 def test_each_sender_has_its_own_key() -> None:
     """A repair is its sender's; the DATA in it is its source's, and only the source could have made it."""
-    repair = SAMPLES[Kind.REPAIR]
+    repair = SAMPLES[PacketKind.REPAIR]
     assert isinstance(repair, Repair)
     keys = {repair.sender: b"a" * 32, repair.item.sender: b"b" * 32}
     frame = encode(repair, keys)
@@ -123,23 +123,25 @@ def test_another_version_is_refused(version: int) -> None:
             decode(resealed(bytes(frame)))
 
 
-@pytest.mark.parametrize("number", [0, max(Kind) + 1, 255])
+@pytest.mark.parametrize("number", [0, max(PacketKind) + 1, 255])
 def test_an_unknown_kind_is_refused(number: int) -> None:
-    frame = bytearray(encode(SAMPLES[Kind.PENDING]))
+    frame = bytearray(encode(SAMPLES[PacketKind.PENDING]))
     frame[3] = number
     with pytest.raises(RemoteProtocolError, match=f"kind {number}"):
         decode(resealed(bytes(frame)))
 
 
 def test_another_magic_is_refused() -> None:
-    frame = encode(SAMPLES[Kind.PENDING])
+    frame = encode(SAMPLES[PacketKind.PENDING])
     with pytest.raises(RemoteProtocolError, match="magic"):
         decode(resealed(MAGIC[::-1] + frame[2:]))
 
 
-@pytest.mark.parametrize("kind", [Kind.DATA, Kind.RECEIPT, Kind.JOIN, Kind.NEWRING, Kind.REL])
+@pytest.mark.parametrize(
+    "kind", [PacketKind.DATA, PacketKind.RECEIPT, PacketKind.JOIN, PacketKind.NEWRING, PacketKind.REL]
+)
 @pytest.mark.parametrize("at", [6, 7])
-def test_unknown_flags_are_refused(kind: Kind, at: int) -> None:
+def test_unknown_flags_are_refused(kind: PacketKind, at: int) -> None:
     frame = bytearray(encode(SAMPLES[kind]))
     frame[at] = 0x80
     with pytest.raises(RemoteProtocolError, match="unknown flags"):
@@ -157,7 +159,7 @@ def test_unknown_flags_are_refused(kind: Kind, at: int) -> None:
     ],
 )
 def test_a_header_out_of_range_is_not_written(changes: dict[str, Any]) -> None:
-    for packet in (SAMPLES[Kind.RECEIPT], SAMPLES[Kind.JOIN]):
+    for packet in (SAMPLES[PacketKind.RECEIPT], SAMPLES[PacketKind.JOIN]):
         assert isinstance(packet, tuple)
         with pytest.raises(LocalProtocolError):
             encode(packet._replace(**changes))

@@ -9,13 +9,13 @@ from tests.wire.samples import EVENT, KEY, KEYS, SAMPLES, TOKEN
 from isocast.wire.codec import decode
 from isocast.wire.door import DoorKind, Session, decode_message, encode_message
 from isocast.wire.events import build_events, events_view
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.limits import TAG_BYTES
 from isocast.wire.token_body import decode_token_body
 
 
 def test_every_kind_has_a_vector_and_nothing_else_lies_there() -> None:
-    assert set(SAMPLES) == set(Kind)
+    assert set(SAMPLES) == set(PacketKind)
     assert set(DOOR_SAMPLES) == set(DoorKind)
     assert {path.stem for path in FOLDER.glob("*.hex")} == set(vectors())
 
@@ -25,8 +25,8 @@ def test_the_bytes_are_those_of_the_file(name: str) -> None:
     assert vectors()[name].hex(" ", 8) == read_vector(name).hex(" ", 8)
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_the_file_is_read_as_the_packet(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_the_file_is_read_as_the_packet(kind: PacketKind) -> None:
     assert decode(read_vector(kind.name.lower()), KEYS) == SAMPLES[kind]
 
 

@@ -24,7 +24,7 @@ from isocast.wire.journal_blocks import (
     DIRECTORY_DTYPE,
     IS_EVENTS,
     BlockView,
-    Message,
+    JournalMessage,
     ReleasedBlock,
     encode_block,
     view_block,
@@ -40,7 +40,9 @@ PAYLOADS = st.one_of(
     st.binary(max_size=120),
     st.binary(min_size=48, max_size=48),
 )
-MESSAGES: st.SearchStrategy[list[Message]] = st.lists(st.tuples(U64, U64, NAMES, PAYLOADS), min_size=1, max_size=8)
+MESSAGES: st.SearchStrategy[list[JournalMessage]] = st.lists(
+    st.tuples(U64, U64, NAMES, PAYLOADS), min_size=1, max_size=8
+)
 
 
 @st.composite

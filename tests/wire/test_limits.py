@@ -29,7 +29,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     Run,
     SecondaryToken,
@@ -110,7 +110,7 @@ LARGEST: tuple[tuple[Packet, int], ...] = (
     ),
     (SecondaryToken(*HEADER, U32, U64), MAX_DATAGRAM),
     (
-        Released(*(*HEADER, U64, U64, I64, U32, U64, U32, bytes(limits.MAX_PAYLOAD)), bytes(limits.MAX_PROOF)),
+        ReleasedPacket(*(*HEADER, U64, U64, I64, U32, U64, U32, bytes(limits.MAX_PAYLOAD)), bytes(limits.MAX_PROOF)),
         JUMBO_DATAGRAM,
     ),
     (RangeRequest(*HEADER, Range.TOKENS, U64, U64), MAX_DATAGRAM),
@@ -138,7 +138,7 @@ def test_the_largest_packet_of_every_kind_fits_and_comes_back() -> None:
 
 def test_where_a_limit_is_meant_to_fill_the_datagram_it_does() -> None:
     sizes = {type(packet): len(encode(packet)) for packet, _ in LARGEST if not isinstance(packet, Repair)}
-    assert sizes[Released] == JUMBO_DATAGRAM
+    assert sizes[ReleasedPacket] == JUMBO_DATAGRAM
     assert len(encode(Repair(*HEADER, PART))) == MAX_DATAGRAM
     assert MAX_UDP - sizes[Nack] < limits.HOLDING_BYTES + 1
     assert sizes[Join] == 34_934
@@ -167,7 +167,7 @@ def test_fixed_fields_have_the_lengths_that_the_limits_count_with() -> None:
     assert len(encode(Data(*HEADER, 0, 0, b""))) == frame + limits.DATA_BYTES
     assert len(encode(TokenPart(*HEADER, 0, 0, 1, b"x"))) == frame + limits.PART_BYTES + 1
     assert len(encode(Nack(*HEADER, 0, has_token=False, parts_held=0, listed=()))) == frame + limits.NACK_BYTES
-    assert len(encode(Released(*HEADER, 0, 0, 0, 0, 0, 0, b"", b""))) == frame + limits.RELEASED_BYTES
+    assert len(encode(ReleasedPacket(*HEADER, 0, 0, 0, 0, 0, 0, b"", b""))) == frame + limits.RELEASED_BYTES
     assert len(encode(Join(*HEADER, EPOCH, 0, DIGEST, 0, 0, 0, (), DIGEST, (), ()))) == frame + limits.JOIN_BYTES
     lone = NewRing(*HEADER, EPOCH, (1,), 0, 0, 0, EPOCH, 0, DIGEST, (), (DIGEST,), (), ())
     assert len(encode(lone)) == frame + limits.NEW_RING_BYTES + limits.NODE_BYTES + 16
@@ -185,7 +185,7 @@ def test_a_full_sealed_payload_can_be_sent_repaired_and_released_with_its_proof(
     assert len(sealed) == limits.STANDARD_PAYLOAD == payload_capacity(1_500)
     data = Data(*HEADER, 1, 1, sealed)
     assert len(encode(Repair(*HEADER, data))) <= MAX_DATAGRAM
-    released = Released(*HEADER, 1, 1, 1, 1, 1, 1, sealed, bytes(limits.MAX_PROOF))
+    released = ReleasedPacket(*HEADER, 1, 1, 1, 1, 1, 1, sealed, bytes(limits.MAX_PROOF))
     assert len(encode(released)) <= MAX_DATAGRAM
 
 

@@ -11,21 +11,21 @@ from isocast.terms.market import EventFlag, EventKind, MarketStatus
 from isocast.wire import door, limits
 from isocast.wire.codec import REASONS, encode
 from isocast.wire.events import EVENT_DTYPE
-from isocast.wire.frame import AUDIENCE, MAGIC, VERSION, Kind
+from isocast.wire.frame import AUDIENCE, MAGIC, VERSION, PacketKind
 from isocast.wire.packets import ControlKind, Range
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
 
 FIXED = {
-    Kind.DATA: limits.DATA_BYTES,
-    Kind.TOKEN: limits.TOKEN_BYTES,
-    Kind.TOKENPART: limits.PART_BYTES,
-    Kind.NACK: limits.NACK_BYTES,
-    Kind.REPAIR: 0,
-    Kind.JOIN: limits.JOIN_BYTES,
-    Kind.NEWRING: limits.NEW_RING_BYTES,
-    Kind.REL: limits.RELEASED_BYTES,
-    Kind.LINES: limits.LINES_BYTES,
+    PacketKind.DATA: limits.DATA_BYTES,
+    PacketKind.TOKEN: limits.TOKEN_BYTES,
+    PacketKind.TOKENPART: limits.PART_BYTES,
+    PacketKind.NACK: limits.NACK_BYTES,
+    PacketKind.REPAIR: 0,
+    PacketKind.JOIN: limits.JOIN_BYTES,
+    PacketKind.NEWRING: limits.NEW_RING_BYTES,
+    PacketKind.REL: limits.RELEASED_BYTES,
+    PacketKind.LINES: limits.LINES_BYTES,
 }
 """Of the packets that end in something of variable length."""
 
@@ -67,19 +67,19 @@ def test_the_frame_is_drawn_as_it_is() -> None:
 
 def test_every_kind_is_listed_with_its_number() -> None:
     listed = {int(number): name for number, name, *_ in rows(section("Kinds"), "kind")}
-    assert listed == {kind.value: kind.name for kind in Kind}
+    assert listed == {kind.value: kind.name for kind in PacketKind}
 
 
 def test_who_travels_how() -> None:
     travels = {name: how for _, name, how, _ in rows(section("Kinds"), "kind")}
     for kind, packet in SAMPLES.items():
         # REPAIR is multicast only where §5.2 reduces NACKs; REL goes to groups of its own.
-        if kind not in {Kind.REPAIR, Kind.REL}:
+        if kind not in {PacketKind.REPAIR, PacketKind.REL}:
             assert (type(packet) in AUDIENCE) == (travels[kind.name] != "unicast"), kind.name
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_the_fields_of_a_body_add_up(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PacketKind, ids=lambda kind: kind.name)
+def test_the_fields_of_a_body_add_up(kind: PacketKind) -> None:
     fields = layout(kind.name)
     length = length_without_gaps(fields)
     if kind in FIXED:

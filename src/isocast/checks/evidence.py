@@ -12,7 +12,7 @@ from isocast.checks.view import SiteView, View
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.terms.timing import Gate
 
-__all__ = ["Evidence", "majority_level"]
+__all__ = ["ReceiptEvidence", "majority_level"]
 
 
 def majority_level(held: dict[NodeId, int], universe: tuple[NodeId, ...]) -> int:
@@ -21,7 +21,7 @@ def majority_level(held: dict[NodeId, int], universe: tuple[NodeId, ...]) -> int
     return levels[len(universe) // 2] if levels else 0
 
 
-class Evidence:
+class ReceiptEvidence:
     """Watches what sites make of receipts."""
 
     def __init__(self, law: Law, view: View, report: Report) -> None:

@@ -437,7 +437,7 @@ class Delivered(NamedTuple):
 
     at: int
     node: NodeId
-    packets: tuple[wire.Released, ...]
+    packets: tuple[wire.ReleasedPacket, ...]
 
 
 class SnapshotTaken(NamedTuple):
@@ -474,7 +474,7 @@ class Given(NamedTuple):
 
     at: int
     node: NodeId
-    packets: tuple[wire.Released, ...]
+    packets: tuple[wire.ReleasedPacket, ...]
     newest: int
 
 

@@ -19,7 +19,7 @@ from isocast.checks.facts import (
     TokenSent,
     Voted,
 )
-from isocast.checks.universe import Chain, Change, spans
+from isocast.checks.universe import Chain, UniverseChange, spans
 from isocast.checks.view import WINDOW_TOKENS, EpochView, SiteView, View, trim
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, describe, is_site
 from isocast.terms.timing import Gate
@@ -48,7 +48,7 @@ class _Holdings:
         self.ring = ring
         self.settled = settled
         """What earlier epochs certified: changes of U up to here need no certificate in this one."""
-        self.chain = (Change(0, ring.universe),) if ring.forced or not chain else chain
+        self.chain = (UniverseChange(0, ring.universe),) if ring.forced or not chain else chain
         self.held: dict[NodeId, int] = {}
         self.digests: dict[int, bytes] = {}
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from isocast.checks.agreement import Agreement
 from isocast.checks.edge import EdgeChecker
-from isocast.checks.evidence import Evidence
+from isocast.checks.evidence import ReceiptEvidence
 from isocast.checks.facts import (
     Acknowledged,
     BatchTaken,
@@ -77,7 +77,7 @@ from isocast.checks.view import Deadlines, EpochView, SiteView, View, trim
 from isocast.terms.ids import Epoch, NodeId, describe
 from isocast.wire.packets import NO_LIMIT
 
-__all__ = ["Coverage", "EndOfRun", "Law", "Shares", "Stability", "Suite", "Violation"]
+__all__ = ["EndOfRun", "Law", "ReceiverTree", "Shares", "Stability", "Suite", "Violation"]
 
 
 # ---- F4: what a token takes of what waits at its owner, and in which order.
@@ -147,7 +147,7 @@ _HEADS_MAX = 65_536
 """Heads of epochs long past are of no interest: rings of hundreds of groups, a hundred epochs."""
 
 
-class Coverage:
+class ReceiverTree:
     """Who is below whom, who heads whom in which epoch, and who has been given up by whom."""
 
     def __init__(self, parents: Mapping[NodeId, NodeId]) -> None:
@@ -245,7 +245,7 @@ class Stability:
         """Nothing is dropped yet."""
         self._view = view
         self._report = report
-        self._coverage = Coverage(parents)
+        self._coverage = ReceiverTree(parents)
         self._claimed = 0
         """What a token has called stable."""
         self._written_off: dict[NodeId, int] = {}
@@ -386,7 +386,7 @@ class Suite:
         view, agreement, punctuality, liveness = self._view, self._agreement, self._punctuality, self._liveness
         tokens = Tokens(law, view, self._report)
         promises = Promises(law, view, self._report)
-        stability, evidence = self._stability, Evidence(law, view, self._report)
+        stability, evidence = self._stability, ReceiptEvidence(law, view, self._report)
         logs = Logs()
         sources, reveals = Sources(law, logs, self._report), Reveals(law, view, logs, self._report)
         return {

@@ -15,14 +15,14 @@ from typing import NamedTuple, TypeAlias
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import NO_DIGEST, ControlEntry, ControlKind
 
-__all__ = ["Chain", "Chains", "Change", "spans"]
+__all__ = ["Chain", "Chains", "UniverseChange", "spans"]
 
 _CHAINS_MAX = 4_096
 _SMALLEST = 2
 _NO_END = 1 << 62
 
 
-class Change(NamedTuple):
+class UniverseChange(NamedTuple):
     """U from behind a token on."""
 
     token_number: int
@@ -30,7 +30,7 @@ class Change(NamedTuple):
     forced: bool = False
 
 
-Chain: TypeAlias = tuple[Change, ...]
+Chain: TypeAlias = tuple[UniverseChange, ...]
 """All changes of a log, the first of them what was configured."""
 
 
@@ -39,7 +39,7 @@ class Chains:
 
     def __init__(self, universe: tuple[NodeId, ...]) -> None:
         """Nobody has changed anything."""
-        self.first: Chain = (Change(0, universe),)
+        self.first: Chain = (UniverseChange(0, universe),)
         self._known: dict[bytes, Chain] = {NO_DIGEST: self.first}
 
     def at(self, digest: bytes) -> Chain:
@@ -58,7 +58,7 @@ class Chains:
             elif kind is ControlKind.FORCE_UNIVERSE:
                 universe, forced = unpack(f"<{len(body) // 4}I", body), True
         if universe != before or forced:
-            chain = (*chain, Change(number, universe, forced))
+            chain = (*chain, UniverseChange(number, universe, forced))
         self._known[digest] = chain
         if len(self._known) > 2 * _CHAINS_MAX:
             for old in list(islice(self._known, 1, _CHAINS_MAX)):

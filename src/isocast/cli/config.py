@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.key_page import key_as_json, key_headers, key_rows, key_table, markdown_table
+from isocast.cli.options import Flag, Seed
 from isocast.cli.render import line, note, show_json, show_table, showed_whole
 from isocast.runtime.market.keys import NODE_TABLE, SETTINGS
 from isocast.runtime.market.model import Market, NetworkMode, NodePlan
@@ -45,7 +46,6 @@ app = App(
     help_epilogue="Start with:\n\n    isocast config example --out market.toml\n",
 )
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _BAD_INPUT = 2
 
 
@@ -59,7 +59,7 @@ _BAD_INPUT = 2
 Exit code: 0 sound, 2 not: then each fault is a line that names file, key and rule. Warnings change nothing about it.
 """
 )
-def check(file: Path, /, *, json: _Flag = False) -> int:
+def check(file: Path, /, *, json: Flag = False) -> int:
     """Check a market file and show what follows from it: nodes, groups, times with their formulas, warnings.
 
     Parameters
@@ -123,7 +123,7 @@ def example(
     out: Path | None = None,
     cities: str | None = None,
     loss: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.0,
-    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))] = 1,
+    seed: Seed = 1,
 ) -> int:
     """Write a commented market file that runs on this machine as it is; the delays between its cities are injected.
 
@@ -149,7 +149,9 @@ def example(
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigurationError(str(out), "--out", "exists already, and is not overwritten: choose another") from None
+        raise ConfigurationError(
+            str(out), "--out", "exists already and is not overwritten: choose another name"
+        ) from None
     except OSError as error:
         raise ConfigurationError(str(out), "--out", f"cannot be written: {error.strerror}") from error
     note(f"Wrote {out}. Next: isocast config check {out}; isocast keys init --config {out}")
@@ -164,7 +166,7 @@ def example(
     isocast config keys --markdown > docs/reference/config.md
 """
 )
-def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
+def keys(*, json: Flag = False, markdown: Flag = False) -> int:
     """List and explain the keys of a market file, and the timing profiles.
 
     Parameters
@@ -313,7 +315,7 @@ def coverage_text(market: Market) -> str:
     if not table.enabled:
         return "off: each line has the group of its number"
     pool = f"{table.addresses:,} groups from {table.groups}, drain {duration_text(table.drain_ns)}"
-    return f"everybody hears {table.lines} lines; {pool}; notices in {table.notices}"
+    return f"every customer hears {table.lines} lines; {pool}; notices in {table.notices}"
 
 
 def coverage_as_json(market: Market) -> dict[str, Any]:

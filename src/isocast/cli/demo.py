@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Flag, Seed
+
 __all__ = ["demo"]
 
 _EXAMPLES = """Examples:
@@ -32,12 +34,12 @@ demo = App(name="demo", help_epilogue=_EXAMPLES)
 def _demo(
     *,
     seconds: Annotated[float, Parameter(validator=Number(gte=5, lte=3600))] = 30.0,
-    headless: Annotated[bool, Parameter(negative="")] = False,
-    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))] = 7,
+    headless: Flag = False,
+    seed: Seed = 7,
     loss: Annotated[float, Parameter(validator=Number(gte=0, lte=0.2))] = 0.02,
     keep: Path | None = None,
     lake: Annotated[bool, Parameter(negative="--no-lake")] = True,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Run a whole market on this machine, live: 17 processes that talk by UDP multicast on loopback, without privilege.
 

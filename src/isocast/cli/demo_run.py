@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocast.cli.demo_lake import AFTER_CTRL_C_S, PATIENCE_S, LakeBeside, LakeStage, lake_lines, lake_words
-from isocast.cli.live_parts import can_draw
+from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, show_json
 from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk import scratch
@@ -94,9 +94,9 @@ def _left_out(summary: Summary) -> Iterator[str]:
     figures = summary.figures
     if figures.disturbed:
         share = f"{figures.disturbed:,} of {figures.measured + figures.disturbed:,} releases"
-        yield f"left out: {share}, which waited for a ring or were a city's that was away"
+        yield f"left out: {share}, made while a ring formed or by a city that was away"
     if summary.rings > 1:
-        yield f"{figures.latency_all_ns / SECOND:.3f} s with the time without a ring"
+        yield f"{figures.latency_all_ns / SECOND:.3f} s including the time without a ring"
 
 
 def _entry(name: str, *texts: str) -> Iterator[str]:
@@ -325,13 +325,9 @@ def _status(show: Show, lake: LakeBeside | None) -> Iterator[str]:
 
 
 async def _frames(show: Show, lake: LakeBeside | None, playing: asyncio.Task[Summary]) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
     from isocast.cli.demo_view import frame
 
-    console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with live_screen() as draw:
         while not playing.done():
-            live.update(frame(show, console.width, console.height, time.time_ns(), lake), refresh=True)
+            draw(lambda width, height: frame(show, width, height, time.time_ns(), lake))
             await asyncio.wait([playing], timeout=1 / _FRAMES_PER_S)

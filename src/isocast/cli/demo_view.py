@@ -16,21 +16,8 @@ from rich.text import Text
 
 from isocast.cli.demo_lake import LakeBeside, lake_words
 from isocast.cli.demo_run import COMMANDS
-from isocast.cli.live_parts import (
-    FAINT,
-    MOTTO,
-    STATES,
-    MapLine,
-    Mark,
-    bars,
-    figures,
-    fitted_map,
-    header,
-    height_for,
-    log,
-    panel,
-    picture,
-)
+from isocast.cli.live_view import FAINT, MOTTO, STATES, bars, figures, header, log, panel, picture
+from isocast.cli.world_map import MapLine, Mark, fitted_map, height_for
 from isocast.runtime.disk.scratch import scratch_directory
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.operate.supervisor import ChildState

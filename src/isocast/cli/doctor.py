@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from cyclopts import App
 
-from cyclopts import App, Parameter
-
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -31,8 +29,8 @@ doctor = App(name="doctor", help_epilogue=_EXAMPLES)
 @doctor.default
 def _doctor(
     *,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    config: Config | None = None,
+    json: Flag = False,
 ) -> int:
     """Check this machine: clock, multicast, buffers, timers, ports, disk, keys, and what the lab needs.
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Flag
+
 __all__ = ["drill"]
 
 _EXAMPLES = """Examples:
@@ -36,7 +38,7 @@ def _drill(
     profile: Literal["quick", "lan", "continent", "world", "ci"] = "quick",
     seconds: Annotated[float | None, Parameter(validator=Number(gte=1, lte=600))] = None,
     keep: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Run faults against a real market on this machine: 13 processes, UDP multicast on loopback, no privilege.
 

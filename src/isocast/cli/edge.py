@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 
 __all__ = ["app"]
 
-_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 
 _HEADERS = (
     "receiver", "plan", "stripes", "sequence", "packets", "bytes", "waiting", "conflated", "not carried", "not sent", ""
@@ -48,7 +47,7 @@ app.command("isocast.cli.edge_listen:listen", name="listen")
 
 
 @app.command(show=False)
-def send(*, config: _Config, name: str) -> int:
+def send(*, config: Config, name: str) -> int:
     """Send the narrow stripes of one receiver: the receiver starts this process itself.
 
     Parameters
@@ -64,7 +63,7 @@ def send(*, config: _Config, name: str) -> int:
 
 
 @app.command
-def status(*, config: _Config, json: _Flag = False) -> int:
+def status(*, config: Config, json: Flag = False) -> int:
     """Show what the receivers on this machine send: their plan, packets, what waits and what was conflated.
 
     A second table has what retransmit servers keep, repair for customers and answer to strangers. Exit code 1 means
@@ -116,7 +115,7 @@ def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
 
 
 @app.command
-def plan(path: Path, /, *, config: _Config) -> int:
+def plan(path: Path, /, *, config: Config) -> int:
     """Put a new stripe plan into force while the market runs.
 
     The plan is written to the directory of plans and announced in a token; every receiver follows it behind that token.

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Count, Flag, Seconds
 from isocast.cli.render import figure, line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -42,9 +42,6 @@ Two lines, so that a packet must be lost twice; they take twice the rate:
 0 it was stopped, 1 messages were lost, 2 bad input, 3 the machine refused an address or a port.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 
 listen = App(name="listen", help_epilogue=_EXAMPLES)
 
@@ -52,7 +49,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
     rate: str | None = None,
     symbols: str | None = None,
@@ -60,10 +57,10 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     from_: Annotated[Literal["now", "beginning"], Parameter(name="--from")] = "now",
     lines: str | None = None,
     plan: Path | None = None,
-    count: _Count | None = None,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
-    quiet: _Flag = False,
+    count: Count | None = None,
+    seconds: Seconds | None = None,
+    json: Flag = False,
+    quiet: Flag = False,
 ) -> int:
     """Hear the narrow stripes that fit a line, and print their events.
 
@@ -110,11 +107,11 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
         )  # fmt: skip
 
     if from_ == "beginning" and keep != "complete":
-        rule = "beginning goes with --keep complete: who wants what is newest never asks"
+        rule = "beginning needs --keep complete: with --keep latest no message is requested again"
         raise ConfigurationError("command line", "--from", rule)
     chosen = chosen_by(_plan(market, plan))
     if chosen.unnamed:
-        note(f"isocast: no stripe names {', '.join(chosen.unnamed)}: heard on a spare one")
+        note(f"isocast: no stripe lists {', '.join(chosen.unnamed)}: listening on a spare stripe")
     note(f"isocast: {name} hears {describe(chosen, chosen_rate)}; Ctrl-C ends it")
 
     async def work() -> StripeListener:
@@ -169,7 +166,7 @@ def _follow(listener: StripeListener, market: Market, version: int, chosen_by: o
         listener.follow(chosen_by(found[-1]))  # type: ignore[operator]
         note(f"isocast: plan {version} is in force: {describe(listener.chosen, None)}")
     except ConfigurationError as reason:
-        note(f"isocast: plan {version} is in force, and its stripes are not heard: {reason}")
+        note(f"isocast: plan {version} is in force, but its stripes cannot be received: {reason}")
 
 
 async def _until_stopped(
@@ -223,7 +220,7 @@ def _report(listener: StripeListener, market: Market, *, as_json: bool) -> None:
     allowed = f"{figure(listener.chosen.period_bytes)} bytes"
     line(f"The busiest token period ({span_s:g} s) brought {peak}; its stripes may bring {allowed}.")
     repaired = f"{figure(total.repaired)} repaired of {figure(total.gaps)} gaps"
-    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} heard twice.")
+    line(f"{figure(total.lost)} messages lost, {repaired}, {figure(total.repeated)} received twice.")
     wrong = {"strange packets": counts.strange, "forged repairs": counts.forged, "batches not read": counts.unread}
     if any(wrong.values()):
         line("; ".join(f"{name}: {figure(count)}" for name, count in wrong.items() if count) + ".")

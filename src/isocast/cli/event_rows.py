@@ -241,7 +241,7 @@ def read_header(line: str) -> list[str]:
         raise RowFault(1, wrong.column, str(wrong)) from wrong
     for name in ("kind", "floor"):
         if name not in columns:
-            rule = f"a header with the names of columns is wanted, {name} among them; an event has {', '.join(FIELDS)}"
+            rule = f"the header must name the columns, with {name}; an event has {', '.join(FIELDS)}"
             raise RowFault(1, "", rule)
     twice = [name for place, name in enumerate(columns) if name and name in columns[:place]]
     if twice:
@@ -337,13 +337,13 @@ class RowReader:
         except (ValueError, RecursionError) as reason:
             raise RowFault(self.line, "", f"not JSON: {reason}") from reason
         if not isinstance(row, dict):
-            raise RowFault(self.line, "", "one JSON object for each event is wanted")
+            raise RowFault(self.line, "", "expected one JSON object for each event")
         return {column: value for name, value in row.items() if (column := _column(name))}
 
     def _csv(self, text: str) -> Mapping[str, object] | None:
         if not self._columns:
             if self.line != 1:
-                raise RowFault(1, "", "a header with the names of columns is wanted in the first line")
+                raise RowFault(1, "", "the first line must name the columns")
             self._columns = read_header(text)
             return None
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Count, Flag, Port, Seed
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table
 from isocast.terms.quantities import counted
 
@@ -24,11 +25,7 @@ app = App(
     help_epilogue="Start with:\n\n    isocast feed generate day.parquet\n\n    isocast feed show day.parquet\n",
 )
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 _Floor: TypeAlias = Annotated[str | None, Parameter(name="--as")]
-_Port: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1, lt=65_536))]
 
 
 @app.command(
@@ -54,12 +51,12 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     symbol: str | None = None,
     mapping: str | None = None,
     format: str | None = None,  # noqa: A002 - the option's name
-    port: _Port = None,
+    port: Port | None = None,
     zone: str = "America/New_York",
-    limit: _Count | None = None,
+    limit: Count | None = None,
     rows: Annotated[int, Parameter(validator=Number(gte=0, lte=1_000))] = 0,
-    strict: _Flag = False,
-    json: _Flag = False,
+    strict: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Say what is in a feed: messages by type, events by kind, symbols, time span, faults and what was skipped.
 
@@ -127,11 +124,11 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     symbol: str | None = None,
     mapping: str | None = None,
     format: str | None = None,  # noqa: A002 - the option's name
-    port: _Port = None,
-    limit: _Count | None = None,
+    port: Port | None = None,
+    limit: Count | None = None,
     zone: str = "America/New_York",
-    strict: _Flag = False,
-    json: _Flag = False,
+    strict: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Convert feeds to one file of events, or to ITCH 5.0, and print the digest of the events.
 
@@ -166,7 +163,7 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     from isocast.terms.errors import ConfigurationError
 
     if len(files) < 2:  # noqa: PLR2004 - one to read, one to write
-        raise ConfigurationError("command line", "files", "one file to read and one to write are wanted, at least")
+        raise ConfigurationError("command line", "files", "give at least one file to read and one to write")
     *sources, target = files
     check_target(target, sources)
     options = feed_options(floor, day, symbol, mapping, format, port, zone, strict=strict)
@@ -200,14 +197,14 @@ def generate(  # noqa: PLR0913 - a plan of a day
     out: Path,
     /,
     *,
-    seed: _Seed = 1,
-    floors: _Count = 12,
-    symbols: _Count = 500,
+    seed: Seed = 1,
+    floors: Count = 12,
+    symbols: Count = 500,
     trades: Annotated[int, Parameter(validator=Number(gte=0, lte=10**10))] = 100_000,
     quotes: Annotated[float, Parameter(validator=Number(gte=0, lte=1000))] = 2.0,
     day: str = "2026-03-02",
     floor: _Floor = None,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Make a synthetic day: floors around the world, bursts, openings and closes, sectors that move together.
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag, Port, Seconds
 from isocast.cli.render import figure, line, note, show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "customer_named", "sent_text"]
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
-_Port: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=65_536))]
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 
 app = App(
     name="gateway",
@@ -48,10 +45,10 @@ refused an address or a port.
 )
 def itch(  # noqa: PLR0913 - where from, where to, and what for
     *,
-    config: _Config,
+    config: Config,
     name: str,
     group: str = "239.255.80.0",
-    port: _Port = 26_477,
+    port: Port = 26_477,
     request_port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 26_478,
     interface: str | None = None,
     ttl: Annotated[int, Parameter(validator=Number(gte=0, lte=255))] = 1,
@@ -59,8 +56,8 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     directory: Path | None = None,
     zone: str = "UTC",
     keep: Annotated[int, Parameter(validator=Number(gte=1, lte=3_650))] = 7,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
+    seconds: Seconds | None = None,
+    json: Flag = False,
 ) -> int:
     """Send the clear edge feed: ITCH 5.0 in MoldUDP64, the same numbers at every gateway, and answer requests.
 
@@ -140,15 +137,15 @@ the extra `websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine r
 )
 def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     *,
-    config: _Config,
+    config: Config,
     name: str,
     port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 8_765,
     address: str = "127.0.0.1",
     origin: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10**7))] = 20_000,
     clients: Annotated[int, Parameter(validator=Number(gte=1, lte=65_536))] = 256,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
+    seconds: Seconds | None = None,
+    json: Flag = False,
 ) -> int:
     """Serve the market's events as JSON rows over WebSockets, for browsers.
 
@@ -240,7 +237,7 @@ def _striping(path: Path | None, core: int) -> tuple[tuple[int, ...], Split | No
         raise ConfigurationError(str(path), "--plan", f"cannot be read: {reason}") from None
     stripes = tuple(stripe.number for stripe in plan.of_core(core))
     if not stripes:
-        raise ConfigurationError(str(path), "core", f"plans nothing for core stripe {core}, which this market is")
+        raise ConfigurationError(str(path), "core", f"has no plan for core stripe {core} of this market")
     return stripes, partial(plan.stripes_of, core=core)
 
 
@@ -298,9 +295,9 @@ def _report(gateway: ItchGateway, *, as_json: bool) -> None:
         return
     line(sent_text(counts))
     for reason, count in counts.not_sent_why.items():
-        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; whoever lacks them asks.")
+        line(f"Not multicast: {figure(count)} ITCH messages, {reason}; customers that lack them request them.")
     for reason, count in _left_out(feed):
-        line(f"Not told as it is: {figure(count)} events, {reason}.")
+        line(f"Not written exactly: {figure(count)} events, {reason}.")
 
 
 def sent_text(counts: GatewayCounts) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Count, Flag
 from isocast.cli.render import Progress, figure, line, show_json, show_table
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ app = App(
     help_epilogue="Start with:\n\n    isocast journal verify data/london/journal\n",
 )
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Sequence: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**64))]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 
 _FAULTS_SHOWN = 20
 _PATIENCE_S = 2.0
@@ -46,7 +45,7 @@ _PATIENCE_S = 2.0
 Exit code: 0 every header is sound, 1 one is damaged, 2 there is no journal.
 """
 )
-def inspect(directory: Path, /, *, json: _Flag = False) -> int:
+def inspect(directory: Path, /, *, json: Flag = False) -> int:
     """List the segments of a journal by their headers: sequences, tokens, epochs, times, events, bytes.
 
     Parameters
@@ -141,7 +140,7 @@ Two sites that released the same have the same digests. An unfinished block at t
 it off when it starts. Exit code: 0 sound, 1 something is wrong, 2 there is no journal.
 """
 )
-def verify(directory: Path, /, *, json: _Flag = False) -> int:
+def verify(directory: Path, /, *, json: Flag = False) -> int:
     """Read every byte of a journal and name what is wrong: damage, gaps, overlaps, disorder, early releases.
 
     Parameters
@@ -226,7 +225,7 @@ def _show_report(directory: Path, report: VerifyReport) -> None:
         line(_begins(report.record, report.first_sequence or 0))
     if report.unjudged_delays:
         count = figure(report.unjudged_delays)
-        line(f"Not judged: whether {count} blocks were due Δ_A behind T_t; the journal does not record Δ_A there.")
+        line(f"Not checked: whether {count} blocks were due at T_t + Δ_A; the journal does not record Δ_A for them.")
     if report.is_sound:
         line("Sound: nothing is wrong. Whether it ends too soon, other sites tell: isocast lake audit.")
         return
@@ -249,7 +248,7 @@ takes what is whole from them and what is damaged from other archives, and relea
 Exit code: 0 nothing is damaged any more, 2 there is no journal, or it is in use.
 """
 )
-def repair(directory: Path, /, *, json: _Flag = False) -> int:
+def repair(directory: Path, /, *, json: Flag = False) -> int:
     """Set damaged segments of a journal aside, so that its node fills it from other archives. Stop the node first.
 
     Parameters
@@ -294,8 +293,8 @@ def cat(
     *,
     from_: Annotated[_Sequence | None, Parameter(name="--from")] = None,
     to: _Sequence | None = None,
-    limit: _Count | None = None,
-    json: _Flag = False,
+    limit: Count | None = None,
+    json: Flag = False,
 ) -> int:
     """Print what was released, a row for each event, in sequence order.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line, show_json, show_table
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -24,8 +24,6 @@ app = App(
     help_epilogue="Start with:\n\n    isocast keys init --config market.toml\n",
 )
 
-_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _WRONG = 1
 _NAMES_SHOWN = 6
 
@@ -39,7 +37,7 @@ Run it once, on one machine, and copy to each other machine the files that its n
 which.
 """
 )
-def init(*, config: _Config, json: _Flag = False) -> int:
+def init(*, config: Config, json: Flag = False) -> int:
     """Make the keys directory (0700) and every key file that is missing (0600). A file that exists is never touched.
 
     Parameters
@@ -74,7 +72,7 @@ def init(*, config: _Config, json: _Flag = False) -> int:
 Equal fingerprints on two machines mean equal keys. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> int:
+def check(*, config: Config, node: str | None = None, json: Flag = False) -> int:
     """Check the key files: there, whole, and readable by their owner alone.
 
     Parameters

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Flag, Seconds, Seed
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.cli.skew_text import left_out_words
 from isocast.terms.errors import ConfigurationError, JournalError
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from isocast.trials.lab.report import Episode
     from isocast.trials.lab.session import LabSession, SessionReport
     from isocast.trials.lab.verdict import LabVerdict, LateInLab
-    from isocast.trials.lab.world import World
+    from isocast.trials.lab.world import LabWorld
 
-__all__ = ["Flag", "Words", "app", "one_line", "parse_option", "show_lab", "show_links", "show_nodes", "show_verdict"]
+__all__ = ["app", "show_verdict"]
 
 
 # ---- What the commands of a lab print for people.
@@ -108,8 +109,7 @@ app = App(
 """,
 )
 
-Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-Words: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
+_CommandWords: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
 _Share: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 _Run: TypeAlias = Annotated[
     Path | None, Parameter(help="The directory of the lab, if not the one that a lab takes by itself.")
@@ -333,7 +333,7 @@ _add_node_command("continue", "Let a stopped node go on.")
 Exit code: that of COMMAND.
 """,
 )
-def execute(site: str, /, *command: Words, run: _Run = None) -> int:
+def execute(site: str, /, *command: _CommandWords, run: _Run = None) -> int:
     """Run COMMAND at a site of a running lab, as if one sat there.
 
     Parameters
@@ -347,7 +347,7 @@ def execute(site: str, /, *command: Words, run: _Run = None) -> int:
     import sys
 
     if not command:
-        raise ConfigurationError("command line", "COMMAND", "is missing: what shall run there?")
+        raise ConfigurationError("command line", "COMMAND", "is missing: give the command to run")
     prefix: list[str] = _ask(run, "enter", site=site)
     sys.stdout.flush()
     os.execv(prefix[0], [*prefix, *command])  # noqa: S606  # the user's own command, without a shell
@@ -470,12 +470,8 @@ def _show_followers(verdict: LabVerdict) -> None:
         show_table("Who must have everything", headers, rows)
 
 
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
-
-
 _Scale: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
 _Rate: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=100_000))]
-_Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 
 _SIGNAL_EXIT = 128
 """What shells add to the number of the signal that ended a command."""
@@ -537,9 +533,9 @@ def up(  # noqa: PLR0913  # a market, and what its world is like
     loss: _Share | None = None,
     jitter: str | None = None,
     scale: _Scale = 1.0,
-    seed: _Seed | None = None,
+    seed: Seed | None = None,
     publish: _Rate = 0.0,
-    seconds: _Seconds | None = None,
+    seconds: Seconds | None = None,
     run: Path | None = None,
     without_root: Flag = False,
     json: Flag = False,
@@ -615,9 +611,9 @@ Exit code: that of COMMAND; without one, 0 fine, 1 a node ended badly, 2 bad inp
 def run(
     world: Path,
     /,
-    *command: Words,
+    *command: _CommandWords,
     site: str | None = None,
-    seconds: _Seconds | None = None,
+    seconds: Seconds | None = None,
     run: Path | None = None,
     without_root: Flag = False,
     json: Flag = False,
@@ -661,7 +657,7 @@ def run(
 
 
 def _session(
-    world: World,
+    world: LabWorld,
     nodes: Sequence[LabNode],
     directory: Path,
     seconds: float | None,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
-    from isocast.lake.audit import Run
+    from isocast.lake.audit import RunWork
     from isocast.lake.audit_terms import AuditReport
 
 __all__ = ["audit"]
@@ -37,12 +38,12 @@ audit = App(name="audit", help_epilogue=_EXAMPLES)
 def _audit(
     *,
     journals: Path | None = None,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
-    live: Annotated[bool, Parameter(negative="")] = False,
+    config: Config | None = None,
+    live: Flag = False,
     block: int = 4_096,
     report: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
-    plain: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
+    plain: Flag = False,
     master: str | None = None,
 ) -> int:
     """Compare the journals of all receivers: same sequence, no gap, no duplicate, nothing forged, nothing early.
@@ -105,7 +106,7 @@ def _place(journals: Path | None, config: Path | None) -> tuple[Path, int | None
 
 
 @contextmanager
-def _runner(master: str | None, *, plain: bool) -> Iterator[Run]:
+def _runner(master: str | None, *, plain: bool) -> Iterator[RunWork]:
     from isocast.lake.audit import run_here
 
     if plain:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from isocast.cli.lake_tables import lake_session
+from isocast.cli.options import Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.market import from_ticks
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bars"]
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _PRICES = ("open", "high", "low", "close", "vwap")
 _FORMATS = (".parquet", ".csv")
 
@@ -45,11 +45,11 @@ def _bars(  # noqa: PLR0913 - options of a command
     zone: str = "UTC",
     session: str | None = None,
     days: str = "",
-    by_floor: _Flag = False,
+    by_floor: Flag = False,
     out: Path | None = None,
     rows: int = 40,
     master: str | None = None,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Make bars of any interval: open, high, low, close, volume, trades, VWAP.
 
@@ -81,7 +81,7 @@ def _bars(  # noqa: PLR0913 - options of a command
     if out is not None and out.suffix not in _FORMATS:
         raise ConfigurationError("command line", "--out", f"{out} is neither .parquet nor .csv")
     if rows < 1:
-        raise ConfigurationError("command line", "--rows", "at least one row")
+        raise ConfigurationError("command line", "--rows", "must be at least 1")
     with lake_session("isocast lake bars", master) as spark:
         from pyspark.sql.functions import col
 
@@ -115,7 +115,7 @@ def _note_left_out(tape: DataFrame) -> None:
     reasons = left_out(tape).groupBy("reason").sum("trades").orderBy("reason").collect()
     if reasons:
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
-        note(f"Trades of the tape that are not in all figures, by their sale conditions: {told}.")
+        note(f"Trades that do not count in every figure, by sale condition: {told}.")
 
 
 def _write(made: DataFrame, out: Path, *, quiet: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def _fairness(  # noqa: PLR0913 - where, what to hold it against, and what to wr
     *,
     journals: Path | None = None,
     lake: Path | None = None,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    config: Config | None = None,
     fraction: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.999,
     worst: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 10,
     pictures: Path | None = None,
     report: Path | None = None,
-    strict: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: Flag = False,
+    json: Flag = False,
     master: str | None = None,
 ) -> int:
     """Show release skew against the clocks' bound, entry fairness, faults, losses by place, delays, and better times.
@@ -121,7 +122,7 @@ def _place(journals: Path | None, lake: Path | None, market: Market | None) -> _
         from isocast.lake.tables import Lake
 
         if not Lake.open(lake).released.snapshot().files:
-            raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+            raise ConfigurationError(str(lake), "--lake", "has no released messages yet: run `isocast lake run`")
         return _Where(lake, is_lake=True, measured=own if own is not None and own.is_dir() else None)
     where = journals or own
     if where is None:
@@ -180,7 +181,7 @@ def _released(spark: SparkSession, where: _Where) -> DataFrame:
 
     released = Lake.open(where.released).released.read(spark)
     if released is None:
-        raise ConfigurationError(str(where.released), "--lake", "nothing was released into it yet: isocast lake run")
+        raise ConfigurationError(str(where.released), "--lake", "has no released messages yet: run `isocast lake run`")
     return released.select(*MESSAGE_COLUMNS)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Flag
 from isocast.cli.render import line, note, show_json, show_table, working
 from isocast.runtime.disk.scratch import scratch_directory
 from isocast.terms.quantities import counted
@@ -54,7 +55,7 @@ def _stripes(  # noqa: PLR0913 - where from, what for, and what to write
     svg: Path | None = None,
     png: Path | None = None,
     rows: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 20,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
     master: str | None = None,
 ) -> int:
     """Add up how busy each symbol is in any token period, and which symbols are busy together.
@@ -203,7 +204,7 @@ def _events(spark: SparkSession, journals: Path | None, lake: Path | None) -> Da
     table = None if lake is None else Lake.open(lake).released
     released = None if table is None else table.read(spark)
     if released is None or table is None:
-        raise ConfigurationError(str(lake), "--lake", "nothing was released into it yet: isocast lake run")
+        raise ConfigurationError(str(lake), "--lake", "has no released messages yet: run `isocast lake run`")
     lowest = min(int(file.partition["stripe"]) for file in table.snapshot().files)
     return without_copies(released.select(*_COLUMNS), lowest)
 

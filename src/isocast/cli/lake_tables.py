@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -61,7 +62,7 @@ class OriginOptions:
             rule = "a lake has every event once: `isocast lake fairness --journals` and `audit` compare receivers"
             raise ConfigurationError("command line", "--receiver", rule)
         if self.max_rows < 1:
-            raise ConfigurationError("command line", "--max-rows", "at least one event")
+            raise ConfigurationError("command line", "--max-rows", "must be at least 1")
 
     def origin(self) -> Origin:
         """As the pipeline takes it."""
@@ -148,7 +149,6 @@ def lake_session(app: str, master: str | None) -> Iterator[SparkSession]:
             spark.stop()
 
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _ORIGIN = OriginOptions()
 _LAKE = LakeOptions()
 _STOP_S = 60.0
@@ -203,7 +203,7 @@ def _run(
     options: LakeOptions = _LAKE,
     keep: str = "1h",
     master: str | None = None,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Bring all tables up to date: released events, tape, quotes, bars, VWAP, spreads.
 
@@ -239,10 +239,10 @@ def _stream(  # noqa: PLR0913 - options of a command
     options: LakeOptions = _LAKE,
     every: Annotated[float, Parameter(validator=Number(gt=0, lte=3_600))] = 2.0,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
-    available_now: _Flag = False,
+    available_now: Flag = False,
     keep: str = "1h",
     master: str | None = None,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Follow a market: its tables grow while it runs, and each event is in them exactly once.
 

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Count, Flag, Seconds
 from isocast.cli.render import line, note
 from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
@@ -40,9 +39,6 @@ Exit code 1 means that two lines carried different contents of one message: the 
 was told on standard error and, with --json, as an object {"conflict": …}.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 _Rows: TypeAlias = "Iterator[Mapping[str, object]]"
 _Columns: TypeAlias = "Mapping[str, int]"
 
@@ -77,16 +73,16 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _command(  # noqa: PLR0913 - what, from where, until when, how
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     name: Annotated[str | None, Parameter(name=["--as", "--name"])] = None,
-    latest: _Flag = False,
+    latest: Flag = False,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     stripes: str | None = None,
     symbols: str | None = None,
-    unmerged: _Flag = False,
-    count: _Count | None = None,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
+    unmerged: Flag = False,
+    count: Count | None = None,
+    seconds: Seconds | None = None,
+    json: Flag = False,
 ) -> int:
     """Listen to a running market as one of its customers, and print its events as they are released.
 
@@ -175,7 +171,7 @@ class _Heard:
     def __str__(self) -> str:
         """A summary."""
         if not self.events and not self.messages:
-            return "nothing was heard"
+            return "no messages"
         several = len(self.spans) > 1
         spans = [
             f"sequences {first:,} to {last:,}{f' of stripe {stripe}' if several else ''}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import line
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -37,13 +37,13 @@ node = App(name="node", help_epilogue=_EXAMPLES)
 @node.default
 def _node(  # noqa: PLR0913  # how it begins, and how much it says
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[bool, Parameter(name="--join", negative="")] = False,
     declare: Annotated[bool, Parameter(name="--declare", negative="")] = False,
-    without_impairment: Annotated[bool, Parameter(negative="")] = False,
-    log_json: Annotated[bool, Parameter(negative="")] = False,
+    without_impairment: Flag = False,
+    log_json: Flag = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
 ) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from isocast.cli.options import Flag
 from isocast.cli.render import line, show_json, show_table, working
 from isocast.cli.world_options import EXAMPLE as WORLD_EXAMPLE
 from isocast.cli.world_options import WorldOptions
@@ -72,7 +73,7 @@ spread = 150          # km
 class CoverageOptions:
     """Of one run."""
 
-    example: Annotated[bool, Parameter(negative="")] = False
+    example: Flag = False
     """Print a world file to start from, and do nothing else."""
     from_: Annotated[Path | None, Parameter(name="--from")] = None
     """The plan in force, as --out wrote it: adjust it with few changes instead of planning anew."""
@@ -90,11 +91,11 @@ class CoverageOptions:
     """Of the map, in pixels, 100 to 8,000."""
     rows: int = 40
     """Rows of a table at most."""
-    customers: Annotated[bool, Parameter(negative="")] = False
+    customers: Flag = False
     """Also list which sources each customer hears."""
-    strict: Annotated[bool, Parameter(negative="")] = False
+    strict: Flag = False
     """Exit with 1 if a customer hears fewer sources than the world asks for."""
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     """Print one JSON object instead of tables."""
 
     def file(self, world: Path | None) -> Path:
@@ -149,7 +150,7 @@ class StripeOptions:
     """Of the picture, in pixels, 600 to 8,000."""
     rows: int = 40
     """Rows of a table at most."""
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     """Print one JSON object instead of tables."""
 
 
@@ -444,7 +445,7 @@ Three layers, each of which adds its recovery to the one release delay:
 
 
 @app.command(help_epilogue=_EXAMPLES)
-def timing(*, options: TimingOptions = _DEFAULTS, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def timing(*, options: TimingOptions = _DEFAULTS, json: Flag = False) -> int:
     """Derive all times of a ring, with the formula of each in symbols and in numbers (§5.1).
 
     Times are in seconds. What is left out takes the paper's value.

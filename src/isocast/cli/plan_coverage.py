@@ -19,8 +19,8 @@ from isocast.cli import coverage_colours as colours
 from isocast.cli.plan import CoverageOptions
 from isocast.cli.render import figure, line, note, show_json, show_table, working
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
-from isocast.reformation.scopes.plan import KM_PER_MILE, Change, Plan, Scope, What, changes
-from isocast.reformation.scopes.world import Floats, Surface, World
+from isocast.reformation.scopes.plan import KM_PER_MILE, Plan, Scope, ScopeChange, What, changes
+from isocast.reformation.scopes.world import CoverageWorld, Floats, Surface
 from isocast.studies.coverage.land import LAKES, LAND, Corner, on_land
 from isocast.studies.coverage.report import CoverageReport, change_counts, report
 from isocast.studies.coverage.world_file import load_world
@@ -62,7 +62,7 @@ class Canvas:
         return np.column_stack((self.x(places[:, 0]), self.y(places[:, 1])))
 
 
-def canvas_for(world: World, width: int) -> Canvas:
+def canvas_for(world: CoverageWorld, width: int) -> Canvas:
     """The whole earth, or all places of a plane with some room around them."""
     if world.surface is Surface.EARTH:
         return Canvas(world.surface, width, width // 2, -180.0, 90.0, width / 360)
@@ -351,7 +351,7 @@ class CoverageRun:
     now_ns: int
 
     @property
-    def changed(self) -> tuple[Change, ...]:
+    def changed(self) -> tuple[ScopeChange, ...]:
         """What is not as it was; empty for a plan from nothing."""
         if self.before is None:
             return ()
@@ -390,13 +390,13 @@ def _load_plan(path: Path) -> Plan:
     return Plan.from_json(value["plan"] if isinstance(value, dict) and "plan" in value else value, file)
 
 
-def _without(world: World, names: tuple[str, ...]) -> World:
+def _without(world: CoverageWorld, names: tuple[str, ...]) -> CoverageWorld:
     for name in names:
         if name not in world.receivers.names:
             rule = f'the world has no receiver "{name}"{suggestion(name, world.receivers.names[:1000])}'
             raise ConfigurationError("command line", "--without", rule)
     if len(set(names)) == len(world.receivers):
-        raise ConfigurationError("command line", "--without", "somebody must be left")
+        raise ConfigurationError("command line", "--without", "must leave at least one receiver")
     return world.without(names) if names else world
 
 

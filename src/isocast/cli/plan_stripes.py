@@ -102,7 +102,7 @@ def show_against(found: HashComparison, rows: int) -> None:
             for row in shown
         ]  # fmt: skip
         headers = ("sector", "symbols", "stripes to join", "of it wanted", "by hash", "of it wanted")
-        show_table(f"Whoever wants one sector{more}", headers, table)
+        show_table(f"Customers of one sector{more}", headers, table)
 
 
 def _each(found: HashComparison, text: Callable[[PlanWorth], str]) -> tuple[str, str]:
@@ -156,7 +156,7 @@ def load_history(
             if feed.log.faults:
                 note(f"isocast: {path}: {feed.log.total_faults:,} faults; isocast feed show {path} names them")
         if maker.events == before:
-            raise ConfigurationError(str(path), "events", "there are none in it")
+            raise ConfigurationError(str(path), "events", "the file has no events")
     return maker.make()
 
 

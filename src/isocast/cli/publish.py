@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import Progress, line, note, show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
@@ -48,7 +49,6 @@ and floor must be there; the rest is zero if left out, and the time is now. Exit
 outbox, 1 the source does not answer, 2 bad input.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Format: TypeAlias = Literal["auto", "json", "csv", "raw"]
 
 _CHUNK_BYTES = 1 << 18
@@ -71,12 +71,12 @@ def _command(
     file: Path | None = None,
     /,
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     source: Annotated[str, Parameter(name=["--source", "-s"])],
     form: Annotated[_Format, Parameter(name="--format")] = "auto",
     key_prefix: str = "",
     patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Publish events at a source of a running market: a file, or standard input as it comes.
 

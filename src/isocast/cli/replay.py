@@ -7,11 +7,12 @@ from collections import deque
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag, Port
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -36,8 +37,6 @@ wanted of a file with several. Interrupted, the same command goes on: nothing is
 is in the outboxes, 1 a source does not answer or something in a file is wrong and counted, 2 bad input.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Port: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1, lt=65_536))]
 
 _FAILED = 1
 _INTERRUPTED = 130
@@ -56,20 +55,20 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     files: Annotated[list[str], Parameter(consume_multiple=True)],
     /,
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])] = Path("market.toml"),
+    config: Config = Path("market.toml"),
     floor: Annotated[str | None, Parameter(name="--as")] = None,
     speed: str = "1x",
     day: str | None = None,
     symbol: str | None = None,
     mapping: str | None = None,
     format: str | None = None,  # noqa: A002 - the option's name
-    port: _Port = None,
+    port: Port | None = None,
     zone: str = "America/New_York",
     run: str = "",
     progress: Path | None = None,
     patience: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
-    strict: _Flag = False,
-    json: _Flag = False,
+    strict: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Publish files of feeds at the sources of a running market, in their own time or faster.
 
@@ -159,7 +158,7 @@ def _floors(files: list[str], default: str | None, options: FeedOptions, run: st
         path, source, code = _named(text, default)
         found.setdefault(source, []).append(_open(path, code, options))
     if not found:
-        raise ConfigurationError("command line", "files", "at least one is wanted")
+        raise ConfigurationError("command line", "files", "give at least one")
     return [FloorFeed(source, tuple(some), run) for source, some in found.items()]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from isocast.cli.node import processes_of
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import figure, line, note, show_json, show_table
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from isocast.runtime.market.model import Market, NodePlan
     from isocast.runtime.operate.ring_change import RingChange, RingView
     from isocast.runtime.watch.line_gauges import LineGauges
-    from isocast.runtime.watch.status import Answer, NodeStatus
+    from isocast.runtime.watch.status import NodeStatus, StatusAnswer
 
 __all__ = ["app", "line_report", "line_watchers", "ring_report", "show_lines", "show_ring"]
 
@@ -48,14 +49,12 @@ the nodes. Exit code: 0 it is so, 1 the market does not do it (the message says 
 
 app = App(name="ring", help="Who is on the ring, and planned changes of a running market.", help_epilogue=_EXAMPLES)
 
-Config = Annotated[Path, Parameter(name=["--config", "-c"])]
 Stripe = Annotated[int | None, Parameter(name="--stripe", negative="")]
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 @app.default
 @app.command
-def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> int:
+def status(*, config: Config, stripe: Stripe = None, json: Flag = False) -> int:
     """Show the ring, U, and where every primary receiver and reformation server stands; of every stripe its own.
 
     Exit code 1 means that there is no ring at work, or that it lacks a site of U.
@@ -87,9 +86,7 @@ def status(*, config: Config, stripe: Stripe = None, json: AsJson = False) -> in
 
 
 @app.command
-def drain(
-    name: str, /, *, config: Config, stripe: Stripe = None, undo: Annotated[bool, Parameter(negative="")] = False
-) -> int:
+def drain(name: str, /, *, config: Config, stripe: Stripe = None, undo: Flag = False) -> int:
     """Take a primary receiver off the ring, so that it can be stopped or moved without anybody waiting for it.
 
     It stays in U, votes, follows and releases; only the token passes it by. A restart brings it back, and so does
@@ -208,9 +205,7 @@ def restart(*names: str, config: Config) -> int:
 
 
 @app.command
-def force(
-    *names: str, config: Config, stripe: Stripe = None, yes: Annotated[bool, Parameter(negative="")] = False
-) -> int:
+def force(*names: str, config: Config, stripe: Stripe = None, yes: Flag = False) -> int:
     """Let U be these receivers alone, because a majority of it will never come back.
 
     The only command that can make two histories: if those left out are alive somewhere, they may go on without these.
@@ -233,11 +228,11 @@ def force(
 
     market = load_market(config)
     if stripe is None and len(market.stripes) > 1:
-        raise ConfigurationError("command line", "--stripe", "each stripe has a U of its own: say of which")
+        raise ConfigurationError("command line", "--stripe", "is missing: each stripe has its own U")
     market = market.of_stripe(market.stripes[0] if stripe is None else stripe)
     plans = [plan for name in dict.fromkeys(names) for plan in _receivers(market, name, stripe)]
     if len(plans) < 2:  # noqa: PLR2004  A ring has at least two.
-        raise ConfigurationError("command line", "names", "name the receivers that are left: two or more")
+        raise ConfigurationError("command line", "names", "give two or more receivers that remain")
     if not yes:
         lost = ", ".join(market.name_of(site) for site in market.universe if site not in {p.node for p in plans})
         rule = f"add --yes if you are certain that {lost or 'the others'} will never run again under these numbers"
@@ -306,7 +301,7 @@ def line_watchers(market: Market) -> tuple[NodePlan, ...]:
     return (*line_receivers(market), *[plan for plan in line_listeners(market) if plan.start])
 
 
-def line_report(market: Market, answers: Mapping[str, Answer]) -> dict[str, Any] | None:
+def line_report(market: Market, answers: Mapping[str, StatusAnswer]) -> dict[str, Any] | None:
     """Everything, for programs; None where the market plans no lines."""
     if not market.coverage.enabled:
         return None
@@ -325,7 +320,7 @@ def line_report(market: Market, answers: Mapping[str, Answer]) -> dict[str, Any]
     }
 
 
-def _plan_of(answer: Answer) -> LineGauges | None:
+def _plan_of(answer: StatusAnswer) -> LineGauges | None:
     return answer.status.gauges.line_plan if answer.status is not None else None
 
 
@@ -351,9 +346,9 @@ def _listener(plan: NodePlan, known: LineGauges | None) -> dict[str, Any]:
 def show_lines(report: dict[str, Any]) -> None:
     """For people."""
     if report["version"] is None:
-        line("Lines: no plan yet; each speaks in the group of its number.")
+        line("Lines: no plan yet; each receiver sends in the group of its number.")
         return
-    line(f"Lines by plan {report['version']}; everybody is to hear {report['wanted']}.")
+    line(f"Lines by plan {report['version']}; every customer needs {report['wanted']}.")
     rows = [
         (one["name"], one["group"] or _why_none(one), _km(one["radius_km"]), figure(one["ttl"]), one["version"] or "–")
         for one in report["lines"]
@@ -428,7 +423,9 @@ def _of(status: NodeStatus | None, name: str) -> list[str]:
     return list(getattr(status.gauges, name) or ()) if status is not None else []
 
 
-def _ring_view_receiver(plan: NodePlan, answer: Answer | None, ring: list[str], universe: list[str]) -> dict[str, Any]:
+def _ring_view_receiver(
+    plan: NodePlan, answer: StatusAnswer | None, ring: list[str], universe: list[str]
+) -> dict[str, Any]:
     status = answer.status if answer is not None else None
     gauges = status.gauges if status is not None else None
     return {
@@ -447,7 +444,7 @@ def _ring_view_receiver(plan: NodePlan, answer: Answer | None, ring: list[str], 
     }
 
 
-def _server(plan: NodePlan, answer: Answer | None) -> dict[str, Any]:
+def _server(plan: NodePlan, answer: StatusAnswer | None) -> dict[str, Any]:
     status = answer.status if answer is not None else None
     gauges = status.gauges if status is not None else None
     return {
@@ -459,7 +456,7 @@ def _server(plan: NodePlan, answer: Answer | None) -> dict[str, Any]:
     }
 
 
-def _trouble(answer: Answer | None) -> str | None:
+def _trouble(answer: StatusAnswer | None) -> str | None:
     if answer is None:
         return "has no status page"
     if answer.status is None:
@@ -476,7 +473,7 @@ def show_ring(report: dict[str, Any], *, of_several: bool = False) -> None:
         line(f"{whose}, epoch {report['epoch']}{mark}: {' → '.join(ring)} → {ring[0]}")
         line(f"U has {len(universe)}: {', '.join(universe)}; a majority is {report['majority']}.")
     else:
-        line(f"{whose}: no primary receiver knows a ring")
+        line(f"{whose}: there is no ring yet")
     line()
     rows = [
         (

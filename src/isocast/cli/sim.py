@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Count, Flag, Seed
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table, showed_whole, working
 from isocast.cli.sim_sweep import SWEEP_EXAMPLES, sweep
 from isocast.terms.errors import ConfigurationError
@@ -49,7 +50,6 @@ minutes.
 Exit code: 0 nothing is broken, 1 a property is. With --all-mutants: 0 every mutant was found and the full rules hold.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _Some: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lte=5))]
 _Few: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lte=5))]
 
@@ -66,16 +66,16 @@ def explore(  # noqa: PLR0913 (one for each bound)
     restarts: _Few = 0,
     shorter_logs: _Few = 0,
     lost_disks: _Few = 0,
-    majorities_only: _Flag = False,
-    flying: _Flag = False,
-    requests: _Flag = False,
-    rivals: _Flag = False,
-    sources: _Flag = False,
-    unreduced: _Flag = False,
+    majorities_only: Flag = False,
+    flying: Flag = False,
+    requests: Flag = False,
+    rivals: Flag = False,
+    sources: Flag = False,
+    unreduced: Flag = False,
     states_max: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     mutant: str | None = None,
-    all_mutants: _Flag = False,
-    json: _Flag = False,
+    all_mutants: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Search all interleavings of a small market, breadth first: the first violation has a shortest trace.
 
@@ -243,9 +243,6 @@ app.command(explore, help_epilogue=EXPLORE_EXAMPLES)
 app.command(sweep, help_epilogue=SWEEP_EXAMPLES)
 
 
-_Seed: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
-
 _LINES_SHOWN = 20
 
 _FIGURES = {
@@ -280,7 +277,7 @@ _FIGURES = {
 Exit code: 0 safe, 1 a property was violated, 2 bad input. `isocast sim keys` explains what a scenario may say.
 """
 )
-def run(scenario: Path, /, *, seed: _Seed | None = None, json: _Flag = False, transcript: Path | None = None) -> int:
+def run(scenario: Path, /, *, seed: Seed | None = None, json: Flag = False, transcript: Path | None = None) -> int:
     """Run one scenario under the checkers and report its figures.
 
     Parameters
@@ -375,9 +372,9 @@ def show(
     scenario: Path | None = None,
     /,
     *,
-    seed: _Seed | None = None,
+    seed: Seed | None = None,
     speed: Annotated[float | None, Parameter(validator=Number(gt=0, lte=1000))] = None,
-    headless: _Flag = False,
+    headless: Flag = False,
 ) -> int:
     """Show a scenario live: cities, token, losses, repairs, releases and their skew, under the checkers.
 
@@ -411,11 +408,11 @@ Exit code: 0 no seed failed, 1 one did. With --mutant the other way round: 0 the
 )
 def swarm(
     *,
-    seeds: _Count = 100,
-    first_seed: _Seed = 1,
-    jobs: _Count | None = None,
+    seeds: Count = 100,
+    first_seed: Seed = 1,
+    jobs: Count | None = None,
     mutant: str | None = None,
-    json: _Flag = False,
+    json: Flag = False,
 ) -> int:
     """Run random worlds with faults, one for each seed, each under the checkers.
 
@@ -501,7 +498,7 @@ def _check_mutant(name: str) -> None:
     isocast sim keys --markdown > docs/reference/scenarios.md
 """
 )
-def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
+def keys(*, json: Flag = False, markdown: Flag = False) -> int:
     """List and explain the keys of a scenario file.
 
     Parameters
@@ -530,7 +527,7 @@ def keys(*, json: _Flag = False, markdown: _Flag = False) -> int:
     isocast sim mutants
 """
 )
-def mutants(*, json: _Flag = False) -> int:
+def mutants(*, json: Flag = False) -> int:
     """List the mutants: rules of the protocol that a swarm can switch off to see that the checkers notice.
 
     Parameters

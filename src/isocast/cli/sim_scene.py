@@ -14,7 +14,7 @@ from typing import TypeAlias
 from isocast.checks.facts import Crashed, Fact, Faulted, Installed, Released, Restarted, Submitted, Suspected, TokenSent
 from isocast.ring.effects import Effect, Unicast
 from isocast.ring.settings import Schedule
-from isocast.simulation.network import Burst
+from isocast.simulation.network import PacketBurst
 from isocast.simulation.scenario import Scenario
 from isocast.terms.ids import Epoch, NodeId, describe, is_site
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -23,7 +23,7 @@ from isocast.terms.topology import City, delay_ns
 from isocast.trials.demo.cast import LogNote, Tone
 from isocast.wire.packets import Data, Nack, NewRing, Repair, Suspicion, Token, TokenPart
 
-__all__ = ["Chunk", "Key", "ObservedSite", "Releases", "Scene"]
+__all__ = ["ObservedSite", "PacketKey", "Scene", "SceneChunk", "SceneReleases"]
 
 
 # ---- Releases of a run as its view measures them: skew between cities, and latency against the formula.
@@ -33,7 +33,7 @@ _CHUNKS_MAX = 128
 
 
 @dataclass(slots=True)
-class Chunk:
+class SceneChunk:
     """Messages of one token that are due at one instant, and when the cities released them."""
 
     token_number: int
@@ -51,14 +51,14 @@ class Chunk:
         return self.last - self.first
 
 
-class Releases:
+class SceneReleases:
     """Counts what goes out, and when."""
 
     def __init__(self, scenario: Scenario) -> None:
         """Nothing is out."""
         self._timing = scenario.timing
         self._scenario = scenario
-        self.chunks: deque[Chunk] = deque(maxlen=_CHUNKS_MAX)
+        self.chunks: deque[SceneChunk] = deque(maxlen=_CHUNKS_MAX)
         self.messages = 0
         """In the sequence."""
         self.punctual = 0
@@ -67,7 +67,7 @@ class Releases:
         """Releases after it, of cities that were down or caught up."""
         self.skew_ns = 0
         """The largest between cities that released at the common instant."""
-        self._by_first: dict[int, Chunk] = {}
+        self._by_first: dict[int, SceneChunk] = {}
         self._submitted_at: dict[tuple[NodeId, int], int] = {}
         self._first_tokens: dict[Epoch, int] = {}
         self._all = [0.0, 0.0]
@@ -120,7 +120,7 @@ class Releases:
         chunk.sites += 1
         self.skew_ns = max(self.skew_ns, chunk.skew_ns)
 
-    def _begin(self, fact: Released, loss: float) -> Chunk:
+    def _begin(self, fact: Released, loss: float) -> SceneChunk:
         count = len(fact.messages)
         waited = 0
         for message in fact.messages:
@@ -128,7 +128,7 @@ class Releases:
         on_timetable = fact.due == fact.instant + self._timing.release_delay_ns or bool(self._scenario.release_rate)
         first_token = self._first_tokens.get(fact.epoch, fact.token_number)
         unbroken = on_timetable and fact.token_number > first_token and count > 0
-        chunk = Chunk(fact.token_number, waited // max(count, 1), unbroken, fact.at, fact.at)
+        chunk = SceneChunk(fact.token_number, waited // max(count, 1), unbroken, fact.at, fact.at)
         self._by_first[fact.first_sequence] = chunk
         if len(self._by_first) > _CHUNKS_MAX:
             del self._by_first[next(iter(self._by_first))]
@@ -153,7 +153,7 @@ def _mean_delay_ns(scenario: Scenario) -> int:
     return total // (len(origins) * len(ring)) + scenario.jitter_ns
 
 
-Key: TypeAlias = tuple[NodeId, int] | tuple[str, int]
+PacketKey: TypeAlias = tuple[NodeId, int] | tuple[str, int]
 """A message by its label, or a token, or a part of one."""
 
 _LOSS_SHOWN_NS = SECOND // 4
@@ -195,7 +195,7 @@ class ObservedSite:
     offset_ns: int | None = None
     """Of its last release, against the instant that is common to all."""
     flash_until: int = -1
-    lacking: dict[Key, None] = field(default_factory=dict)
+    lacking: dict[PacketKey, None] = field(default_factory=dict)
 
 
 class Scene:
@@ -211,7 +211,7 @@ class Scene:
         }
         self.notes: deque[LogNote] = deque(maxlen=_NOTES_MAX)
         self.on_note: Callable[[LogNote], None] | None = None
-        self.needs: Callable[[NodeId, Key], bool] = lambda _site, _key: True
+        self.needs: Callable[[NodeId, PacketKey], bool] = lambda _site, _key: True
         """Whether a city still lacks a packet."""
         self.now = 0
         self.loss = scenario.loss
@@ -223,7 +223,7 @@ class Scene:
         self.epoch: Epoch | None = None
         self.repairs: deque[tuple[int, NodeId, NodeId]] = deque(maxlen=32)
         """Lately: when, from whom, to whom."""
-        self.releases = Releases(scenario)
+        self.releases = SceneReleases(scenario)
         self._tally: Counter[str] = Counter()
         self._said: dict[object, None] = {}
 
@@ -308,7 +308,7 @@ class Scene:
             case _:
                 pass
 
-    def lost_packets(self, to: NodeId, burst: Burst) -> None:
+    def lost_packets(self, to: NodeId, burst: PacketBurst) -> None:
         """One destination of a multicast does not get these."""
         site = self.sites.get(to)
         if site is None:
@@ -331,7 +331,7 @@ class Scene:
                 if repair and repair.sender in self.sites:
                     self.repairs.append((self.now, repair.sender, to))
 
-    def _regained(self, site: ObservedSite, key: Key) -> None:
+    def _regained(self, site: ObservedSite, key: PacketKey) -> None:
         """By a repair, by its source's next attempt, or by the log of another city after a ballot."""
         del site.lacking[key]
         site.regained += 1
@@ -441,7 +441,7 @@ class Scene:
             self.on_note(note)
 
 
-def _key(packet: object) -> Key | None:
+def _key(packet: object) -> PacketKey | None:
     match packet:
         case Data():
             return packet.sender, packet.number

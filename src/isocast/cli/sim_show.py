@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,28 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from isocast.checks.properties import explained
-from isocast.cli.live_parts import (
-    FAINT,
-    MOTTO,
-    STATES,
-    MapLine,
-    Mark,
-    bars,
-    can_draw,
-    figures,
-    fitted_map,
-    header,
-    height_for,
-    log,
-    panel,
-)
+from isocast.cli.live_view import FAINT, MOTTO, STATES, bars, can_draw, figures, header, live_screen, log, panel
 from isocast.cli.render import line
-from isocast.cli.sim_scene import Key, ObservedSite, Scene
+from isocast.cli.sim_scene import ObservedSite, PacketKey, Scene
+from isocast.cli.world_map import MapLine, Mark, fitted_map, height_for
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput
 from isocast.ring.effects import Effect
 from isocast.ring.inputs import PacketsArrived
 from isocast.ring.receiver import Mode
-from isocast.simulation.network import Burst
+from isocast.runtime.operate import shutdown
+from isocast.simulation.network import PacketBurst
 from isocast.simulation.scenario import Scenario, load_scenario, scenario_from_mapping
 from isocast.simulation.timed import TimedRun
 from isocast.simulation.world import Build
@@ -73,7 +63,7 @@ def summary(scene: Scene, run: TimedRun, seed: int, *, interrupted: bool) -> Ite
         "latency",
         f"{to_seconds(round(releases.unbroken_latency_ns)):.3f} s on an unbroken ring,"
         f" formula {to_seconds(round(releases.unbroken_formula_ns)):.3f} s",
-        f"{to_seconds(round(releases.latency_ns)):.3f} s with the time without a ring",
+        f"{to_seconds(round(releases.latency_ns)):.3f} s including the time without a ring",
     )
     yield from _entry(
         "skew",
@@ -165,7 +155,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     run = TimedRun(scenario, seed, Build(receiver=WatchedReceiver), transcript=scene.fact)
     world, network = run.world, run.world.network
 
-    def needs(site: NodeId, key: Key) -> bool:
+    def needs(site: NodeId, key: PacketKey) -> bool:
         machine = world.hosts[site].machine
         if not isinstance(machine, PrimaryReceiver):
             return False
@@ -178,7 +168,7 @@ def watch(scenario: Scenario, seed: int) -> tuple[Scene, TimedRun]:
     scene.needs = needs
     told = network.lost_hook
 
-    def lost(to: NodeId, burst: Burst) -> None:
+    def lost(to: NodeId, burst: PacketBurst) -> None:
         if told is not None:
             told(to, burst)
         scene.lost_packets(to, burst)
@@ -230,7 +220,7 @@ def show_scenario(file: Path | None, seed: int | None, speed: float | None, *, h
         if headless or not can_draw():
             _lines(scene, run, speed)
         else:
-            _frames(scene, run, speed or 1.0)
+            shutdown.run(_frames(scene, run, speed or 1.0))
     except KeyboardInterrupt:
         interrupted = True
     for text in (*summary(scene, run, seed, interrupted=interrupted), *next_steps(file, seed)):
@@ -268,29 +258,22 @@ class _Pace:
         self._speed = speed
         self._start = time.monotonic()
 
-    def wait(self, now: int) -> None:
+    def ahead(self, now: int) -> float:
+        """Seconds to wait."""
         if self._speed is None:
-            return
-        ahead = to_seconds(now) / self._speed - (time.monotonic() - self._start)
-        if ahead > 0:
-            time.sleep(ahead)
+            return 0.0
+        return max(to_seconds(now) / self._speed - (time.monotonic() - self._start), 0.0)
 
 
-def _frames(scene: Scene, run: TimedRun, speed: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from isocast.cli.sim_show import frame
-
-    console = Console()
+async def _frames(scene: Scene, run: TimedRun, speed: float) -> None:
     pace = _Pace(speed)
     drawn = 0.0
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with live_screen() as draw:
         for _ in beats(scene, run):
             if time.monotonic() - drawn >= 1 / _FRAMES_PER_S:
                 drawn = time.monotonic()
-                live.update(frame(scene, run, console.width, console.height), refresh=True)
-            pace.wait(scene.now)
+                draw(partial(frame, scene, run))
+            await asyncio.sleep(pace.ahead(scene.now))
 
 
 def _lines(scene: Scene, run: TimedRun, speed: float | None) -> None:
@@ -303,7 +286,7 @@ def _lines(scene: Scene, run: TimedRun, speed: float | None) -> None:
         if scene.now - told >= _STATUS_EVERY_NS:
             told = scene.now
             line(_status(scene, run))
-        pace.wait(scene.now)
+        time.sleep(pace.ahead(scene.now))
     scene.on_note = None
 
 
@@ -416,7 +399,7 @@ def _header(scene: Scene, width: int) -> Text:
 
 def _map(scene: Scene, run: TimedRun, columns: int, rows: int) -> RenderableType:
     marks = [_mark(scene, run, site) for site in scene.sites.values()]
-    return fitted_map(columns, rows, [mark for mark in marks if mark], _sim_view_lines(scene))
+    return fitted_map(columns, rows, [mark for mark in marks if mark], _map_lines(scene))
 
 
 def _mark(scene: Scene, run: TimedRun, site: ObservedSite) -> Mark | None:
@@ -430,7 +413,7 @@ def _mark(scene: Scene, run: TimedRun, site: ObservedSite) -> Mark | None:
     return Mark(site.place, shown[0], style)
 
 
-def _sim_view_lines(scene: Scene) -> list[MapLine]:
+def _map_lines(scene: Scene) -> list[MapLine]:
     """Repairs in green, and the token on its way to its next owner."""
     lines = [
         MapLine(giver.place, taker.place, "bright_green")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from isocast.cli.options import Flag
 from isocast.cli.render import Progress, figure, line, note, show_json, show_table
 from isocast.studies.spreading import Engine, Spreading
 from isocast.terms.errors import ConfigurationError
@@ -59,7 +60,7 @@ class SweepOptions:
     """Draw figures with their confidence intervals into this file (needs matplotlib: the extra `spark`)."""
     png: Path | None = None
     """Draw the same in pixels."""
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     """Print one JSON object instead of a table."""
 
     @property

@@ -39,7 +39,7 @@ def read_choice(stripes: str | None, symbols: str | None) -> StripeChoice:
     if stripes is not None:
         parts = [part.strip() for part in stripes.split(",") if part.strip()]
         if not parts or not all(part.isascii() and part.isdigit() for part in parts):
-            raise ConfigurationError("command line", "--stripes", f'"{stripes}" is no list of stripes such as 0,1')
+            raise ConfigurationError("command line", "--stripes", f'"{stripes}" is not a list of stripes such as 0,1')
         numbers = tuple(dict.fromkeys(int(part) for part in parts))
     names = None
     if symbols is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from isocast.cli.coverage_colours import of_address
 from isocast.studies.sweeps.summary import PointSummary
-from isocast.studies.sweeps.sweep import Sweep, Value
+from isocast.studies.sweeps.sweep import ParameterValue, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def _panel(axes: Axes, sweep: Sweep, points: Sequence[PointSummary], name: str) 
         axes.spines[side].set_visible(False)
     keys = tuple(sweep.vary)
     axes.set_xlabel(keys[0] if keys else "")
-    series: dict[tuple[Value, ...], list[PointSummary]] = {}
+    series: dict[tuple[ParameterValue, ...], list[PointSummary]] = {}
     for point in points:
         if name in point.figures:
             series.setdefault(point.point[1:], []).append(point)
@@ -99,10 +99,10 @@ def _title(name: str) -> str:
     return " ".join([word for word in words if word not in _UNITS]) + "".join([f", {unit}" for unit in units])
 
 
-def _span(values: Sequence[Value], *, numeric: bool) -> float:
+def _span(values: Sequence[ParameterValue], *, numeric: bool) -> float:
     places = [_place(value, values, numeric=numeric) for value in values]
     return max(places) - min(places)
 
 
-def _place(value: Value, values: Sequence[Value], *, numeric: bool) -> float:
+def _place(value: ParameterValue, values: Sequence[ParameterValue], *, numeric: bool) -> float:
     return float(value) if numeric else float(values.index(value))

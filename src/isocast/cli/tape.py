@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Count, Flag, Seconds
 from isocast.cli.render import line, note, show_json
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import counted
@@ -38,9 +38,6 @@ What floors publish and nobody can believe is counted and named by --summary; it
 bad input, 3 that the machine refused.
 """
 
-_Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
-_Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 
 tape = App(name="tape", help_epilogue=_EXAMPLES)
 
@@ -48,22 +45,22 @@ tape = App(name="tape", help_epilogue=_EXAMPLES)
 @tape.default
 def _command(  # noqa: PLR0913 - where from, what, until when, how
     *,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    config: Config | None = None,
     name: Annotated[str | None, Parameter(name=["--name", "--as"])] = None,
     journal: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     feed: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     day: str | None = None,
     symbols: str | None = None,
     floors: str | None = None,
-    summary: _Flag = False,
+    summary: Flag = False,
     at: str | None = None,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     stripes: str | None = None,
-    unmerged: _Flag = False,
+    unmerged: Flag = False,
     snapshot: Path | None = None,
-    count: _Count | None = None,
-    seconds: _Seconds | None = None,
-    json: _Flag = False,
+    count: Count | None = None,
+    seconds: Seconds | None = None,
+    json: Flag = False,
 ) -> int:
     """Show the tape: for each symbol the last sale, best bid and offer of all floors, volume and status.
 
@@ -116,7 +113,9 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
         rule = "--name, --from, --stripes, --unmerged and --seconds are for a running market"
         raise ConfigurationError("command line", "tape", rule)
     if config is not None and at is not None:
-        raise ConfigurationError("command line", "--at", "a running market is shown as it is now: ask its journal")
+        raise ConfigurationError(
+            "command line", "--at", "is for journals and feeds: a running market is shown as it is now"
+        )
     moment = Moment.read(at)
     wanted = Wanted.read(symbols, floors, count)
     shown, is_new = load_snapshot(snapshot)

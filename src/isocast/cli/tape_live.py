@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from heapq import merge
 from json import dumps
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.cli.listen import tell_silence
-from isocast.cli.live_parts import can_draw, quit_on_q
+from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, note
 from isocast.cli.tape_view import live_frame, view_as_json
 from isocast.feeds.tape_digest import TapeDigest
@@ -398,12 +399,7 @@ def _write_changes(tape: Tape, wanted: Wanted, batch: ReceivedBatch, number: int
 
 
 async def _draw(listener: Listener, tape: Tape, wanted: Wanted) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console()
-    with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
+    with live_screen() as draw:
         while True:
-            frame = live_frame(listener.market.name, tape, wanted.symbols, wanted.floors, console.size)
-            live.update(frame, refresh=True)
+            draw(partial(live_frame, listener.market.name, tape, wanted.symbols, wanted.floors))
             await asyncio.sleep(_FRAME_S)

@@ -139,9 +139,8 @@ def show_symbols(tape: Tape, symbols: _Names, floors: _Names) -> None:
     console.print(_drawn(title, views, console.width))
 
 
-def live_frame(market: str, tape: Tape, symbols: _Names, floors: _Names, size: tuple[int, int]) -> Table:
+def live_frame(market: str, tape: Tape, symbols: _Names, floors: _Names, width: int, height: int) -> Table:
     """As many symbols as there is room for, the busiest first."""
-    width, height = size
     room = max(height - _FRAME_LINES, 1)
     names = busiest(tape, len(tape.lines.symbols), floors)
     names = names if symbols is None else [name for name in names if name in symbols]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isocast.cli.options import Config, Flag
 from isocast.cli.render import show_json
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from isocast.runtime.watch.status import Answer, Target
+    from isocast.runtime.watch.status import StatusAnswer, Target
 
 __all__ = ["top"]
 
@@ -42,11 +44,11 @@ top = App(name="top", help_epilogue=_EXAMPLES)
 @top.default
 def _top(
     *,
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    config: Config | None = None,
     url: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
-    once: Annotated[bool, Parameter(negative="")] = False,
+    once: Flag = False,
     interval: Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))] = 1.0,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Show a running market: every node with its state, epoch, token, sequence, rates, lateness, losses and alarms.
 
@@ -114,22 +116,22 @@ def _target(text: str) -> Target:
     return Target(host.strip("[]"), int(port))
 
 
-def _look(targets: list[Target]) -> list[Answer]:
+def _look(targets: list[Target]) -> list[StatusAnswer]:
     return shutdown.run(_answers(targets))
 
 
-async def _answers(targets: list[Target]) -> list[Answer]:
+async def _answers(targets: list[Target]) -> list[StatusAnswer]:
     """Of everybody who should be there, or is."""
     from isocast.runtime.watch.status import poll
 
     return [answer for answer in await poll(targets) if answer.status is not None or not answer.target.may_be_away]
 
 
-def _code(answers: list[Answer]) -> int:
+def _code(answers: list[StatusAnswer]) -> int:
     return int(any(answer.status is None for answer in answers))
 
 
-def _as_json(answer: Answer) -> dict[str, object]:
+def _as_json(answer: StatusAnswer) -> dict[str, object]:
     return {
         "name": answer.status.name if answer.status else answer.target.title,
         "address": f"{answer.target.host}:{answer.target.port}",
@@ -150,21 +152,16 @@ def _print_frame(title: str, targets: list[Target]) -> int:
 
 
 def _watch(title: str, targets: list[Target], interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from isocast.cli.live_parts import quit_on_q
+    from isocast.cli.live_view import live_screen
     from isocast.cli.top_view import frame
-
-    console = Console()
 
     async def look_again() -> None:
         loop = asyncio.get_running_loop()
-        with quit_on_q(), Live(console=console, screen=True, auto_refresh=False) as live:
+        with live_screen() as draw:
             while True:
                 due = loop.time() + interval
                 answers = await _answers(targets)
-                live.update(frame(title, answers, width=console.width, height=console.height), refresh=True)
+                draw(partial(frame, title, answers))
                 await asyncio.sleep(max(due - loop.time(), 0))
 
     try:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from isocast.runtime.watch.status import Answer, NodeStatus, Spread
+from isocast.runtime.watch.status import NodeStatus, Spread, StatusAnswer
 from isocast.terms.instants import SECOND
 
 __all__ = ["frame", "release_skew"]
@@ -233,7 +233,7 @@ _TABLES: tuple[tuple[str, tuple[str, ...], tuple[_Column, ...]], ...] = (
 # The frame ----------------------------------------------------------------------------------------
 
 
-def frame(title: str, answers: Sequence[Answer], *, width: int, height: int | None = None) -> RenderableType:
+def frame(title: str, answers: Sequence[StatusAnswer], width: int, height: int | None = None) -> RenderableType:
     """Everything that the nodes said. A height keeps what is wrong, and then as many nodes as there is room for."""
     troubles = _troubles(answers)
     room = None if height is None else height - 1
@@ -255,7 +255,7 @@ def _cut(lines: list[Text], most: int) -> list[Text]:
     return [*lines[: most - 1], Text(f" … and {len(lines) - most + 1:,} more: isocast top --once shows all", "bold")]
 
 
-def _tables(answers: Sequence[Answer], width: int, room: int | None) -> list[RenderableType]:
+def _tables(answers: Sequence[StatusAnswer], width: int, room: int | None) -> list[RenderableType]:
     """A table for each kind of role, as far as there is room."""
     known = [role for _, roles, _ in _TABLES for role in roles]
     kinds = [(heading, columns, [one for one in answers if _role(one) in roles]) for heading, roles, columns in _TABLES]
@@ -280,11 +280,11 @@ def _tables(answers: Sequence[Answer], width: int, room: int | None) -> list[Ren
     return parts
 
 
-def _role(answer: Answer) -> str:
+def _role(answer: StatusAnswer) -> str:
     return answer.status.role if answer.status else answer.target.role
 
 
-def _header(title: str, answers: Sequence[Answer], width: int) -> Text:
+def _header(title: str, answers: Sequence[StatusAnswer], width: int) -> Text:
     statuses = [answer.status for answer in answers if answer.status]
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(" Isocast ", style="bold black on yellow")
@@ -320,7 +320,7 @@ def release_skew(statuses: Sequence[NodeStatus]) -> Spread | None:
     return Spread(len(skews), middle / SECOND, high / SECOND)
 
 
-def _table(heading: str, columns: Sequence[_Column], answers: Sequence[Answer], width: int) -> RenderableType:
+def _table(heading: str, columns: Sequence[_Column], answers: Sequence[StatusAnswer], width: int) -> RenderableType:
     drawn = [(column, [_cell(column, answer) for answer in answers]) for column in (_NODE, _CITY, _STATE, *columns)]
     drawn = [(column, cells) for column, cells in drawn if not column.optional or any(map(len, cells))]
     while _width(drawn) > width:
@@ -342,7 +342,7 @@ def _width(drawn: Sequence[tuple[_Column, list[Text]]]) -> int:
     return sum(max(len(column.title), *(cell.cell_len for cell in cells)) + 2 for column, cells in drawn) - 2
 
 
-def _cell(column: _Column, answer: Answer) -> Text:
+def _cell(column: _Column, answer: StatusAnswer) -> Text:
     if answer.status is not None:
         figure = column.show(answer.status)
         return Text(figure) if isinstance(figure, str) else figure
@@ -353,7 +353,7 @@ def _cell(column: _Column, answer: Answer) -> Text:
     return Text(answer.target.city if column is _CITY else "")
 
 
-def _troubles(answers: Sequence[Answer]) -> list[Text]:
+def _troubles(answers: Sequence[StatusAnswer]) -> list[Text]:
     """A line for each: first who does not answer, then who is not ready, then alarms, the newest first."""
     lines: list[Text] = []
     alarms: list[tuple[int, Text]] = []

@@ -18,6 +18,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isocast.cli.node import processes_of
+from isocast.cli.options import Config, Flag
 from isocast.runtime.operate import shutdown
 from isocast.terms.quantities import counted
 
@@ -234,13 +235,13 @@ up = App(name="up", help_epilogue=_EXAMPLES)
 @up.default
 def _up(
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Config,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[list[str] | None, Parameter(name="--join", negative="", consume_multiple=True)] = None,
     seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0,
     logs: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Start every node of a market on this machine, watch them, and start again what dies.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from cyclopts import Parameter
 
+from isocast.cli.options import Flag
 from isocast.studies.spreading import Engine, Spreading
 from isocast.terms.errors import ConfigurationError
 
@@ -56,9 +56,9 @@ deadline = "30ms"      # after the common instant of release
 class WorldOptions:
     """Of one run."""
 
-    example: Annotated[bool, Parameter(negative="")] = False
+    example: Flag = False
     """Print a planet's file to start from, and do nothing else."""
-    figures: Annotated[bool, Parameter(negative="")] = False
+    figures: Flag = False
     """Also compute the design's own table of figures, each beside what it should be; some seconds more."""
     receivers: int | None = None
     """So many receivers instead of the file's; ring and reach follow."""
@@ -82,9 +82,9 @@ class WorldOptions:
     """Draw maps and plots into this file."""
     width: int = 1800
     """Of the picture, in pixels, 600 to 8,000."""
-    strict: Annotated[bool, Parameter(negative="")] = False
+    strict: Flag = False
     """Exit with 1 if a figure is not what its formula says."""
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     """Print one JSON object instead of tables."""
 
     def file(self, world: Path | None) -> Path:

@@ -139,7 +139,9 @@ def _read_pcapng(stream: _Bytes, log: FeedLog) -> Iterator[tuple[int, int, bytes
         elif kind in (_ENHANCED_BLOCK, _SIMPLE_BLOCK):
             packet = _packet_of_block(order, kind, body, links)
             if packet is None:
-                log.fault(FeedFault.BAD_PACKET, offset, "a block whose packet does not fit it, or of no interface")
+                log.fault(
+                    FeedFault.BAD_PACKET, offset, "a block with a packet of wrong length, or without an interface"
+                )
             else:
                 yield *packet, offset
         kind_bytes = stream.take(4)
@@ -198,7 +200,7 @@ def _datagram(time: int, link: int, frame: bytes, offset: int, log: FeedLog) -> 
         return None
     size = int.from_bytes(packet[header + 4 : header + 6])
     if header < 20 or size < 8 or header + size > min(total, len(packet)):  # noqa: PLR2004
-        log.fault(FeedFault.BAD_PACKET, offset, "a datagram whose lengths do not fit its frame")
+        log.fault(FeedFault.BAD_PACKET, offset, "a datagram with lengths that do not match its frame")
         return None
     source, target = (".".join(map(str, packet[at : at + 4])) for at in (12, 16))
     port = int.from_bytes(packet[header + 2 : header + 4])

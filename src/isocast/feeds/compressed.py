@@ -149,7 +149,7 @@ def _expand(chunks: Iterable[bytes], log: FeedLog, name: str, at_most: int) -> I
             if members and not begun:
                 left = left.lstrip(b"\0")
                 if left and not _may_begin(name, left):
-                    log.notes.append(f"{len(left):,} bytes or more behind the end of the {name} stream were not read")
+                    log.notes.append(f"{len(left):,} bytes or more after the end of the {name} stream were not read")
                     return
             begun = begun or bool(left)
             try:

@@ -289,7 +289,7 @@ class OrderBook:
         if len(again):
             number = int(block.records[name][field][again[0]])
             where = int(block.where[block.chosen[name][again[0]]])
-            block.log.fault(FeedFault.REUSED_ORDER, where, f"order {number} stands already", len(again))
+            block.log.fault(FeedFault.REUSED_ORDER, where, f"order {number} exists already", len(again))
 
 
 def _first_of_chain(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:

@@ -115,7 +115,7 @@ class Locates:
         return self._highest
 
 
-OTHER_DAY = "times of another day, told as the same hour of this one"
+OTHER_DAY = "times of another day, written as the same time of this day"
 
 _U32 = (1 << 32) - 1
 _CLOCK_BITS = 48

@@ -212,7 +212,7 @@ def _value(key: str, value: object, file: str) -> object:
     wanted: type
     if key == "columns":
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise ConfigurationError(file, key, "a list of names is wanted")
+            raise ConfigurationError(file, key, "must be a list of names")
         return tuple(value)
     if key == "time_form":
         if value not in list(TimeForm):
@@ -222,11 +222,11 @@ def _value(key: str, value: object, file: str) -> object:
         return US_TAPE
     if key in ("codes", "kind_codes"):
         if not isinstance(value, dict) or not all(isinstance(code, str) for code in value.values()):
-            raise ConfigurationError(file, key, "a table from the file's texts to ours is wanted")
+            raise ConfigurationError(file, key, "must be a table that maps texts of the file to names of ours")
         return value
     wanted = int if key in ("reference_base", "price_decimals", "lot") else str
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise ConfigurationError(file, key, f"{'a whole number' if wanted is int else 'text'} is wanted, not {value!r}")
+        raise ConfigurationError(file, key, f"must be {'a whole number' if wanted is int else 'text'}, not {value!r}")
     return value
 
 
@@ -242,17 +242,15 @@ def _check(mapping: TableMapping, file: str) -> None:
         insist(right=bool(getattr(mapping, key)), key=key, rule=f"a table of {mapping.kind}s needs this column")
     one = len(mapping.delimiter) == 1 and mapping.delimiter.isascii() and mapping.delimiter not in '"\r\n'
     insist(right=one, key="delimiter", rule=f"{mapping.delimiter!r} is not one character that can separate cells")
-    insist(right=mapping.reference_base in _BASES, key="reference_base", rule="10 or 16 is wanted")
-    insist(right=-1 <= mapping.price_decimals <= _DECIMALS_MAX, key="price_decimals", rule="-1 to 9 is wanted")
-    insist(right=1 <= mapping.lot <= _LOT_MAX, key="lot", rule=f"1 to {_LOT_MAX:,} is wanted")
+    insist(right=mapping.reference_base in _BASES, key="reference_base", rule="must be 10 or 16")
+    insist(right=-1 <= mapping.price_decimals <= _DECIMALS_MAX, key="price_decimals", rule="must be -1 to 9")
+    insist(right=1 <= mapping.lot <= _LOT_MAX, key="lot", rule=f"must be 1 to {_LOT_MAX:,}")
+    insist(right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='must be "withdrawn" or "absent"')
     insist(
-        right=mapping.zero_side in ("withdrawn", "absent"), key="zero_side", rule='"withdrawn" or "absent" is wanted'
+        right=mapping.condition_form in ("letters", "lean"), key="condition_form", rule='must be "letters" or "lean"'
     )
-    insist(
-        right=mapping.condition_form in ("letters", "lean"), key="condition_form", rule='"letters" or "lean" is wanted'
-    )
-    insist(right=mapping.trailer.isascii(), key="trailer", rule="ASCII is wanted")
-    insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="a name stands there twice")
+    insist(right=mapping.trailer.isascii(), key="trailer", rule="must be ASCII")
+    insist(right=len(set(mapping.columns)) == len(mapping.columns), key="columns", rule="has a name twice")
     if mapping.columns:
         for key in [*column_keys(mapping), *(["conditions"] if mapping.conditions else [])]:
             name = getattr(mapping, key)

@@ -108,7 +108,7 @@ def session_name(day: date, stripe: int) -> str:
         left, digit = divmod(left, len(_DIGITS))
         text = _DIGITS[digit] + text
     if len(text) > _STRIPE_DIGITS:
-        rule = f"is above {len(_DIGITS) ** _STRIPE_DIGITS - 1:,}: the name of its session has no room for it"
+        rule = f"must be at most {len(_DIGITS) ** _STRIPE_DIGITS - 1:,} to fit the name of its session"
         raise ConfigurationError("stripe plan", f"stripe {stripe}", rule)
     return f"{day:%y%m%d}{text:0>{_STRIPE_DIGITS}}"
 
@@ -163,7 +163,7 @@ def parse_packet(raw: bytes) -> MoldPacket:
     body = raw[HEADER_BYTES:]
     if count in (0, END_OF_SESSION):
         if body:
-            raise RemoteProtocolError(f"{len(body)} bytes behind a heartbeat or an end of session")
+            raise RemoteProtocolError(f"{len(body)} bytes after a heartbeat or an end of session")
         return MoldPacket(session, sequence, count)
     places = []
     at = 0
@@ -230,7 +230,7 @@ _SESSIONS_MAX = 1_000
 _UNNUMBERED = "packets without numbers: taken in the order in which they came"
 _LATE = "messages that came after their gap was given up: they are among the missing ones"
 
-Line: TypeAlias = tuple[str, int]
+LineAddress: TypeAlias = tuple[str, int]
 """Group and port."""
 
 
@@ -391,7 +391,7 @@ class MoldSession:
         self._log.skip("messages from before the first one that was taken", early)
         self.counts.repeated += count - late - early
         if not self._repeats(packet):
-            what = f"message {packet.sequence} or one behind it came before with other bytes"
+            what = f"message {packet.sequence} or a later one came before with other bytes"
             self._log.fault(FeedFault.BAD_PACKET, where, what)
 
     def _wait(self, packet: MoldPacket, where: int) -> None:
@@ -464,11 +464,11 @@ class MoldReader:
         self._make = make
         self._log = log
         self._waiting_max = waiting_max
-        self._sessions: list[tuple[bytes, MoldSession, list[Line]]] = []
-        self._of: dict[tuple[Line, bytes], MoldSession] = {}
-        self._latest: dict[Line, MoldSession] = {}
+        self._sessions: list[tuple[bytes, MoldSession, list[LineAddress]]] = []
+        self._of: dict[tuple[LineAddress, bytes], MoldSession] = {}
+        self._latest: dict[LineAddress, MoldSession] = {}
 
-    def receive(self, raw: bytes, where: int, line: Line = ("", 0), time: int = 0) -> None:
+    def receive(self, raw: bytes, where: int, line: LineAddress = ("", 0), time: int = 0) -> None:
         """One packet's bytes, where it stands in the capture, on which line and when it came."""
         try:
             packet = parse_packet(raw)
@@ -496,11 +496,11 @@ class MoldReader:
         return blocks
 
     @property
-    def streams(self) -> list[tuple[list[Line], MoldSession]]:
+    def streams(self) -> list[tuple[list[LineAddress], MoldSession]]:
         """Every session, with its lines."""
         return [(lines, session) for _, session, lines in self._sessions]
 
-    def _join(self, packet: MoldPacket, where: int, line: Line, time: int) -> MoldSession:
+    def _join(self, packet: MoldPacket, where: int, line: LineAddress, time: int) -> MoldSession:
         """A line that shows a session for the first time is its second line, or the first of a new session."""
         before = self._latest.get(line)
         if before is not None and not before.counts.ended:

@@ -563,7 +563,7 @@ class _Trailer:
 
     def _refuse(self, behind: bytes, offset: int, lines: int) -> None:
         count = sum(1 for line in behind.split(b"\n") if line.strip())
-        self._log.fault(FeedFault.BAD_ROW, offset, "a row behind the line that ends the table", count, row=lines + 1)
+        self._log.fault(FeedFault.BAD_ROW, offset, "a row after the line that ends the table", count, row=lines + 1)
 
     def check(self, at: TableProgress) -> None:
         """Its number of rows must be that of the rows that were there."""
@@ -601,7 +601,9 @@ class TableDecoder:
         self._met = MetSymbols()
         needs_day = mapping.time_form is TimeForm.CLOCK or mapping.time_form.startswith("midnight")
         if needs_day and day is None:
-            raise ConfigurationError(log.file, "day", "its name does not say of which day it is; give --day 2019-01-30")
+            raise ConfigurationError(
+                log.file, "day", "its name does not contain a day; give one, such as --day 2019-01-30"
+            )
         if not mapping.symbol and symbol is None:
             raise ConfigurationError(log.file, "symbol", "it has no column of symbols; give --symbol")
         if not mapping.floor and floor is None:

@@ -18,7 +18,7 @@ from isocast.hierarchy.latest import LatestSnapshot
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 __all__ = [
     "Account",
@@ -79,7 +79,7 @@ class ArchiveRead:
     to: NodeId
     first: int
     last: int
-    packets: Sequence[Released]
+    packets: Sequence[ReleasedPacket]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ ServerInput: TypeAlias = CustomerInput | RangeAsked | RangeWithdrawn | SnapshotA
 class Archive:
     """Append these to the archive, before what follows: consecutive sequences, after all before."""
 
-    packets: tuple[Released, ...]
+    packets: tuple[ReleasedPacket, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class GiveRange:
     """Answer a range at the door: `RangeArrived` for the customer."""
 
     customer: NodeId
-    packets: tuple[Released, ...]
+    packets: tuple[ReleasedPacket, ...]
     low_water: int
     newest: int
 

@@ -32,7 +32,7 @@ from isocast.hierarchy.lines import Arbitration, Line
 from isocast.ring.effects import Unicast
 from isocast.terms.ids import NO_EPOCH, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, Released
+from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, ReleasedPacket
 
 __all__ = ["Complete", "Repairs"]
 
@@ -335,7 +335,7 @@ class Complete:
         """The highest sequence that is held, delivered, or part of a gap."""
         self.claimed = 0
         """The highest sequence that any line has spoken of, as far as it is believed."""
-        self.held: dict[int, Released] = {}
+        self.held: dict[int, ReleasedPacket] = {}
         self.gaps = Gaps(arbitration.settings.gap_ns)
         self.repairs = self.repairs_class(arbitration, self.gaps, self.missing)
         self.alone = False
@@ -370,12 +370,12 @@ class Complete:
         arbitration, held, stripe = self._arbitration, self.held, self._stripe
         recent, came, mask = arbitration.recent.packets, arbitration.recent.came, arbitration.recent.mask
         following = self.next
-        run: list[Released] = []
+        run: list[ReleasedPacket] = []
         line: Line | None = None
         owner: NodeId = -1
         wins = duplicates = duplicate = 0
         for packet in packets:
-            if type(packet) is not Released:
+            if type(packet) is not ReleasedPacket:
                 self._on_reply(packet, now)
                 continue
             if packet.sender != owner:
@@ -415,7 +415,7 @@ class Complete:
             line.newest = max(line.newest, following - 1) if run else line.newest
         self._advance(following, run, now)
 
-    def _hold(self, line: Line, packet: Released, following: int, now: int) -> bool:
+    def _hold(self, line: Line, packet: ReleasedPacket, following: int, now: int) -> bool:
         """A packet ahead of its turn: keep it if the buffer reaches so far; whether it was the first copy."""
         sequence = packet.sequence
         line.newest = max(line.newest, sequence)
@@ -432,7 +432,7 @@ class Complete:
         self.top = max(self.top, sequence)
         return True
 
-    def _drain(self, following: int, run: list[Released], now: int) -> int:
+    def _drain(self, following: int, run: list[ReleasedPacket], now: int) -> int:
         """Take what was held from `following` on; return the sequence after it."""
         held, recent = self.held, self._arbitration.recent
         while following in held:
@@ -442,7 +442,7 @@ class Complete:
             following += 1
         return following
 
-    def _on_other(self, line: Line | None, packet: Released, following: int, now: int) -> None:
+    def _on_other(self, line: Line | None, packet: ReleasedPacket, following: int, now: int) -> None:
         """A heartbeat, or something strange."""
         if line is None or packet.stripe != self._stripe or packet.count != 0 or packet.sequence == 0:
             self._arbitration.counters.strange += packet.sender != self._arbitration.node
@@ -481,7 +481,7 @@ class Complete:
             # What was sent while this customer was away, it alone does not have.
             self.gaps.add(top + 1, last, now, alone=self.alone or top + 1 == self._returned_at)
 
-    def _advance(self, following: int, run: list[Released], now: int) -> None:
+    def _advance(self, following: int, run: list[ReleasedPacket], now: int) -> None:
         """Hand on what is in order, close the gaps that it passed, and look how far the lines are."""
         arbitration = self._arbitration
         if run:
@@ -573,7 +573,7 @@ class Complete:
                 lost = sequence - self.next
                 arbitration.counters.abandoned += lost
                 arbitration.out.append(GapAbandoned(self.next, sequence - 1, lost))
-            run: list[Released] = []
+            run: list[ReleasedPacket] = []
             self._advance(self._drain(sequence, run, now), run, now)
 
     def missing(self, first: int, last: int) -> list[tuple[int, int]]:

@@ -41,7 +41,7 @@ from isocast.hierarchy.lines import Arbitration, Counters, Line, LineView
 from isocast.ring.inputs import ClockJudged, PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.packets import Packet, Released
+from isocast.wire.packets import Packet, ReleasedPacket
 
 __all__ = ["Customer", "CustomerSnapshot", "Joining", "LineChoice", "Newest"]
 
@@ -65,7 +65,7 @@ class Joining:
 
     def __init__(self, arbitration: Arbitration, *, snapshot: bool) -> None:
         """Nothing was heard yet; `snapshot` says that only a server's snapshot will do."""
-        self.held: dict[int, Released] = {}
+        self.held: dict[int, ReleasedPacket] = {}
         """What the lines brought meanwhile, a bounded number of messages."""
         self.first: int | None = None
         """Where to begin, once it is known."""
@@ -84,8 +84,8 @@ class Joining:
         settings, arbitration = self._settings, self._arbitration
         for packet in packets:
             line = arbitration.lines.by_owner.get(packet.sender)
-            fits = type(packet) is Released and packet.stripe == settings.stripe and packet.count <= 1
-            if line is None or type(packet) is not Released or not fits or packet.sequence == 0:
+            fits = type(packet) is ReleasedPacket and packet.stripe == settings.stripe and packet.count <= 1
+            if line is None or type(packet) is not ReleasedPacket or not fits or packet.sequence == 0:
                 arbitration.counters.strange += packet.sender != arbitration.node
                 continue
             line.heard_at = now
@@ -284,12 +284,12 @@ class Newest:
         """A burst, in the order in which it came."""
         arbitration, stripe = self._arbitration, self._settings.stripe
         recent, came, mask = arbitration.recent.packets, arbitration.recent.came, arbitration.recent.mask
-        fresh: list[Released] = []
+        fresh: list[ReleasedPacket] = []
         line: Line | None = None
         owner: NodeId = -1
         wins = duplicates = duplicate = 0
         for packet in packets:
-            if type(packet) is not Released:
+            if type(packet) is not ReleasedPacket:
                 arbitration.counters.strange += 1
                 continue
             if packet.sender != owner:
@@ -345,7 +345,7 @@ class Newest:
         self.top = sequence
         return True
 
-    def _on_other(self, line: Line | None, packet: Released, now: int) -> None:
+    def _on_other(self, line: Line | None, packet: ReleasedPacket, now: int) -> None:
         """A heartbeat, or something strange."""
         if line is None or packet.stripe != self._settings.stripe or packet.count != 0 or packet.sequence == 0:
             self._arbitration.counters.strange += packet.sender != self._arbitration.node
@@ -353,7 +353,7 @@ class Newest:
         line.heartbeat(packet, now)
         self._reached(line, packet.sequence - 1, packet.sequence - 1, now)
 
-    def _conflate(self, fresh: list[Released]) -> None:
+    def _conflate(self, fresh: list[ReleasedPacket]) -> None:
         """Apply messages to the table and hand on what is new."""
         counters = self._arbitration.counters
         counters.delivered += len(fresh)
@@ -576,7 +576,7 @@ class Customer:
             self._choice.waiting_since,
         )
 
-    def recall(self, first: int, last: int) -> tuple[Released, ...] | None:
+    def recall(self, first: int, last: int) -> tuple[ReleasedPacket, ...] | None:
         """Delivered messages that are still in memory, if the whole range is."""
         return self._arbitration.recent.recall(first, last) if last < self._complete.next else None
 

@@ -17,7 +17,7 @@ from isocast.ring.effects import Release, Unicast
 from isocast.ring.inputs import DriverInput
 from isocast.terms.ids import NodeId
 from isocast.wire.events import EventArray, events_view
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 __all__ = [
     "ClaimRefuted",
@@ -73,7 +73,7 @@ class RangeArrived:
     """
 
     server: NodeId
-    packets: Sequence[Released]
+    packets: Sequence[ReleasedPacket]
     low_water: int
     newest: int
 
@@ -83,7 +83,7 @@ class RangeContinued:
     """A part of a door's answer to `FetchRange`: what came of it counts, whatever becomes of the rest."""
 
     server: NodeId
-    packets: Sequence[Released]
+    packets: Sequence[ReleasedPacket]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ CustomerInput: TypeAlias = DriverInput | RangeArrived | RangeContinued | Snapsho
 class Deliver:
     """Hand these messages to the application: consecutive sequences, each of them once, in order."""
 
-    packets: tuple[Released, ...]
+    packets: tuple[ReleasedPacket, ...]
 
     @property
     def first(self) -> int:
@@ -170,7 +170,7 @@ class TokensPassed:
 class SendLine:
     """Send on this node's own line, as one burst."""
 
-    packets: tuple[Released, ...]
+    packets: tuple[ReleasedPacket, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from isocast.hierarchy.headship import Group, GroupPlan
 from isocast.hierarchy.secondary_ring import SecondaryRing
-from isocast.ring.effects import HeadChanged, SupportSilent, Unicast
+from isocast.ring.effects import HeadSwitched, SupportSilent, Unicast
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.recovery import Recovery
 from isocast.ring.settings import RingSettings, Schedule
@@ -322,7 +322,7 @@ class Allegiance:
         if head != self.head:
             self.head = head
             receiver.support.follow(head)
-            receiver.emit(HeadChanged(self._group.head, head, silent=orphaned))
+            receiver.emit(HeadSwitched(self._group.head, head, silent=orphaned))
 
     def _leave(self) -> None:
         """Tell an adopter, twice, that somebody else counts this site now."""

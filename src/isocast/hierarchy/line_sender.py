@@ -20,7 +20,7 @@ from isocast.hierarchy.edge import MessagesReleased, SendLine
 from isocast.ring.inputs import TimerFired
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 __all__ = ["INSTANT_BYTES", "Heartbeat", "LineSender", "LineSenderSnapshot"]
 
@@ -45,7 +45,7 @@ class Heartbeat:
         self._beat_at = 0
         self._passed = b""
 
-    def busy(self, last: Released, now: int) -> None:
+    def busy(self, last: ReleasedPacket, now: int) -> None:
         """Messages went out, `last` at the end: heartbeats are quick again, and never rarer than the longest wait."""
         self.hold(last.epoch, last.token_number)
         self._wait_ns = self._quick_ns
@@ -55,12 +55,12 @@ class Heartbeat:
         """The newest token that is here: what was released is older."""
         self.epoch, self.token_number = max((self.epoch, self.token_number), (epoch, token_number))
 
-    def beat(self, next_sequence: int, now: int) -> Released:
+    def beat(self, next_sequence: int, now: int) -> ReleasedPacket:
         """The heartbeat that is due."""
         self._beat_at = now
         self.due = now + self._wait_ns
         self._wait_ns = min(2 * self._wait_ns, self._longest_ns)
-        return Released(
+        return ReleasedPacket(
             self._stripe,
             self.epoch,
             self._sender,
@@ -159,7 +159,9 @@ class LineSender:
         marked = release.uncertified
         packets = tuple(
             [
-                Released(stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"", marked)
+                ReleasedPacket(
+                    stripe, epoch, site, number, sequence, instant, stripe, sequence, 1, payload, b"", marked
+                )
                 for sequence, payload in enumerate(payloads, first)
             ]
         )

@@ -17,7 +17,7 @@ from isocast.hierarchy.customer_settings import CustomerSettings
 from isocast.hierarchy.edge import ClaimRefuted, ConflictFound, CustomerEffect, LineBack, LineLate, LineSilent
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.packets import Released, digest_of
+from isocast.wire.packets import ReleasedPacket, digest_of
 
 __all__ = ["Arbitration", "Counters", "CustomerLines", "Line", "LineView", "Recent"]
 
@@ -39,16 +39,16 @@ class Recent:
     def __init__(self, size: int) -> None:
         """Nothing was taken yet; `size` is a power of two."""
         self.mask = size - 1
-        self.packets: list[Released | None] = [None] * size
+        self.packets: list[ReleasedPacket | None] = [None] * size
         self.came: list[int] = [0] * size
         """When the packet in the same slot came."""
 
-    def find(self, sequence: int) -> Released | None:
+    def find(self, sequence: int) -> ReleasedPacket | None:
         """The message of that sequence, if it is still here."""
         kept = self.packets[sequence & self.mask]
         return kept if kept is not None and kept.sequence == sequence else None
 
-    def recall(self, first: int, last: int) -> tuple[Released, ...] | None:
+    def recall(self, first: int, last: int) -> tuple[ReleasedPacket, ...] | None:
         """A whole range, if all of it is still here."""
         if not 0 <= last - first <= self.mask:
             return None
@@ -129,7 +129,7 @@ class Line:
             self.lag_ns += (lag_ns - self.lag_ns) >> _SMOOTHING
             self.lag_max_ns = max(self.lag_max_ns, lag_ns)
 
-    def heartbeat(self, packet: Released, now: int) -> None:
+    def heartbeat(self, packet: ReleasedPacket, now: int) -> None:
         """The line says where it stands, and when it said so."""
         self.heartbeats += 1
         self.heard_at = now
@@ -312,7 +312,7 @@ class Arbitration:
         self._told = 0
         return effects
 
-    def conflict(self, kept: Released, other: Released, line: Line) -> None:
+    def conflict(self, kept: ReleasedPacket, other: ReleasedPacket, line: Line) -> None:
         """Two contents for one sequence: the first copy stands, and people must know."""
         self.counters.conflicts += 1
         line.conflicts += 1

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from isocast.ring.effects import GroupHeaded, SecondaryReturned, SecondaryStalled, Unicast
+from isocast.ring.effects import HeadshipAssumed, SecondaryReturned, SecondaryStalled, Unicast
 from isocast.ring.receiver import Mode, Receiver
 from isocast.ring.settings import Schedule
 from isocast.terms.ids import NO_EPOCH, NodeId
@@ -269,7 +269,7 @@ class SecondaryRing:
         self.tally.enter(schedule.first_token - 1)
         self.floor = 0
         if self._heads:
-            receiver.emit(GroupHeaded(receiver.accepted, self.group, anew=not continues))
+            receiver.emit(HeadshipAssumed(receiver.accepted, self.group, anew=not continues))
 
     def due(self, schedule: Schedule, now: int) -> int:
         """The newest token that this site and all below it hold, and whose release is due."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from isocast.lake.audit_judge import Journal, ZoomResult, ZoomTask, judge, zoom
+from isocast.lake.audit_judge import JournalParts, ZoomResult, ZoomTask, judge, zoom
 from isocast.lake.audit_terms import AuditReport, Cover, Finding, FindingKind, Note
 from isocast.lake.audit_walk import (
     PART_BYTES,
@@ -35,7 +35,7 @@ from isocast.terms.quantities import counted
 __all__ = [
     "BLOCK_MESSAGES",
     "Comparison",
-    "Run",
+    "RunWork",
     "Work",
     "audit",
     "judge_contents",
@@ -54,7 +54,7 @@ __all__ = [
 class Comparison:
     """The blocks of one stripe at all its receivers."""
 
-    def __init__(self, stripe: int, journals: Sequence[Journal], block_messages: int) -> None:
+    def __init__(self, stripe: int, journals: Sequence[JournalParts], block_messages: int) -> None:
         """Nothing is compared yet."""
         self._stripe = stripe
         self._journals = {journal.folder.receiver: journal for journal in journals}
@@ -194,7 +194,7 @@ def judge_ends(covers: Sequence[Cover], report: AuditReport, *, live: bool) -> N
 # Instants ---------------------------------------------------------------------------------------------
 
 
-def judge_delays(journals: Sequence[Journal], report: AuditReport) -> None:
+def judge_delays(journals: Sequence[JournalParts], report: AuditReport) -> None:
     """S12 where a journal lies about its instant too, and nobody says what Δ_A was: neither a market's file nor it.
 
     A receiver that alone was sooner than nearly all tokens are is found. What several share may have been the market's
@@ -230,7 +230,7 @@ def judge_delays(journals: Sequence[Journal], report: AuditReport) -> None:
     report.leave("S12", unjudged, f"{text}: name the market's file by --config", decides=True)
 
 
-def judge_records(journals: Sequence[Journal], report: AuditReport) -> None:
+def judge_records(journals: Sequence[JournalParts], report: AuditReport) -> None:
     """Of one stripe: receivers that recorded another Δ_A for the newest messages release at other instants."""
     newest = {
         journal.folder.receiver: journal.folder.record.delays[-1][1]
@@ -245,16 +245,16 @@ def judge_records(journals: Sequence[Journal], report: AuditReport) -> None:
             report.notes.append(Note("another-delay", stripe, receiver, delay_ns, text))
 
 
-def tell_unjudged(journals: Sequence[Journal], report: AuditReport) -> None:
+def tell_unjudged(journals: Sequence[JournalParts], report: AuditReport) -> None:
     """Of one stripe: what could not be held to a rule, and how much of it."""
     stripe = journals[0].folder.stripe
     records = [record for journal in journals for record in journal.records]
     messages = sum(record.messages for record in records)
     if len(journals) == 1:
-        text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nobody to compare them with"
+        text = f"messages of stripe {stripe} are held by {journals[0].folder.name} alone: nothing to compare them with"
         report.leave("S1", messages, text, decides=True)
     else:
-        text = f"messages of stripe {stripe} are held by one journal alone: nobody to compare them with"
+        text = f"messages of stripe {stripe} are held by one journal alone: nothing to compare them with"
         report.leave("S1", report.alone[stripe], text)
     unlabelled = sum(record.unlabelled for record in records)
     text = f"messages of stripe {stripe} came by lines, which do not tell who published them"
@@ -271,13 +271,13 @@ def tell_unjudged(journals: Sequence[Journal], report: AuditReport) -> None:
     followers = sum(
         record.blocks for journal in journals if not is_site(journal.folder.receiver) for record in journal.records
     )
-    text = f"blocks of stripe {stripe} were heard by a line: their instant is that of the arrival, by another clock"
+    text = f"blocks of stripe {stripe} were received on a line: their instant is the time of arrival by another clock"
     report.leave("S12", followers, text)
     aside = sum(len(journal.folder.aside) for journal in journals)
     report.leave("", aside, f"{counted(aside, 'file')} beside journals of stripe {stripe} not read")
 
 
-def judge_contents(journals: Sequence[Journal], report: AuditReport) -> None:
+def judge_contents(journals: Sequence[JournalParts], report: AuditReport) -> None:
     """Of one stripe: payloads that are not what the ring ordered: known wherever the market does not seal (S4)."""
     if not any(record.own_digests for journal in journals for record in journal.records):
         return
@@ -314,7 +314,7 @@ ZOOMS_MAX = 64
 
 Work: TypeAlias = str
 """`segment` or `zoom`."""
-Run: TypeAlias = Callable[[Work, Sequence[str]], Iterable[str]]
+RunWork: TypeAlias = Callable[[Work, Sequence[str]], Iterable[str]]
 """Does the work on each cell, somewhere, and gives the results in any order."""
 
 
@@ -332,7 +332,7 @@ def run_here(work: Work, cells: Sequence[str]) -> Iterable[str]:
 
 def audit(
     where: Path,
-    run: Run = run_here,
+    run: RunWork = run_here,
     *,
     block_messages: int = BLOCK_MESSAGES,
     part_bytes: int = PART_BYTES,
@@ -355,7 +355,7 @@ def audit(
     report = AuditReport(str(where), block_messages)
     for journal in journals:
         judge(journal, report, live=live)
-    by_stripe: dict[int, list[Journal]] = defaultdict(list)
+    by_stripe: dict[int, list[JournalParts]] = defaultdict(list)
     for journal in journals:
         by_stripe[journal.folder.stripe].append(journal)
     comparisons = {stripe: Comparison(stripe, group, block_messages) for stripe, group in by_stripe.items()}
@@ -373,7 +373,9 @@ def audit(
     return report
 
 
-def _tell_absent(journals: Sequence[Journal], report: AuditReport, expected: Collection[tuple[int, int, str]]) -> None:
+def _tell_absent(
+    journals: Sequence[JournalParts], report: AuditReport, expected: Collection[tuple[int, int, str]]
+) -> None:
     """Receivers of whose journals nothing is here: somebody removed them, or they are on other machines."""
     here = {(journal.folder.stripe, journal.folder.receiver) for journal in journals}
     absent = sorted({name for stripe, receiver, name in expected if (stripe, receiver) not in here})
@@ -381,8 +383,8 @@ def _tell_absent(journals: Sequence[Journal], report: AuditReport, expected: Col
     report.leave("S1", len(absent), text, decides=True)
 
 
-def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord]) -> list[Journal]:
+def _assembled(folders: Sequence[HeldJournal], records: Iterable[SegmentRecord]) -> list[JournalParts]:
     by_path: dict[str, list[SegmentRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.offset):
         by_path[record.path].append(record)
-    return [Journal(folder, [record for path in folder.paths for record in by_path[path]]) for folder in folders]
+    return [JournalParts(folder, [record for path in folder.paths for record in by_path[path]]) for folder in folders]

@@ -25,7 +25,7 @@ from isocast.wire.journal_blocks import BlockView
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import payload_digest
 
-__all__ = ["Journal", "ZoomResult", "ZoomTask", "judge", "zoom"]
+__all__ = ["JournalParts", "ZoomResult", "ZoomTask", "judge", "zoom"]
 
 
 _KINDS = {
@@ -42,14 +42,14 @@ _Span: TypeAlias = tuple[int, int]
 """First and last sequence."""
 
 
-class Journal(NamedTuple):
+class JournalParts(NamedTuple):
     """A journal and what was read of it, part by part."""
 
     folder: HeldJournal
     records: Sequence[SegmentRecord]
 
 
-def judge(journal: Journal, report: AuditReport, *, live: bool) -> None:
+def judge(journal: JournalParts, report: AuditReport, *, live: bool) -> None:
     """Add what is wrong with a journal, and how far it reaches."""
     _Judge(journal, report, live=live).run()
 
@@ -66,7 +66,7 @@ class _Reached:
 
 
 class _Judge:
-    def __init__(self, journal: Journal, report: AuditReport, *, live: bool) -> None:
+    def __init__(self, journal: JournalParts, report: AuditReport, *, live: bool) -> None:
         self._folder, self._records = journal
         self._report = report
         self._live = live

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from isocast.lake.audit import Run, Work, work_on
+from isocast.lake.audit import RunWork, Work, work_on
 
 __all__ = ["run_on"]
 
@@ -16,7 +16,7 @@ _FOR_EACH_CORE = 4
 """A Spark task costs a tenth of a second by itself: small segments share one."""
 
 
-def run_on(spark: SparkSession) -> Run:
+def run_on(spark: SparkSession) -> RunWork:
     """Spread the work over a session's executors, which must see the files."""
 
     def run(work: Work, cells: Sequence[str]) -> Iterable[str]:

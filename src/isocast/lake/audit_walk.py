@@ -22,7 +22,7 @@ from isocast.checks.journals import FaultKind
 from isocast.lake.source.catalog import market_of
 from isocast.runtime.disk.journal_record import JournalRecord, read_record
 from isocast.runtime.disk.journal_segments import Segment, SegmentFile, segment_files
-from isocast.runtime.disk.journal_verify import Fault, VerifyReport, verify
+from isocast.runtime.disk.journal_verify import JournalFault, VerifyReport, verify
 from isocast.terms.errors import ConfigurationError, JournalError, RemoteProtocolError
 from isocast.terms.ids import describe
 from isocast.terms.places import local_path
@@ -44,9 +44,9 @@ __all__ = [
     "PART_BYTES",
     "BlockDigest",
     "HeldJournal",
+    "PartStart",
     "SegmentRecord",
     "SegmentTask",
-    "Start",
     "StretchDigest",
     "find_journals",
     "plan_tasks",
@@ -176,7 +176,7 @@ class HeldJournal:
         return tuple(str(file.path) for file in self.files)
 
 
-class Start(NamedTuple):
+class PartStart(NamedTuple):
     """Where a part of a journal begins."""
 
     path: str
@@ -191,10 +191,10 @@ class SegmentTask:
 
     stripe: int
     receiver: int
-    start: Start
+    start: PartStart
     stop: int | None
     """Where the next part of the same segment begins; None: it is read to its end."""
-    following: tuple[Start, ...]
+    following: tuple[PartStart, ...]
     """Parts behind it that may hold the rest of a block of messages that begins in it."""
     next_sequence: int | None
     """Where what follows begins; None for the newest."""
@@ -211,9 +211,9 @@ class SegmentTask:
     def from_json(cls, text: str) -> SegmentTask:
         """Back from a cell."""
         fields: dict[str, Any] = json.loads(text)
-        following = tuple(Start(*each) for each in fields["following"])
+        following = tuple(PartStart(*each) for each in fields["following"])
         delays = tuple((first, delay_ns) for first, delay_ns in fields["delays"])
-        return cls(**{**fields, "start": Start(*fields["start"]), "following": following, "delays": delays})
+        return cls(**{**fields, "start": PartStart(*fields["start"]), "following": following, "delays": delays})
 
 
 def find_journals(where: Path) -> list[HeldJournal]:
@@ -322,13 +322,13 @@ def plan_tasks(
     return tasks
 
 
-def _starts(file: SegmentFile, part_bytes: int) -> list[Start]:
+def _starts(file: SegmentFile, part_bytes: int) -> list[PartStart]:
     """Where the parts of a segment begin: one, unless it is long and its blocks follow one another."""
-    starts = [Start(str(file.path), SEGMENT_HEADER_BYTES, file.first_sequence)]
+    starts = [PartStart(str(file.path), SEGMENT_HEADER_BYTES, file.first_sequence)]
     if _size(file.path) < 2 * part_bytes:
         return starts
     expected, begin = file.first_sequence, SEGMENT_HEADER_BYTES
-    cuts: list[Start] = []
+    cuts: list[PartStart] = []
     try:
         with Segment(file) as segment:
             for offset, header in segment.headers():
@@ -336,7 +336,7 @@ def _starts(file: SegmentFile, part_bytes: int) -> list[Start]:
                     return starts
                 expected = header.next_sequence
                 if offset - begin >= part_bytes:
-                    cuts.append(Start(str(file.path), offset, header.first_sequence))
+                    cuts.append(PartStart(str(file.path), offset, header.first_sequence))
                     begin = offset
     except JournalError:
         return starts  # The task that reads it says what is wrong.
@@ -350,7 +350,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _reached(following: Sequence[Start], block_messages: int) -> list[Start]:
+def _reached(following: Sequence[PartStart], block_messages: int) -> list[PartStart]:
     """Parts that may hold the rest of the block in which the first of them begins."""
     if not following:
         return []
@@ -472,7 +472,7 @@ def _keep(record: SegmentRecord, report: VerifyReport, task: SegmentTask) -> Non
             record.faults.append((fault.kind.value, fault.offset, fault.text, *_span(fault), fault.field, fault.law))
 
 
-def _span(fault: Fault) -> tuple[int | None, int | None]:
+def _span(fault: JournalFault) -> tuple[int | None, int | None]:
     """The sequences that a fault is about, as far as the header at its place can be read."""
     if fault.kind is not FaultKind.DAMAGE:
         return fault.sequence, fault.last_sequence

@@ -31,7 +31,7 @@ __all__ = [
     "LIVE_NS",
     "FairnessReport",
     "FairnessSettings",
-    "Row",
+    "MeasurementRow",
     "delay_curves",
     "delay_quantiles",
     "entry_delays",
@@ -314,7 +314,7 @@ def loss_correlation(lines: DataFrame) -> DataFrame:
     )
 
 
-Row: TypeAlias = dict[str, Any]
+MeasurementRow: TypeAlias = dict[str, Any]
 
 _PRIMARY = "primary-receiver"
 """As measurements call the receivers whose δ_N it is."""
@@ -345,19 +345,19 @@ class FairnessSettings:
 class FairnessReport:
     """Plain rows, each table with the columns of its step."""
 
-    basis: Row
+    basis: MeasurementRow
     """What was there: receivers, stripes, messages, first and last instant, and what figures are held to."""
     skew: ReleaseSkew
     """Of all messages, and what is left out."""
-    sites: list[Row]
-    worst: list[Row]
-    faults: list[Row]
-    worst_faults: list[Row]
-    entry: list[Row]
-    order: list[Row]
-    losses: list[Row] = field(default_factory=list)
-    correlation: list[Row] = field(default_factory=list)
-    delays: list[Row] = field(default_factory=list)
+    sites: list[MeasurementRow]
+    worst: list[MeasurementRow]
+    faults: list[MeasurementRow]
+    worst_faults: list[MeasurementRow]
+    entry: list[MeasurementRow]
+    order: list[MeasurementRow]
+    losses: list[MeasurementRow] = field(default_factory=list)
+    correlation: list[MeasurementRow] = field(default_factory=list)
+    delays: list[MeasurementRow] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
     advice: Advice | None = None
     skew_curves: dict[str, list[int]] = field(default_factory=dict)
@@ -461,7 +461,7 @@ def fairness(
     return report
 
 
-def _basis(messages: DataFrame, settings: FairnessSettings) -> Row:
+def _basis(messages: DataFrame, settings: FairnessSettings) -> MeasurementRow:
     found = messages.agg(
         F.sort_array(F.collect_set("receiver")).alias("receivers"),
         F.sort_array(F.collect_set("stripe")).alias("stripes"),
@@ -470,7 +470,7 @@ def _basis(messages: DataFrame, settings: FairnessSettings) -> Row:
         F.max("instant_ns").alias("last_instant_ns"),
         F.max("clock_bound_ns").alias("clock_bound_ns"),
     ).collect()[0]
-    row: Row = found.asDict()
+    row: MeasurementRow = found.asDict()
     row["receivers"] = [_name(settings, receiver) for receiver in row["receivers"]]
     return {**row, "late_after_ns": settings.late_after_ns, "within_ns": settings.within_ns}
 
@@ -497,7 +497,7 @@ def _measured(report: FairnessReport, lines: DataFrame, settings: FairnessSettin
         report.advice = advise(settings.timing, wanted, tokens, settings.fraction, loss, below)
 
 
-def _rows(frame: DataFrame, settings: FairnessSettings) -> list[Row]:
+def _rows(frame: DataFrame, settings: FairnessSettings) -> list[MeasurementRow]:
     """Rows of a small frame, with receivers by name where there is one."""
     found = []
     for row in frame.collect():

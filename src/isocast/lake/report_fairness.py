@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from isocast.checks.skew import ReleaseSkew
-from isocast.lake.fairness import FairnessReport, Row
+from isocast.lake.fairness import FairnessReport, MeasurementRow
 from isocast.lake.report import Page, ReportTable
 from isocast.lake.timing_advice import Advice
 
@@ -253,7 +253,7 @@ def _unread(report: FairnessReport) -> str:
     return f"{told}." if told else ""
 
 
-def _place(row: Row, node: str, city: str) -> str:
+def _place(row: MeasurementRow, node: str, city: str) -> str:
     name, place = str(row[node]), str(row[city] or "")
     return f"{name} ({place})" if place and place.casefold().replace(" ", "-") != name.casefold() else name
 

@@ -465,7 +465,7 @@ class Lake:
         if version > SCHEMA_VERSION:
             raise ConfigurationError(str(path), "schema_version", _newer(version))
         if version < SCHEMA_VERSION:
-            rule = f"version {version} is older than {SCHEMA_VERSION}: make the lake anew, in another directory"
+            rule = f"version {version} is older than {SCHEMA_VERSION}: build the lake again in another directory"
             raise ConfigurationError(str(path), "schema_version", rule)
         settings = LakeSettings.from_json(found["settings"])
         mirror_of(settings.format).insist_on_packages()
@@ -508,7 +508,7 @@ class Lake:
 
 
 def _newer(version: object) -> str:
-    return f"version {version} is newer than {SCHEMA_VERSION}, which this program knows: use a newer one"
+    return f"version {version} is newer than {SCHEMA_VERSION}, the version of this program: use a newer isocast"
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     SecondaryToken,
     Standing,
@@ -166,7 +166,7 @@ class PrimaryReceiver:
             case SecondaryToken() if self.headship is not None:
                 self.headship.on_token(packet, now)
             case (
-                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | Released() | LineAsk()
+                Pending() | Standing() | Suspect() | Refuse() | Join() | SecondaryToken() | ReleasedPacket() | LineAsk()
                 | LineAck() | Lines()
             ):  # fmt: skip
                 pass

@@ -50,7 +50,7 @@ from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import NO_EPOCH, NodeId
 from isocast.terms.instants import MILLISECOND, NEVER
 from isocast.wire.events import EVENTS_PER_PAYLOAD
-from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, Released
+from isocast.wire.packets import Packet, Range, RangeReply, RangeRequest, ReleasedPacket
 
 __all__ = ["ArchiveState", "RetransmitServer", "RetransmitServerSnapshot", "RetransmitSettings"]
 
@@ -234,7 +234,7 @@ class RetransmitServer:
                 case _:
                     self._out.append(effect)
 
-    def _archive(self, packets: tuple[Released, ...], now: int) -> None:
+    def _archive(self, packets: tuple[ReleasedPacket, ...], now: int) -> None:
         first, last = packets[0].sequence, packets[-1].sequence
         self._out.append(Archive(packets))
         self.low_water = self.low_water or first
@@ -253,7 +253,7 @@ class RetransmitServer:
     def _up_to_date(self) -> bool:
         return self._table.next_sequence >= self.next_sequence
 
-    def _apply(self, packets: Sequence[Released]) -> None:
+    def _apply(self, packets: Sequence[ReleasedPacket]) -> None:
         self._table.apply_readable([packet.sequence for packet in packets], [packet.payload for packet in packets])
 
     def _read_for_table(self) -> None:
@@ -334,12 +334,12 @@ class RetransmitServer:
         self._apply(event.packets)
         self._table.next_sequence = max(self._table.next_sequence, event.last + 1)
 
-    def _answer(self, to: NodeId, packets: Sequence[Released]) -> None:
+    def _answer(self, to: NodeId, packets: Sequence[ReleasedPacket]) -> None:
         if to != _LINE:
             self._give(to, packets)
         elif packets:
             self._out.append(SendLine(tuple([packet._replace(sender=self.node) for packet in packets])))
 
-    def _give(self, customer: NodeId, packets: Sequence[Released]) -> None:
+    def _give(self, customer: NodeId, packets: Sequence[ReleasedPacket]) -> None:
         again = tuple([packet._replace(sender=self.node) for packet in packets])
         self._out.append(GiveRange(customer, again, max(self.low_water, 1), max(self.next_sequence - 1, 0)))

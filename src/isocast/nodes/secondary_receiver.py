@@ -33,7 +33,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     SecondaryToken,
     Standing,
@@ -275,7 +275,8 @@ class SecondaryReceiver:
             case SecondaryToken():
                 self._on_secondary_token(packet, now)
             case (
-                Standing() | Suspect() | Invite() | Refuse() | Join() | Released() | LineAsk() | LineAck() | Lines()
+                Standing() | Suspect() | Invite() | Refuse() | Join()
+                | ReleasedPacket() | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass
             case _:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from isocast.ring.answers import holdings
-from isocast.ring.effects import CheckpointWanted
+from isocast.ring.effects import FetchCheckpoint
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint, Ledger, LogEntry
 from isocast.ring.receiver import Testimony
@@ -483,7 +483,7 @@ class CutFetch:
             self.rejoin.want(now)
         return self.rejoin.active
 
-    def wish(self, givers: Sequence[NodeId], reconciliation: Reconciliation, now: int) -> list[CheckpointWanted]:
+    def wish(self, givers: Sequence[NodeId], reconciliation: Reconciliation, now: int) -> list[FetchCheckpoint]:
         """For a checkpoint, when it is time to ask for one."""
         wish = self.rejoin.due(givers, reconciliation.above, now)
         return [] if wish is None else [wish]

@@ -53,7 +53,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     SecondaryToken,
     Standing,
@@ -535,7 +535,7 @@ class ReformationServer(Judging):
                 self._on_token(packet, now)
             case (
                 Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Invite() | SecondaryToken()
-                | Released() | RangeRequest() | RangeReply() | LineAsk() | LineAck() | Lines()
+                | ReleasedPacket() | RangeRequest() | RangeReply() | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass
             case _:

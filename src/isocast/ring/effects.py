@@ -16,7 +16,6 @@ from isocast.wire.packets import ControlEntry, Data, NewRing, Packet, Suspicion
 
 __all__ = [
     "BallotChosen",
-    "CheckpointWanted",
     "Collect",
     "ControlOutcome",
     "ControlSettled",
@@ -25,6 +24,7 @@ __all__ = [
     "EntryAppended",
     "EntryCompleted",
     "FairnessFaulted",
+    "FetchCheckpoint",
     "LogReplaced",
     "Multicast",
     "NumbersForgotten",
@@ -160,7 +160,7 @@ class ReadJournal:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointWanted:
+class FetchCheckpoint:
     """What this site lacks is gone where it asked: fetch a checkpoint from one of `ask`, in this order.
 
     It must lie above token `above`. The driver answers with `CheckpointFetched`, after it has brought what was released
@@ -303,7 +303,7 @@ class SecondaryHandedBack:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupHeaded:
+class HeadshipAssumed:
     """This site heads a secondary group in this epoch."""
 
     epoch: Epoch
@@ -323,7 +323,7 @@ class GroupLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadChanged:
+class HeadSwitched:
     """A secondary receiver belongs to another head now: by a new ring, or as its own is silent or heard again."""
 
     group: NodeId
@@ -366,7 +366,7 @@ Effect: TypeAlias = (
     | Multicast
     | Unicast
     | ReadJournal
-    | CheckpointWanted
+    | FetchCheckpoint
     | EntryCompleted
     | Release
     | FairnessFaulted
@@ -379,9 +379,9 @@ Effect: TypeAlias = (
     | SecondaryStalled
     | SecondaryReturned
     | SecondaryHandedBack
-    | GroupHeaded
+    | HeadshipAssumed
     | GroupLeft
-    | HeadChanged
+    | HeadSwitched
     | PublishAccepted
     | PublishRejected
     | NumbersForgotten

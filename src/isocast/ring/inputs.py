@@ -81,7 +81,7 @@ class JournalRead:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFetched:
-    """The driver's answer to `CheckpointWanted`: `giver`'s log at a token that is stable, released and journalled."""
+    """The driver's answer to `FetchCheckpoint`: `giver`'s log at a token that is stable, released and journalled."""
 
     checkpoint: Checkpoint
     giver: NodeId

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isocast.ring.effects import CheckpointWanted
+from isocast.ring.effects import FetchCheckpoint
 from isocast.ring.ledger import Checkpoint
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
@@ -104,14 +104,14 @@ class Rejoin:
         """Ask the driver, at once and then again and again."""
         self.wanting, self.checkpoint, self.next_at = True, None, now
 
-    def due(self, candidates: Sequence[NodeId], above: int, now: int) -> CheckpointWanted | None:
+    def due(self, candidates: Sequence[NodeId], above: int, now: int) -> FetchCheckpoint | None:
         """The wish, when it is time for it; each time another one is to be asked first."""
         if not self.wanting or now < self.next_at <= now + self._patience_ns or not candidates:
             return None
         self.next_at = now + self._patience_ns
         first = self._turn % len(candidates)
         self._turn += 1
-        return CheckpointWanted((*candidates[first:], *candidates[:first]), above)
+        return FetchCheckpoint((*candidates[first:], *candidates[:first]), above)
 
     def consider(self, checkpoint: Checkpoint, giver: NodeId, now: int) -> None:
         """Wait for the token that follows the checkpoint."""

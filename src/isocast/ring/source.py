@@ -45,7 +45,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     SecondaryToken,
     Standing,
@@ -385,7 +385,7 @@ class PrimarySource:
                 self._acknowledge(packet.next_number, packet.token_number)
             case (
                 Data() | Receipt() | Nack() | Repair() | Pending() | Standing() | Suspect() | Invite() | Refuse()
-                | Join() | SecondaryToken() | Released() | RangeRequest() | RangeReply()
+                | Join() | SecondaryToken() | ReleasedPacket() | RangeRequest() | RangeReply()
                 | LineAsk() | LineAck() | Lines()
             ):  # fmt: skip
                 pass

@@ -52,7 +52,7 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.ring.effects import Persist, PublishAccepted, Release, Unicast
 from isocast.ring.inputs import Machine, PublishRequested, TimerFired
 from isocast.ring.source import OutboxState
-from isocast.simulation.host import Host, Ordinary
+from isocast.simulation.host import Ordinary, SimulatedHost
 from isocast.simulation.layers import is_narrow
 from isocast.simulation.narrow import NarrowWorld
 from isocast.simulation.network import stream
@@ -61,7 +61,7 @@ from isocast.terms.ids import NodeId, is_site, is_source
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.market import EventKind, MarketStatus, Side
 from isocast.wire.codec import decode, encode
-from isocast.wire.packets import Released, payload_digest
+from isocast.wire.packets import ReleasedPacket, payload_digest
 
 __all__ = ["EdgeWorld", "event_payload"]
 
@@ -118,14 +118,14 @@ def _traded(key: int, place: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Journal:
+class SimulatedJournal:
     """Released messages on a disk: everything from `low_water` up to the one before `next_sequence`."""
 
-    packets: dict[int, Released] = field(default_factory=dict)
+    packets: dict[int, ReleasedPacket] = field(default_factory=dict)
     low_water: int = 1
     next_sequence: int = 1
 
-    def append(self, packets: tuple[Released, ...]) -> None:
+    def append(self, packets: tuple[ReleasedPacket, ...]) -> None:
         """Add what is new; behind a hole the journal begins again."""
         for packet in packets:
             sequence = packet.sequence
@@ -137,7 +137,7 @@ class Journal:
             self.packets[sequence] = packet
             self.next_sequence = sequence + 1
 
-    def read(self, first: int, last: int) -> tuple[Released, ...]:
+    def read(self, first: int, last: int) -> tuple[ReleasedPacket, ...]:
         """What there is of a range."""
         end = min(last, self.next_sequence - 1)
         return tuple([self.packets[sequence] for sequence in range(max(first, self.low_water), end + 1)])
@@ -152,7 +152,7 @@ class _Disk:
     """What an archive or a customer remembers."""
 
     state: ArchiveState | CustomerState
-    journal: Journal = field(default_factory=Journal)
+    journal: SimulatedJournal = field(default_factory=SimulatedJournal)
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +167,7 @@ class _Line:
 class _Visit:
     """A request under way at a door."""
 
-    host: Host
+    host: SimulatedHost
     life: Machine[Ordinary] | None
     server: NodeId
 
@@ -190,7 +190,7 @@ class EdgeWorld:
             for place, node in enumerate(self.secondary_sources)
         }
         """Of each secondary source: the primary source that trusts it, under its first id."""
-        self.journals: dict[NodeId, Journal] = {}
+        self.journals: dict[NodeId, SimulatedJournal] = {}
         self.left = self._messages()
         self._settings = self._all_settings()
         self._disks: dict[NodeId, _Disk] = {}
@@ -256,7 +256,7 @@ class EdgeWorld:
         if is_narrow(node):
             return
         if is_site(node):
-            self.journals[node] = Journal()
+            self.journals[node] = SimulatedJournal()
         elif is_source(node):
             self._outboxes[node] = OutboxState()
         else:
@@ -265,7 +265,7 @@ class EdgeWorld:
     # Receivers' lines and journals --------------------------------------------------------------
 
     def _begin_line(self, site: NodeId) -> None:
-        self.journals.setdefault(site, Journal())
+        self.journals.setdefault(site, SimulatedJournal())
         self._line(site)
         if site in self._listeners:
             self.world.agenda.put(self.world.agenda.now, self._beat, site)
@@ -297,7 +297,7 @@ class EdgeWorld:
             wait_ns = max(min(sender.next_deadline() - now, wait_ns), 1)
         agenda.put(agenda.now + wait_ns, self._beat, site)
 
-    def released(self, host: Host, effect: Release) -> None:
+    def released(self, host: SimulatedHost, effect: Release) -> None:
         """A receiver releases: to its journal, then to its line."""
         if host.node not in self.journals:
             self._begin_line(host.node)
@@ -310,23 +310,23 @@ class EdgeWorld:
 
     def replaced(self, site: NodeId, next_sequence: int) -> None:
         """A receiver took a checkpoint over: what it skips comes into its journal from others'."""
-        journal = self.journals.setdefault(site, Journal())
+        journal = self.journals.setdefault(site, SimulatedJournal())
         for other in [other for node, other in self.journals.items() if node != site]:
             journal_next = journal.next_sequence
             if other.has(journal_next, next_sequence - 1) and other.low_water <= journal_next:
                 journal.append(other.read(journal_next, next_sequence - 1))
 
-    def _send(self, host: Host, effect: SendLine) -> None:
+    def _send(self, host: SimulatedHost, effect: SendLine) -> None:
         audience = self._listeners.get(host.node)
         if audience is not None:
             frames = [encode(packet) for packet in effect.packets]
             burst = tuple([decode(frame) for frame in frames])
-            self.world.recorder.sent[Released] += len(frames)
+            self.world.recorder.sent[ReleasedPacket] += len(frames)
             self.world.network.multicast(host.node, audience, burst, sum(map(len, frames)))
 
     # Effects ------------------------------------------------------------------------------------
 
-    def _performers(self) -> dict[type, Callable[[Host, Any], None]]:
+    def _performers(self) -> dict[type, Callable[[SimulatedHost, Any], None]]:
         return {
             SendLine: self._send_repairs,
             Unicast: self.world.unicast,
@@ -349,32 +349,32 @@ class EdgeWorld:
             Forward: self._forward,
         }
 
-    def perform(self, host: Host, effect: object) -> None:
+    def perform(self, host: SimulatedHost, effect: object) -> None:
         """Do one effect; whatever is not named only tells."""
         performer = self._perform_by.get(type(effect))
         if performer is not None:
             performer(host, effect)
 
-    def _delivered(self, host: Host, effect: Deliver) -> None:
+    def _delivered(self, host: SimulatedHost, effect: Deliver) -> None:
         self.world.fact(Delivered(self.world.agenda.now, host.node, effect.packets))
         self._disks[host.node].state.next_sequence = effect.last + 1
 
-    def _archived(self, host: Host, effect: Archive) -> None:
+    def _archived(self, host: SimulatedHost, effect: Archive) -> None:
         self.world.fact(Delivered(self.world.agenda.now, host.node, effect.packets))
         disk = self._disks[host.node]
         disk.journal.append(effect.packets)
         if isinstance(disk.state, ArchiveState):
             disk.state.low_water, disk.state.next_sequence = disk.journal.low_water, disk.journal.next_sequence
 
-    def _latest(self, host: Host, effect: DeliverLatest) -> None:
+    def _latest(self, host: SimulatedHost, effect: DeliverLatest) -> None:
         told = LatestDelivered(self.world.agenda.now, host.node, effect.newest, effect.payload, effect.sequences)
         self.world.fact(told)
 
-    def _snapshot_taken(self, host: Host, effect: DeliverSnapshot) -> None:
+    def _snapshot_taken(self, host: SimulatedHost, effect: DeliverSnapshot) -> None:
         snapshot = effect.snapshot
         self.world.fact(SnapshotTaken(self.world.agenda.now, host.node, snapshot.next_sequence, snapshot.payload))
 
-    def _left_out(self, host: Host, effect: GapAbandoned) -> None:
+    def _left_out(self, host: SimulatedHost, effect: GapAbandoned) -> None:
         """Told with whether one of those who decide what is lost still has it."""
         kept = any(self._door_journal(server).has(effect.first, effect.last) for server in self._decide(host.node))
         self.world.fact(LeftOut(self.world.agenda.now, host.node, effect.first, effect.last, kept))
@@ -384,34 +384,36 @@ class EdgeWorld:
     def _decide(self, node: NodeId) -> tuple[NodeId, ...]:
         return self._settings[node].servers
 
-    def _snapshot_kept(self, host: Host, effect: KeepSnapshot) -> None:
+    def _snapshot_kept(self, host: SimulatedHost, effect: KeepSnapshot) -> None:
         state = self._disks[host.node].state
         if isinstance(state, ArchiveState):
             state.snapshot = effect.snapshot
 
-    def _read(self, host: Host, effect: ReadArchive) -> None:
+    def _read(self, host: SimulatedHost, effect: ReadArchive) -> None:
         found = self._disks[host.node].journal.read(effect.first, effect.last)
         event, life = ArchiveRead(effect.to, effect.first, effect.last, found), host.machine
         self._after(1, lambda: self._feed(host, life, event, RetransmitServer))
 
-    def _send_repairs(self, host: Host, effect: SendLine) -> None:
+    def _send_repairs(self, host: SimulatedHost, effect: SendLine) -> None:
         packets = tuple([packet for packet in effect.packets if packet.count])
         if packets:
             self._tell_given(host, packets)
         self._send(host, effect)
 
-    def _range_given(self, host: Host, effect: GiveRange) -> None:
+    def _range_given(self, host: SimulatedHost, effect: GiveRange) -> None:
         self._tell_given(host, effect.packets, effect.newest)
         answer = RangeArrived(host.node, effect.packets, effect.low_water, effect.newest)
         self._give(host.node, effect.customer, answer)
 
-    def _tell_given(self, host: Host, packets: tuple[Released, ...], newest: int | None = None) -> None:
+    def _tell_given(self, host: SimulatedHost, packets: tuple[ReleasedPacket, ...], newest: int | None = None) -> None:
         kept = self._disks[host.node].journal.next_sequence - 1
         self.world.fact(Given(self.world.agenda.now, host.node, packets, kept if newest is None else newest))
 
     # Doors --------------------------------------------------------------------------------------
 
-    def _feed(self, host: Host, life: Machine[Ordinary] | None, event: _Event, *roles: type[Machine[_Event]]) -> None:
+    def _feed(
+        self, host: SimulatedHost, life: Machine[Ordinary] | None, event: _Event, *roles: type[Machine[_Event]]
+    ) -> None:
         """In this life of a node or never; what arrives at a process that is stopped waits until it goes on."""
         if life is None or host.machine is not life:
             return
@@ -420,10 +422,10 @@ class EdgeWorld:
         else:
             self._after(_STOPPED_NS, lambda: self._feed(host, life, event, *roles))
 
-    def _door_journal(self, server: NodeId) -> Journal:
+    def _door_journal(self, server: NodeId) -> SimulatedJournal:
         return self.journals[server] if is_site(server) else self._disks[server].journal
 
-    def _knock(self, host: Host, server: NodeId, event: RangeAsked | SnapshotAsked) -> None:
+    def _knock(self, host: SimulatedHost, server: NodeId, event: RangeAsked | SnapshotAsked) -> None:
         key = host.node, server
         under_way = self._asking.get(key)
         if under_way is not None and under_way.life is host.machine:
@@ -517,13 +519,13 @@ class EdgeWorld:
             gap_ns = round(random.expovariate(1 / mean_ns))
             world.agenda.put(world.agenda.now + gap_ns, self._submit, random)
 
-    def _entrusted(self, host: Host, effect: PublishAccepted) -> None:
+    def _entrusted(self, host: SimulatedHost, effect: PublishAccepted) -> None:
         """A client was told that its message will be in the sequence."""
         payload = self.payload(int.from_bytes(effect.key))
         number = effect.label.number
         self.world.fact(Entrusted(self.world.agenda.now, host.node, number, payload_digest(payload)))
 
-    def _forward(self, host: Host, effect: Forward) -> None:
+    def _forward(self, host: SimulatedHost, effect: Forward) -> None:
         """A visit to the parent's door."""
         world, life = self.world, host.machine
         parent = world.present(self.parents[host.node])

@@ -251,7 +251,7 @@ def _check_changes(values: Values, nodes: tuple[NodeId, ...], roster: Roster) ->
     if any(not is_site(node) or node in roster.tree.secondary_sites for node in nodes):
         raise values.error("sites", f'kind = "{kind}" is for primary receivers')
     if kind == "add" and any(node not in roster.added for node in nodes):
-        raise values.error("sites", f"a site that is added has a number that nobody had: {roster.sites + 1} or more")
+        raise values.error("sites", f"a site that is added needs an unused number: {roster.sites + 1} or more")
     if kind == "force" and len(nodes) < UNIVERSE_MIN:
         raise values.error("sites", f"must name at least {UNIVERSE_MIN}: they are U from then on")
 

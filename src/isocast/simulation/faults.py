@@ -19,7 +19,7 @@ from isocast.wire.packets import ControlEntry, ControlKind, digest_of
 
 if TYPE_CHECKING:
     from isocast.simulation.fault_plan import Fault
-    from isocast.simulation.host import Host
+    from isocast.simulation.host import SimulatedHost
     from isocast.simulation.world import World
 
 __all__ = ["FaultPlan", "Operator", "correct_sites", "turn"]
@@ -195,7 +195,7 @@ class FaultPlan:
         world, fault = self.world, self.world.scenario.faults[place]
         span_ns = fault.until_ns - fault.at_ns
 
-        def strike(host: Host) -> None:
+        def strike(host: SimulatedHost) -> None:
             self._crash(host.node)
             self._dooms[place] = max(self._dooms[place], world.agenda.now + span_ns)
             world.agenda.put(world.agenda.now + span_ns, lambda _: self._boot(host.node, disk_kept=True), None)
@@ -211,7 +211,7 @@ class FaultPlan:
             host.doom = doom
         world.agenda.put(world.agenda.now + self._doomed_ns, spare, None)
 
-    def _written(self, host: Host, entry: LogEntry) -> bool:
+    def _written(self, host: SimulatedHost, entry: LogEntry) -> bool:
         """Whether an entry is in a site's log on disk."""
         disk = self.world.disks.get(host.node)
         return isinstance(disk, SiteState) and disk.entries.get(entry.token.token_number) is entry
@@ -376,7 +376,7 @@ class FaultPlan:
             # From now on its error only grows: nobody relies on the moment at which it leaves its bound.
             self._clock_changed(host, kept=not rate_ppm and self.keeps_time(node))
 
-    def _clock_changed(self, host: Host, *, kept: bool) -> None:
+    def _clock_changed(self, host: SimulatedHost, *, kept: bool) -> None:
         if is_site(host.node):
             self.world.fact(ClockStepped(self.world.agenda.now, host.node, kept))
         host.rearm()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from isocast.ring.effects import EntryCompleted, Persist
 from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
 from isocast.ring.ledger import LogEntry
-from isocast.simulation.network import Agenda, Burst
+from isocast.simulation.network import Agenda, PacketBurst
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
 
 if TYPE_CHECKING:
     from isocast.simulation.witness import Witness
 
-__all__ = ["Clock", "Doom", "Host", "Ordinary"]
+__all__ = ["Clock", "Doom", "Ordinary", "SimulatedHost"]
 
 
 # ---- A node's clock against true time: an error that wanders within a bound, steps beyond it, or runs away from it.
@@ -95,14 +95,16 @@ Event = TypeVar("Event")
 class Doom:
     """A crash that falls inside a step: the first from now on that writes, after so many of its effects."""
 
-    def __init__(self, effects: int, strike: Callable[[Host], None], written: Callable[[Host, LogEntry], bool]) -> None:
+    def __init__(
+        self, effects: int, strike: Callable[[SimulatedHost], None], written: Callable[[SimulatedHost, LogEntry], bool]
+    ) -> None:
         """`strike` brings the host down; `written` says whether its disk has an entry of the log."""
         self.effects = effects
         self.strike = strike
         self.written = written
 
 
-class Host:
+class SimulatedHost:
     """Drives one machine. `perform(host, effect)` is the world's."""
 
     def __init__(
@@ -111,7 +113,7 @@ class Host:
         machine: Machine[Ordinary],
         agenda: Agenda,
         clock: Clock,
-        perform: Callable[[Host, object], None],
+        perform: Callable[[SimulatedHost, object], None],
     ) -> None:
         """A host that is up, its timer not armed yet."""
         self.node = node
@@ -126,7 +128,7 @@ class Host:
         self._perform = perform
         self._armed_local = NEVER
         self._arming = 0
-        self._paused: list[Burst] | None = None
+        self._paused: list[PacketBurst] | None = None
 
     @property
     def running(self) -> bool:
@@ -137,7 +139,7 @@ class Host:
         """What this host's clock shows."""
         return self.clock.local(self._agenda.now)
 
-    def deliver(self, burst: Burst) -> None:
+    def deliver(self, burst: PacketBurst) -> None:
         """Packets arrived; a host that is down hears nothing."""
         machine = self.machine
         if machine is None:

@@ -55,7 +55,7 @@ from isocast.wire.packets import (
     NewRing,
     Packet,
     Receipt,
-    Released,
+    ReleasedPacket,
     Standing,
     Token,
     digest_of,
@@ -902,7 +902,7 @@ class _HastyComplete(Complete):
     def take(self, packets: Sequence[Packet], now: int, *, door: bool = False) -> None:
         super().take(packets, now, door=door)
         if self.held:
-            run: list[Released] = []
+            run: list[ReleasedPacket] = []
             self._advance(self._drain(min(self.held), run, now), run, now)
 
 
@@ -973,7 +973,7 @@ _at_the_edge("archive-writes-behind", "an archive answers from what is on its di
 
 
 class _FrozenArchive(RetransmitServer):
-    def _give(self, customer: NodeId, packets: Sequence[Released]) -> None:
+    def _give(self, customer: NodeId, packets: Sequence[ReleasedPacket]) -> None:
         super()._give(customer, packets)
         given = self._out[-1]
         if isinstance(given, GiveRange):

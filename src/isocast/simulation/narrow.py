@@ -25,8 +25,8 @@ from isocast.nodes.secondary_receiver import SecondaryReceiver
 from isocast.nodes.stripe_sender import ArchiveStripe, PartReleased, StripeSender, StripeSent
 from isocast.ring.effects import Release
 from isocast.ring.inputs import Machine, PacketsArrived, TimerFired
-from isocast.simulation.host import Host, Ordinary
-from isocast.simulation.network import Burst
+from isocast.simulation.host import Ordinary, SimulatedHost
+from isocast.simulation.network import PacketBurst
 from isocast.simulation.world import World
 from isocast.striping.edge import EdgeSettings
 from isocast.striping.engine import StripeEngine, StripePacket, read_engine_state
@@ -34,7 +34,7 @@ from isocast.striping.pacing import SendStripe
 from isocast.striping.plan import EdgeStripe, StripePlan
 from isocast.striping.rates import budget_bytes
 from isocast.striping.released import ReleasedPart
-from isocast.striping.sequencer import Ask, GapRules, Message, StripeSequencer
+from isocast.striping.sequencer import Ask, GapRules, NarrowMessage, StripeSequencer
 from isocast.striping.sizes import FEED_SIZES
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -70,7 +70,7 @@ class DeliverStripe:
     """Messages of one stripe, in order."""
 
     stripe: int
-    messages: tuple[Message, ...]
+    messages: tuple[NarrowMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class NarrowWorld:
             if skip < len(part.counts):
                 host.feed(PartReleased(part.behind(skip) if skip else part), StripeSender)
 
-    def _take_over(self, host: Host) -> None:
+    def _take_over(self, host: SimulatedHost) -> None:
         """Go on where the newest of the other senders is."""
         machine = host.machine
         if machine is None or self._taking_over.get(host.node) is machine:
@@ -289,7 +289,7 @@ class NarrowWorld:
         delay_ns = max([world.network.delay_ns(host.node, other) for other in self.senders if other != host.node] + [1])
         world.agenda.put(world.agenda.now + 2 * delay_ns, lambda _: self._taken_over(host, machine), None)
 
-    def _taken_over(self, host: Host, machine: Machine[Ordinary]) -> None:
+    def _taken_over(self, host: SimulatedHost, machine: Machine[Ordinary]) -> None:
         if self._taking_over.get(host.node) is machine:
             del self._taking_over[host.node]
         if host.machine is not machine or not host.running or not isinstance(machine, StripeSender):
@@ -319,7 +319,7 @@ class NarrowWorld:
 
     # Effects ------------------------------------------------------------------------------------
 
-    def _perform(self, host: Host, effect: object) -> None:
+    def _perform(self, host: SimulatedHost, effect: object) -> None:
         match effect:
             case ArchiveStripe(packet):
                 self._archived(host, packet)
@@ -334,7 +334,7 @@ class NarrowWorld:
             case _:
                 raise AssertionError(effect)
 
-    def _archived(self, host: Host, packet: StripePacket) -> None:
+    def _archived(self, host: SimulatedHost, packet: StripePacket) -> None:
         self._disks[host.node].packets.setdefault(packet.session, []).append(packet)
         parsed = parse_packet(packet.raw)
         events = self._read(packet, parsed)
@@ -361,9 +361,10 @@ class NarrowWorld:
         self._reading[packet.stripe] = session, packet.number + packet.count, decoder
         places = np.array(parsed.places, np.int64)
         events = decoder.decode(np.frombuffer(parsed.body, np.uint8), places, places)
-        return events[events["kind"] != EventKind.DIRECTORY]
+        wanted: NDArray[np.void] = events[events["kind"] != EventKind.DIRECTORY]
+        return wanted
 
-    def _sent(self, host: Host, stripe: int, raw: bytes) -> None:
+    def _sent(self, host: SimulatedHost, stripe: int, raw: bytes) -> None:
         world, parsed = self.world, parse_packet(raw)
         rate = self.plan.by_number[stripe].rate
         world.fact(
@@ -384,18 +385,18 @@ class NarrowWorld:
         world.agenda.put(world.agenda.now, lambda _: self._is_sent(host, machine, stripe), None)
 
     @staticmethod
-    def _is_sent(host: Host, machine: Machine[Ordinary] | None, stripe: int) -> None:
+    def _is_sent(host: SimulatedHost, machine: Machine[Ordinary] | None, stripe: int) -> None:
         if isinstance(machine, StripeSender) and host.machine is machine:
             # Of a process that is stopped, too: the datagram had left.
             host.perform(machine.step(StripeSent(stripe), host.local_now()))
             host.arm()
 
-    def _delivered(self, host: Host, stripe: int, messages: tuple[Message, ...]) -> None:
+    def _delivered(self, host: SimulatedHost, stripe: int, messages: tuple[NarrowMessage, ...]) -> None:
         framed = tuple([message.framed for message in messages])
         first = messages[0]
         self.world.fact(StripeDelivered(self.world.agenda.now, host.node, stripe, first.session, first.number, framed))
 
-    def _passed_over(self, host: Host, effect: PassOver) -> None:
+    def _passed_over(self, host: SimulatedHost, effect: PassOver) -> None:
         """Told with whether a sender that it can ask has one of them."""
         first = effect.before - effect.count
         machine = host.machine
@@ -409,7 +410,7 @@ class NarrowWorld:
             )
         )
 
-    def _ask(self, host: Host, ask: Ask) -> None:
+    def _ask(self, host: SimulatedHost, ask: Ask) -> None:
         """One sender after the other, the lines of the customer first."""
         edge = self.world.scenario.edge
         lines = edge.stripe_lines(host.node)
@@ -418,7 +419,7 @@ class NarrowWorld:
         self._turns[host.node] += 1
         self.world.network.unicast(host.node, server, ((host.node, ask),))
 
-    def _asked(self, node: NodeId, burst: Burst) -> None:
+    def _asked(self, node: NodeId, burst: PacketBurst) -> None:
         """A request arrives at a sender: it answers from its archive, with as much as one packet has."""
         if not self.world.hosts[node].running:
             return

@@ -18,7 +18,7 @@ from isocast.simulation.layers import is_edge, is_narrow
 from isocast.terms.ids import NodeId
 from isocast.wire.packets import Data, Nack, Token, TokenPart
 
-__all__ = ["Agenda", "Burst", "Deliver", "LinkModel", "LossLedger", "LossProcess", "Network", "stream"]
+__all__ = ["Agenda", "LinkModel", "LossLedger", "LossProcess", "Network", "OnArrival", "PacketBurst", "stream"]
 
 
 # ---- Virtual time: what happens next, in an order that depends on nothing but the instants and the insertions.
@@ -109,8 +109,8 @@ class LossProcess:
 _COPIES = 0.5
 """Share of late packets that came in time as well."""
 
-Burst: TypeAlias = tuple[object, ...]
-Deliver: TypeAlias = Callable[[Burst], None]
+PacketBurst: TypeAlias = tuple[object, ...]
+OnArrival: TypeAlias = Callable[[PacketBurst], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +180,14 @@ class Network:
     ) -> None:
         """An empty network; nodes are attached one by one."""
         self.model = model
-        self.lost_hook: Callable[[NodeId, Burst], None] | None = None
+        self.lost_hook: Callable[[NodeId, PacketBurst], None] | None = None
         """Told of every multicast packet that one destination does not get."""
         self.deliveries = 0
         self._agenda = agenda
         self._seed = seed
         self._delay_ns = delay_ns
         self._branch = branch
-        self._deliver: dict[NodeId, Deliver] = {}
+        self._deliver: dict[NodeId, OnArrival] = {}
         self._links: dict[tuple[NodeId, NodeId], _Link] = {}
         self._fans: dict[tuple[NodeId, tuple[NodeId, ...]], list[_Link]] = {}
         self._edges: dict[tuple[NodeId, int, NodeId], LossProcess] = {}
@@ -196,7 +196,7 @@ class Network:
         self._lateness: list[_Lateness] = []
         """Of the core, of the edge, of narrow stripes: what is drawn for one says nothing of the others."""
 
-    def attach(self, node: NodeId, deliver: Deliver) -> None:
+    def attach(self, node: NodeId, deliver: OnArrival) -> None:
         """Let a node hear."""
         self._deliver[node] = deliver
 
@@ -238,13 +238,13 @@ class Network:
             randoms = [stream(self._seed, name, self._agenda.now) for name in names]
             self._lateness = [_Lateness(share, by_ns, random) for random in randoms]
 
-    def unicast(self, sender: NodeId, to: NodeId, burst: Burst, size: int = 0) -> None:
+    def unicast(self, sender: NodeId, to: NodeId, burst: PacketBurst, size: int = 0) -> None:
         """Send to one node."""
         link = self._link(sender, to)
         passed = link.losses.survivors(burst)
         self._pass(link, sender, passed, passed, self._departure(sender, size))
 
-    def multicast(self, sender: NodeId, audience: tuple[NodeId, ...], burst: Burst, size: int = 0) -> None:
+    def multicast(self, sender: NodeId, audience: tuple[NodeId, ...], burst: PacketBurst, size: int = 0) -> None:
         """Send to all of `audience` but the sender itself."""
         fan = self._fans.get((sender, audience))
         if fan is None:
@@ -261,8 +261,8 @@ class Network:
             else:
                 self._pass(link, sender, losses.survivors(burst), burst, departure)
 
-    def _multicast_by_tree(self, sender: NodeId, fan: list[_Link], burst: Burst, departure: int) -> None:
-        behind: dict[int, Burst] = {}
+    def _multicast_by_tree(self, sender: NodeId, fan: list[_Link], burst: PacketBurst, departure: int) -> None:
+        behind: dict[int, PacketBurst] = {}
         for link in fan:
             branch = self._branch(link.to)
             if branch not in behind:
@@ -291,7 +291,7 @@ class Network:
         self._uplink_free[sender] = free
         return free
 
-    def _pass(self, link: _Link, sender: NodeId, passed: Burst, sent: Burst, departure: int) -> None:
+    def _pass(self, link: _Link, sender: NodeId, passed: PacketBurst, sent: PacketBurst, departure: int) -> None:
         """Put what survived on the agenda, and say what of a multicast did not."""
         if self._cuts and (sender, link.to) in self._cuts:
             passed = ()
@@ -320,7 +320,7 @@ def _kind(node: NodeId) -> int:
     return 2 if is_narrow(node) else int(is_edge(node))
 
 
-def _difference(sent: Burst, passed: Burst) -> Burst:
+def _difference(sent: PacketBurst, passed: PacketBurst) -> PacketBurst:
     """The packets of `sent` that are not in `passed`, which is `sent` with some left out."""
     lost, place = [], 0
     for packet in sent:

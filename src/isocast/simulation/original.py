@@ -20,26 +20,26 @@ from isocast.ring.inputs import Machine
 from isocast.ring.original.packets import (
     Ack,
     AckItem,
-    Acknowledged,
     AckOfItem,
-    Data,
     MessageItem,
     MessageSubmitted,
-    Multicast,
-    Nack,
-    Packet,
-    PacketsArrived,
+    OriginalAcknowledged,
+    OriginalData,
+    OriginalMulticast,
+    OriginalNack,
+    OriginalPacket,
+    OriginalPacketsArrived,
+    OriginalRepair,
+    OriginalRingSuspected,
+    OriginalSuspicion,
+    OriginalUnicast,
     Placed,
-    Repair,
-    RingSuspected,
-    Suspicion,
     Timers,
     TokenAck,
-    Unicast,
 )
-from isocast.ring.original.receiver import Receiver, Source, possession_floor
-from isocast.simulation.host import Clock, Host, Ordinary
-from isocast.simulation.network import Agenda, Burst, Deliver, LinkModel, Network, stream
+from isocast.ring.original.receiver import OriginalReceiver, Source, possession_floor
+from isocast.simulation.host import Clock, Ordinary, SimulatedHost
+from isocast.simulation.network import Agenda, LinkModel, Network, OnArrival, PacketBurst, stream
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId, describe, is_source, source_id
 from isocast.terms.instants import SECOND, to_seconds
@@ -94,22 +94,22 @@ class EffectWatch:
         self._submitted[source] = self._submitted.get(source, 0) + 1
         self._instants.setdefault(source, deque()).append(now)
 
-    def sent(self, node: NodeId, to: NodeId, packet: Packet, now: int) -> None:
+    def sent(self, node: NodeId, to: NodeId, packet: OriginalPacket, now: int) -> None:
         """A node sends a packet; `to` is 0 for a multicast."""
         match packet:
-            case Data():
+            case OriginalData():
                 return
             case Ack(number, label):
                 self._acknowledged(node, packet)
                 self._control("acks", f"{now} {node} {to} ack {number} {label.source} {label.number}\n")
             case TokenAck(number):
                 self._control("tokacks", f"{now} {node} {to} tokack {number}\n")
-            case Nack(_, item):
+            case OriginalNack(_, item):
                 key = self._key(item)
                 if key in self._nacks:
                     self._nacks[key] += 1
                 self._control("nacks", f"{now} {node} {to} nack {item}\n")
-            case Repair(item):
+            case OriginalRepair(item):
                 if isinstance(item, Ack):
                     self._acknowledged(node, item)
                 self._control("repairs", f"{now} {node} {to} repair {item.label}\n")
@@ -144,7 +144,7 @@ class EffectWatch:
         if isinstance(packet, Ack):
             if packet.token_number > self.stable:
                 self._nacks.setdefault(packet.token_number, 0)
-        elif isinstance(packet, Data):
+        elif isinstance(packet, OriginalData):
             last = self._last_acks.get(packet.label.source)
             if last is None or packet.label.number > last.label.number or last.token_number > self.stable:
                 self._nacks.setdefault(packet.label, 0)
@@ -318,7 +318,7 @@ class OriginalResult:
     """From submission to the instant at which a token site acknowledges."""
     false_suspicions: int
     """Nobody ever fails here, so that every suspicion is a false one."""
-    suspicions: dict[Suspicion, int]
+    suspicions: dict[OriginalSuspicion, int]
     trace_digest: str
     violations: list[str]
     deliveries: int
@@ -331,11 +331,11 @@ class OriginalResult:
 class _Pool:
     """All sources, and which of them can be used again."""
 
-    free: dict[NodeId, list[Host]] = field(default_factory=dict)
+    free: dict[NodeId, list[SimulatedHost]] = field(default_factory=dict)
     """By place, those that no receiver could tell from a new one."""
     stable: set[NodeId] = field(default_factory=set)
     """Sources whose messages every receiver has placed; asked only for membership."""
-    hosts: dict[NodeId, Host] = field(default_factory=dict)
+    hosts: dict[NodeId, SimulatedHost] = field(default_factory=dict)
 
 
 class _World:
@@ -346,7 +346,7 @@ class _World:
 
     def __init__(self, parameters: OriginalParameters) -> None:
         self.agenda = Agenda()
-        self.suspicions: dict[Suspicion, int] = dict.fromkeys(Suspicion, 0)
+        self.suspicions: dict[OriginalSuspicion, int] = dict.fromkeys(OriginalSuspicion, 0)
         self._parameters = parameters
         self._timers = parameters.timers
         self._sites = tuple(range(1, parameters.receivers + 1))
@@ -366,7 +366,7 @@ class _World:
         )
         self.network.lost_hook = self._lost
         for site in self._sites:
-            self.network.attach(site, self._ear(self._host(site, Receiver(site, self._sites, self._timers))))
+            self.network.attach(site, self._ear(self._host(site, OriginalReceiver(site, self._sites, self._timers))))
         for place in self._places:
             self.network.attach(place, self._hear_for_source)
 
@@ -417,7 +417,7 @@ class _World:
         self.watch.submitted(host.node, self.agenda.now)
         host.feed(MessageSubmitted(_PAYLOAD), Source)
 
-    def _next_source(self) -> Host:
+    def _next_source(self) -> SimulatedHost:
         pool, turns = self._pool, self._parameters.sources
         if turns and len(pool.hosts) == turns:
             return pool.hosts[source_id(1 + self.arrived % turns)]
@@ -428,7 +428,7 @@ class _World:
         host = pool.hosts[node] = self._host(node, Source(node, self._timers))
         return host
 
-    def _source_acknowledged(self, host: Host) -> None:
+    def _source_acknowledged(self, host: SimulatedHost) -> None:
         if host.node in self._pool.stable:
             self._release(host)
 
@@ -439,7 +439,7 @@ class _World:
         else:
             self._pool.stable.add(source)
 
-    def _release(self, host: Host) -> None:
+    def _release(self, host: SimulatedHost) -> None:
         self._pool.stable.discard(host.node)
         if not self._parameters.sources:
             self._pool.free[self._place(host.node)].append(host)
@@ -463,49 +463,49 @@ class _World:
 
     # ---- the driver
 
-    def _host(self, node: NodeId, machine: Receiver | Source) -> Host:
-        return Host(node, cast("Machine[Ordinary]", machine), self.agenda, Clock(), self._perform)
+    def _host(self, node: NodeId, machine: OriginalReceiver | Source) -> SimulatedHost:
+        return SimulatedHost(node, cast("Machine[Ordinary]", machine), self.agenda, Clock(), self._perform)
 
-    def _ear(self, host: Host) -> Deliver:
+    def _ear(self, host: SimulatedHost) -> OnArrival:
         feed = host.feed
 
-        def hear(burst: Burst) -> None:
-            feed(PacketsArrived(burst), Receiver)  # type: ignore[arg-type]  # Only this world's packets travel here.
+        def hear(burst: PacketBurst) -> None:
+            feed(OriginalPacketsArrived(burst), OriginalReceiver)  # type: ignore[arg-type]  # Only this world's packets travel here.
 
         return hear
 
-    def _hear_for_source(self, burst: Burst) -> None:
+    def _hear_for_source(self, burst: PacketBurst) -> None:
         for packet in burst:
             ack = cast("Ack", packet)
-            self._pool.hosts[ack.label.source].feed(PacketsArrived((ack,)), Source)
+            self._pool.hosts[ack.label.source].feed(OriginalPacketsArrived((ack,)), Source)
 
-    def _perform(self, host: Host, effect: object) -> None:
+    def _perform(self, host: SimulatedHost, effect: object) -> None:
         match effect:
             case Placed():
                 stable = self.watch.placed(host.node, effect.token_number, effect.label, self.agenda.now)
                 if stable is not None:
                     self._source_stable(stable.source)
-            case Multicast():
+            case OriginalMulticast():
                 self._multicast(host.node, effect.packet)
-            case Unicast():
+            case OriginalUnicast():
                 self.watch.sent(host.node, effect.to, effect.packet, self.agenda.now)
                 to = self._place(effect.to) if is_source(effect.to) else effect.to
                 self.network.unicast(host.node, to, (effect.packet,))
-            case Acknowledged():
+            case OriginalAcknowledged():
                 self._source_acknowledged(host)
-            case RingSuspected():
+            case OriginalRingSuspected():
                 self.suspicions[effect.reason] += self.watch.counting
             case _:
                 raise LocalProtocolError(f"no effect of the original protocol: {effect}")
 
-    def _multicast(self, node: NodeId, packet: Packet) -> None:
+    def _multicast(self, node: NodeId, packet: OriginalPacket) -> None:
         self.watch.sent(node, 0, packet, self.agenda.now)
         if isinstance(packet, Ack):
             self.network.multicast(node, self._audiences[self._place(packet.label.source)], (packet,))
         else:
             self.network.multicast(self._place(node), self._sites, (packet,))
 
-    def _lost(self, to: NodeId, burst: Burst) -> None:
+    def _lost(self, to: NodeId, burst: PacketBurst) -> None:
         if not is_source(to):
             for packet in burst:
                 self.watch.lost(packet)

@@ -52,7 +52,9 @@ def check_span(values: Values, messages: int, rate: float, timing: Timing) -> No
     if arriving + turning <= MAX_RUN_SECONDS:
         return
     key = "messages" if arriving > turning else "token_period" if "token_period" in values else "detect"
-    rule = f"makes a run of {arriving + turning:.3g} s or more of virtual time; at most {MAX_RUN_SECONDS:,} can be told"
+    rule = (
+        f"makes a run of {arriving + turning:.3g} s or more of virtual time; at most {MAX_RUN_SECONDS:,} s are possible"
+    )
     raise values.error(key, rule)
 
 

@@ -58,7 +58,7 @@ LAYER_KEYS: tuple[Key, ...] = (
     Key(
         "secondary_delay",
         Kind.SECONDS,
-        "Delay between a secondary receiver and its parent; to everybody else it is the parent's and this.",
+        "Delay between a secondary receiver and its parent; to other nodes the parent's delay is added.",
         0.005,
         section="§4.1",
     ),
@@ -486,8 +486,8 @@ _RULES = (
     Key(
         "nack_sets",
         Kind.COUNT,
-        "Sets of receivers that take turns in asking for what is missing; 1 lets everybody ask at once, as the paper"
-        " advises. At most receivers-1.",
+        "Sets of receivers that take turns in asking for what is missing; 1 lets all receivers ask at once, as the"
+        " paper advises. At most receivers-1.",
         1,
         symbol="k_p",
         section="§5.2",
@@ -517,7 +517,7 @@ _RULES = (
     Key(
         "retain_tokens",
         Kind.COUNT,
-        "Tokens that a receiver's disk keeps; whoever was away for longer takes a checkpoint over.",
+        "Tokens that a receiver's disk keeps; a receiver that was away for longer fetches a checkpoint.",
         128,
         section="§4.3",
         minimum=2,
@@ -621,7 +621,7 @@ FAULT_KINDS: dict[str, str] = {
     "pause": "The sites stand still, as a stopped process does: packets wait for them, and their timers fire late.",
     "partition": "The groups cannot hear each other. A node in no group hears all and is heard by all.",
     "one-way": "Nothing passes from the first group to the second; the other way is open.",
-    "isolate": "Each of the sites is cut off from everybody, sources and servers included.",
+    "isolate": "Each of the sites is cut off from all nodes, sources and servers included.",
     "clock-step": "The clocks of the sites jump by `step`, beyond their bound if it is large enough; they jump back"
     " at the end.",
     "clock-drift": "The clocks of the sites gain `rate`, or lose it, and leave their bound; at the end they are right.",
@@ -630,9 +630,9 @@ FAULT_KINDS: dict[str, str] = {
     "lie": "The sites reveal other nonces in their tokens than they committed to: with `order_in_token` of shuffle, an"
     " attempt to choose the order.",
     "drain": "An operator wants the sites off the ring; at the end they come back.",
-    "add": "Sites with numbers that nobody has come to life, find the ring and are added to U, one after the other.",
+    "add": "New sites with unused numbers start, find the ring and are added to U, one after the other.",
     "remove": "The sites are taken out of U, one after the other, be they up or not.",
-    "force": "An operator makes the sites U, whoever else there was: for a majority that never comes back.",
+    "force": "An operator makes these sites U and drops all others: for a majority that never comes back.",
 }
 """What a fault does, by its kind."""
 

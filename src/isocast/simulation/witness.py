@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from isocast.ring.ledger import Ledger
     from isocast.ring.receiver import Receiver
     from isocast.ring.settings import RingSettings
-    from isocast.simulation.network import Agenda, Burst
+    from isocast.simulation.network import Agenda, PacketBurst
     from isocast.terms.ids import NodeId
 
 __all__ = ["Witness"]
@@ -70,7 +70,7 @@ class Witness:
         elif isinstance(machine, PrimarySource):
             self._acknowledged = machine.snapshot().acknowledged
 
-    def hears(self, host: Witnessed, burst: Burst) -> None:
+    def hears(self, host: Witnessed, burst: PacketBurst) -> None:
         """Before the node takes packets."""
         if self._counts_receipts:
             for packet in burst:
@@ -78,13 +78,13 @@ class Witness:
                     tell = ReceiptHeard(self._agenda.now, host.node, packet.sender, packet.epoch, packet.held)
                     self._tell(tell)
 
-    def took(self, host: Witnessed, burst: Burst) -> None:
+    def took(self, host: Witnessed, burst: PacketBurst) -> None:
         """After the node took packets, and did what followed."""
         machine = host.machine
         if self._by_arrival and isinstance(machine, PrimaryReceiver):
             self._note_arrivals(machine.receiver.ledger, burst)
 
-    def _note_arrivals(self, ledger: Ledger, burst: Burst) -> None:
+    def _note_arrivals(self, ledger: Ledger, burst: PacketBurst) -> None:
         arrivals, waiting = self._arrivals, ledger.waiting
         for packet in burst:
             data = packet.item if type(packet) is Repair else packet

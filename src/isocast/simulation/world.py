@@ -54,13 +54,13 @@ from isocast.nodes.stripe_sender import StripeSender
 from isocast.reformation.server import ReformationServer, ServerState
 from isocast.ring import effects
 from isocast.ring.effects import (
-    CheckpointWanted,
     Collect,
     ControlSettled,
     Diverged,
     EntryAppended,
     EntryCompleted,
     FairnessFaulted,
+    FetchCheckpoint,
     LogReplaced,
     Multicast,
     NumbersForgotten,
@@ -83,7 +83,7 @@ from isocast.ring.ledger import Checkpoint
 from isocast.ring.settings import OrderRule, RingSettings, StartPolicy
 from isocast.ring.source import OutboxState, PrimarySource
 from isocast.ring.storage import SiteState
-from isocast.simulation.host import Clock, Host, Ordinary
+from isocast.simulation.host import Clock, Ordinary, SimulatedHost
 from isocast.simulation.layers import is_edge, is_narrow
 from isocast.simulation.network import Agenda, LinkModel, LossLedger, Network, stream
 from isocast.simulation.scenario import Scenario
@@ -183,7 +183,7 @@ def change_fact(now: int, node: NodeId, effect: object) -> Fact | None:
 # a simulated journal.
 
 
-def fetch_checkpoint(world: World, host: Host, wish: CheckpointWanted) -> None:
+def fetch_checkpoint(world: World, host: SimulatedHost, wish: FetchCheckpoint) -> None:
     """Ask the first that was named; a site that is left without an answer asks another."""
     giver = wish.ask[0]
     delay_ns = world.network.delay_ns(host.node, giver)
@@ -191,7 +191,7 @@ def fetch_checkpoint(world: World, host: Host, wish: CheckpointWanted) -> None:
         world.agenda.put(world.agenda.now + delay_ns, lambda _: _give(world, host, giver), None)
 
 
-def _give(world: World, host: Host, giver: NodeId) -> None:
+def _give(world: World, host: SimulatedHost, giver: NodeId) -> None:
     there = world.hosts.get(giver)
     if there is None or not there.running or not world.network.reaches(giver, host.node):
         return
@@ -275,9 +275,9 @@ LAYER_EFFECTS = (
     effects.SecondaryStalled,
     effects.SecondaryReturned,
     effects.SecondaryHandedBack,
-    effects.GroupHeaded,
+    effects.HeadshipAssumed,
     effects.GroupLeft,
-    effects.HeadChanged,
+    effects.HeadSwitched,
 )
 
 
@@ -292,9 +292,9 @@ def layer_fact(at: int, site: NodeId, effect: object) -> Fact | None:
             return Returned(at, site, member, number)
         case effects.SecondaryHandedBack(_, member):
             return HandedBack(at, site, member)
-        case effects.GroupHeaded(epoch, group, anew):
+        case effects.HeadshipAssumed(epoch, group, anew):
             return GroupHeaded(at, site, epoch, group, anew)
-        case effects.HeadChanged(group, head, silent):
+        case effects.HeadSwitched(group, head, silent):
             return HeadChanged(at, site, group, head, silent)
         case _:
             return None
@@ -330,7 +330,7 @@ class EdgeOfWorld(Protocol):
     def forget(self, node: NodeId) -> None:
         """A node's disk is blank: of a receiver, its journal."""
 
-    def released(self, host: Host, effect: Release) -> None:
+    def released(self, host: SimulatedHost, effect: Release) -> None:
         """A receiver releases."""
 
     def replaced(self, site: NodeId, next_sequence: int) -> None:
@@ -381,7 +381,7 @@ class World:
             scenario.edge_loss,
         )
         self.network = Network(self.agenda, seed, model, delays(scenario), branch_of(scenario))
-        self.hosts: dict[NodeId, Host] = {}
+        self.hosts: dict[NodeId, SimulatedHost] = {}
         self.disks: dict[NodeId, SiteState | OutboxState | ServerState] = {}
         self.tree = scenario.tree
         backups = {site: self.tree.backup(site) for site in self.tree.secondary_sites}
@@ -408,7 +408,7 @@ class World:
             ReadJournal: self._read_journal,
             PublishAccepted: self._accepted,
             PublishRejected: self._rejected,
-            CheckpointWanted: lambda host, wish: fetch_checkpoint(self, host, wish),
+            FetchCheckpoint: lambda host, wish: fetch_checkpoint(self, host, wish),
             **dict.fromkeys(LAYER_EFFECTS, self._below),
             **dict.fromkeys(CHANGE_EFFECTS, self._changed),
         }
@@ -447,9 +447,11 @@ class World:
         }
         host.arm()
 
-    def add_host(self, node: NodeId, machine: Machine[Ordinary], perform: Callable[[Host, object], None]) -> Host:
+    def add_host(
+        self, node: NodeId, machine: Machine[Ordinary], perform: Callable[[SimulatedHost, object], None]
+    ) -> SimulatedHost:
         """A host with a clock and a place on the network; its timer is not armed yet."""
-        host = Host(node, machine, self.agenda, self._clock(node), perform)
+        host = SimulatedHost(node, machine, self.agenda, self._clock(node), perform)
         if self.scenario.wake_lateness_ns:
             host.wake_lateness_ns = self.scenario.wake_lateness_ns
             host.wake_random = stream(self.seed, node, "wake")
@@ -556,10 +558,10 @@ class World:
 
     # Effects ------------------------------------------------------------------------------------
 
-    def _perform(self, host: Host, effect: object) -> None:
+    def _perform(self, host: SimulatedHost, effect: object) -> None:
         self._performers[type(effect)](host, effect)  # type: ignore[operator]
 
-    def _multicast(self, host: Host, effect: Multicast) -> None:
+    def _multicast(self, host: SimulatedHost, effect: Multicast) -> None:
         packet = effect.packet
         kind = type(packet)
         if self._burst is not None and isinstance(packet, Data):
@@ -583,7 +585,7 @@ class World:
         frame = encode(packet)
         self.network.multicast(host.node, self._audience[kind], (decode(frame),), len(frame))
 
-    def _token_sent(self, host: Host, packet: Packet) -> None:
+    def _token_sent(self, host: SimulatedHost, packet: Packet) -> None:
         """A token of the site's own; of one in parts the first part speaks for all."""
         if isinstance(packet, Token):
             token = packet
@@ -609,14 +611,14 @@ class World:
         if batch is not None:
             self.recorder.heard(batch)
 
-    def _formed(self, host: Host, ring: NewRing) -> None:
+    def _formed(self, host: SimulatedHost, ring: NewRing) -> None:
         """A server decided: on disk, and then before others, which is no news."""
         if not self.rings or self.rings[-1] != ring:
             self.rings.append(ring)
             self.fact(RingFormed(self.agenda.now, host.node, ring))
             self.recorder.ring_decided(self.agenda.now, ring)
 
-    def unicast(self, host: Host, effect: Unicast) -> None:
+    def unicast(self, host: SimulatedHost, effect: Unicast) -> None:
         """A node sends to one other."""
         packet = effect.packet
         self.recorder.unicast(host.node, packet)
@@ -630,7 +632,7 @@ class World:
         frame = encode(packet)
         self.network.unicast(host.node, effect.to, (decode(frame),), len(frame))
 
-    def _persist(self, host: Host, effect: Persist) -> None:
+    def _persist(self, host: SimulatedHost, effect: Persist) -> None:
         record = effect.record
         self.disks[host.node].apply(record)
         match record:
@@ -661,7 +663,7 @@ class World:
                 pass
 
     @staticmethod
-    def _log_changed(host: Host) -> None:
+    def _log_changed(host: SimulatedHost) -> None:
         if host.witness is not None and isinstance(host.machine, PrimaryReceiver):
             host.witness.log_changed(host.machine.receiver)
 
@@ -671,7 +673,7 @@ class World:
             self._submitted[source] = (number, digest)
             self.fact(Submitted(self.agenda.now, source, number, digest))
 
-    def _accepted(self, host: Host, effect: PublishAccepted) -> None:
+    def _accepted(self, host: SimulatedHost, effect: PublishAccepted) -> None:
         if self.edge is not None:
             self._taken.append(effect.key)
         disk = self.disks[host.node]
@@ -679,10 +681,10 @@ class World:
         if unwritten and self._burst is not None:
             self._submit(host.node, effect.label.number, payload_digest(self._burst.payload))
 
-    def _rejected(self, _: Host, __: PublishRejected) -> None:
+    def _rejected(self, _: SimulatedHost, __: PublishRejected) -> None:
         self.recorder.rejected += 1
 
-    def _release(self, host: Host, effect: Release) -> None:
+    def _release(self, host: SimulatedHost, effect: Release) -> None:
         disk = self.disks[host.node]
         if isinstance(disk, SiteState):
             disk.release(effect)
@@ -706,7 +708,7 @@ class World:
         if self.edge is not None:
             self.edge.released(host, effect)
 
-    def _completed(self, host: Host, effect: EntryCompleted) -> None:
+    def _completed(self, host: SimulatedHost, effect: EntryCompleted) -> None:
         entry = effect.entry
         token = entry.token
         self.fact(
@@ -722,26 +724,26 @@ class World:
             )
         )
 
-    def _suspected(self, host: Host, effect: RingSuspected) -> None:
+    def _suspected(self, host: SimulatedHost, effect: RingSuspected) -> None:
         self.fact(Suspected(self.agenda.now, host.node, effect.token_number, effect.suspect, effect.reason))
 
-    def _faulted(self, host: Host, effect: FairnessFaulted) -> None:
+    def _faulted(self, host: SimulatedHost, effect: FairnessFaulted) -> None:
         self.fact(Faulted(self.agenda.now, host.node, effect.token_number))
 
-    def _changed(self, host: Host, effect: object) -> None:
+    def _changed(self, host: SimulatedHost, effect: object) -> None:
         fact = change_fact(self.agenda.now, host.node, effect)
         if fact is not None:
             self.fact(fact)
 
-    def _below(self, host: Host, effect: object) -> None:
+    def _below(self, host: SimulatedHost, effect: object) -> None:
         fact = layer_fact(self.agenda.now, host.node, effect)
         if fact is not None:
             self.fact(fact)
 
-    def _collected(self, host: Host, effect: Collect) -> None:
+    def _collected(self, host: SimulatedHost, effect: Collect) -> None:
         self.fact(Collected(self.agenda.now, host.node, effect.token_number))
 
-    def _read_journal(self, host: Host, effect: ReadJournal) -> None:
+    def _read_journal(self, host: SimulatedHost, effect: ReadJournal) -> None:
         disk = self.disks[host.node]
         if isinstance(disk, SiteState):
             found = disk.read(effect.first, effect.last)

@@ -363,7 +363,7 @@ class EdgeStriper:
         if snapshot.settings_digest != self._settings.digest:
             raise LocalProtocolError("a snapshot that was taken with other settings of the edge")
         if {state.stripe for state in snapshot.queues} != wanted:
-            raise LocalProtocolError("a snapshot whose stripes are not those of its plan")
+            raise LocalProtocolError("the stripes of a snapshot differ from those of its plan")
         self._queues, self._retired = {}, {}
         self._enter(plan)
         for state in snapshot.queues:

@@ -132,7 +132,7 @@ def _notice(row: dict[str, Any] | None) -> PlanNotice | None:
         or not 1 <= notice.stripes <= STRIPES_MAX
         or notice.symbols > SYMBOLS_MAX
     ):
-        raise ValueError("a notice whose figures no plan has")
+        raise ValueError("a notice with invalid figures")
     return notice
 
 

@@ -28,7 +28,7 @@ __all__ = [
     "Kinship",
     "MadePlan",
     "MakingSettings",
-    "Move",
+    "SymbolMove",
     "adjust_plan",
     "draw_stripes",
     "make_plan",
@@ -202,7 +202,7 @@ class MakingSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SymbolMove:
     """A symbol that is on another stripe than before; `before` is None for one that no stripe named."""
 
     symbol: str
@@ -215,7 +215,7 @@ class MadePlan:
     """A plan and what it took."""
 
     plan: StripePlan
-    moves: tuple[Move, ...] = ()
+    moves: tuple[SymbolMove, ...] = ()
     """Against the plan before; empty for a plan from nothing."""
     oversized: tuple[str, ...] = ()
     """Symbols that alone exceed the rate: each has a stripe of its own, conflated at its peaks."""
@@ -451,7 +451,7 @@ class _Adjustment:
         ]
         plan = StripePlan(before.version + 1, (*kept, *new), self._history.token_period_ns)
         moves = [
-            Move(symbol, home.get(symbol), stripe.number)
+            SymbolMove(symbol, home.get(symbol), stripe.number)
             for stripe in plan.stripes
             for symbol in stripe.symbols
             if home.get(symbol) != stripe.number

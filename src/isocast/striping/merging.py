@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.errors import LocalProtocolError
-from isocast.wire.packets import Released, digest_of
+from isocast.wire.packets import ReleasedPacket, digest_of
 
 __all__ = ["MARKS_MAX", "MergedRun", "StripeClocks", "StripeCut", "StripeMerge"]
 
@@ -139,7 +139,7 @@ class MergedRun(NamedTuple):
     """Consecutive messages of one stripe, at their place in the merged sequence."""
 
     stripe: int
-    packets: tuple[Released, ...]
+    packets: tuple[ReleasedPacket, ...]
 
 
 class StripeMerge:
@@ -147,10 +147,10 @@ class StripeMerge:
 
     def __init__(self, stripes: Iterable[int], token_period_ns: int) -> None:
         """Nothing has come; `token_period_ns` is the least distance of two tokens of a stripe."""
-        self._waiting: dict[int, deque[Released]] = {stripe: deque() for stripe in sorted(stripes)}
+        self._waiting: dict[int, deque[ReleasedPacket]] = {stripe: deque() for stripe in sorted(stripes)}
         self._whole = dict.fromkeys(self._waiting, _NEVER_PASSED)
         """Of each stripe: everything up to this instant has come."""
-        self._last: dict[int, Released] = {}
+        self._last: dict[int, ReleasedPacket] = {}
         self._shown = (_NEVER_PASSED, -1)
         self._period_ns = token_period_ns
         self._clocks = StripeClocks(self._waiting, token_period_ns)
@@ -166,7 +166,7 @@ class StripeMerge:
         """Whether more of a stripe is needed to go on."""
         return not self._waiting[stripe]
 
-    def take(self, stripe: int, packets: Sequence[Released]) -> None:
+    def take(self, stripe: int, packets: Sequence[ReleasedPacket]) -> None:
         """The messages that follow those before."""
         if not packets:
             return

@@ -266,7 +266,7 @@ def read_plan_entry(entry: ControlEntry) -> PlanNotice:
     except error as reason:
         raise RemoteProtocolError(f"a stripe plan's entry of {len(entry.body)} bytes") from reason
     if not (1 <= entry.subject <= VERSION_MAX and 1 <= stripes <= STRIPES_MAX and symbols <= SYMBOLS_MAX):
-        raise RemoteProtocolError("a stripe plan's entry whose figures no plan has")
+        raise RemoteProtocolError("an entry of a stripe plan with invalid figures")
     return PlanNotice(entry.subject, digest, stripes, symbols)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from isocast.feeds.mold import MoldPacket
 from isocast.terms.instants import NEVER, SECOND
 
-__all__ = ["Ask", "GapRules", "Message", "SequencerCounts", "StripeSequencer"]
+__all__ = ["Ask", "GapRules", "NarrowMessage", "SequencerCounts", "StripeSequencer"]
 
 _WAITING_MAX = 65_536
 """Bounds: messages that wait for one that is missing."""
@@ -26,7 +26,7 @@ _END_NS = 3 * SECOND
 """How long the end of a session is waited for when the next one has begun: it is said every second."""
 
 
-class Message(NamedTuple):
+class NarrowMessage(NamedTuple):
     """A message of a stripe."""
 
     session: bytes
@@ -84,7 +84,7 @@ class StripeSequencer:
     _top: int = 0
     """Behind the highest number that is known to exist."""
     _waiting: dict[int, bytes] = field(default_factory=dict)
-    _ready: list[Message] = field(default_factory=list)
+    _ready: list[NarrowMessage] = field(default_factory=list)
     _gap_since: int = NEVER
     _asked_at: int = 0
     _retries: int = 0
@@ -146,7 +146,7 @@ class StripeSequencer:
         """Whether nothing is missing of what is known to exist."""
         return bool(self.session) and self._gap_since == NEVER and self._old is None
 
-    def take(self) -> list[Message]:
+    def take(self) -> list[NarrowMessage]:
         """Messages in order, each once."""
         if self._old is not None:
             return self._old.take()
@@ -182,7 +182,7 @@ class StripeSequencer:
         """Nothing more comes: what is missing is lost."""
         self.counts.lost += self._top - self.next_number - len(self._waiting)
         self.counts.messages += len(self._waiting)
-        self._ready += [Message(self.session, number, self._waiting[number]) for number in sorted(self._waiting)]
+        self._ready += [NarrowMessage(self.session, number, self._waiting[number]) for number in sorted(self._waiting)]
         self._waiting = {}
 
     def _close_old(self, now: int) -> None:
@@ -202,7 +202,7 @@ class StripeSequencer:
     def _drain(self, now: int) -> None:
         before = self.next_number
         while (framed := self._waiting.pop(self.next_number, None)) is not None:
-            self._ready.append(Message(self.session, self.next_number, framed))
+            self._ready.append(NarrowMessage(self.session, self.next_number, framed))
             self.counts.messages += 1
             self.next_number += 1
         if self.next_number >= self._top:

@@ -155,7 +155,7 @@ class Mic(str):
     def __new__(cls, text: str) -> Self:
         """Check the form; whether the code is assigned is for reference data to say."""
         if len(text) != MIC_BYTES or not _UPPER_ALPHANUMERIC.issuperset(text):
-            raise LocalProtocolError(f"floor {text!r}: a code of four capital letters or digits is wanted")
+            raise LocalProtocolError(f"floor {text!r}: must be a code of four capital letters or digits")
         return super().__new__(cls, text)
 
     @property

@@ -121,7 +121,7 @@ def unpack_state(raw: bytes) -> TapeState:
     try:
         state = _read(json.loads(bytes(body[:length])), body[length:])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as reason:
-        raise RemoteProtocolError("a tape's snapshot has a description that nobody wrote here") from reason
+        raise RemoteProtocolError("the description in this snapshot of a tape is invalid") from reason
     _check(*state.tables)
     return state
 

@@ -27,7 +27,7 @@ from isocast.wire.journal_blocks import BlockView
 
 __all__ = [
     "Evidence",
-    "Follower",
+    "FollowerEvidence",
     "Journals",
     "LateRelease",
     "gather",
@@ -156,7 +156,7 @@ def late_releases(copies: Mapping[str, Copy], late_after_ns: int) -> list[LateRe
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class FollowerEvidence:
     """What a retransmit server or complete customer got."""
 
     name: str
@@ -193,7 +193,7 @@ class Evidence:
     repeated: int
     """Messages that a site released twice."""
     differences: tuple[Difference, ...]
-    followers: tuple[Follower, ...]
+    followers: tuple[FollowerEvidence, ...]
 
     @property
     def gaps(self) -> int:
@@ -250,8 +250,8 @@ def weigh(market: Market, journals: Journals, since_ns: int = 0) -> Evidence:
     )
 
 
-def _follower(plan: NodePlan, copy: Copy, newest: int) -> Follower:
-    return Follower(
+def _follower(plan: NodePlan, copy: Copy, newest: int) -> FollowerEvidence:
+    return FollowerEvidence(
         plan.name,
         plan.role.value,
         copy.messages,

@@ -27,8 +27,8 @@ from isocast.wire.frame import (
     VERSION,
     Header,
     Keys,
-    Kind,
     Layout,
+    PacketKind,
     digest_fault,
     header_bytes,
     key_of,
@@ -92,7 +92,7 @@ from isocast.wire.packets import (
     RangeRequest,
     Receipt,
     Refuse,
-    Released,
+    ReleasedPacket,
     Repair,
     Repairable,
     SecondaryToken,
@@ -113,7 +113,7 @@ __all__ = [
     "TRAFFIC",
     "VERSION",
     "Keys",
-    "Kind",
+    "PacketKind",
     "decode",
     "encode",
     "peek_kind",
@@ -331,7 +331,7 @@ def _read_new_ring(header: Header, body: bytes) -> NewRing:
 
 def _new_ring_fault(packet: NewRing) -> str | None:
     if not packet.ring:
-        return "NEWRING: a ring of nobody"
+        return "NEWRING: an empty ring"
     if len(packet.commits) != len(packet.ring):
         return f"NEWRING: {len(packet.commits)} commits for {len(packet.ring)} members"
     return (
@@ -344,11 +344,13 @@ def _new_ring_fault(packet: NewRing) -> str | None:
 
 
 BALLOTS: dict[type, Layout[Any]] = {
-    Suspect: Layout(Kind.SUSPECT, _write_suspect, _read_suspect),
-    Invite: Layout(Kind.INVITE, _write_invite, _read_invite),
-    Refuse: Layout(Kind.REFUSE, _write_refuse, _read_refuse),
-    Join: Layout(Kind.JOIN, _write_join, _read_join, _join_fault, MAX_UDP, ("leaving",)),
-    NewRing: Layout(Kind.NEWRING, _write_new_ring, _read_new_ring, _new_ring_fault, MAX_UDP, ("uncertified", "forced")),
+    Suspect: Layout(PacketKind.SUSPECT, _write_suspect, _read_suspect),
+    Invite: Layout(PacketKind.INVITE, _write_invite, _read_invite),
+    Refuse: Layout(PacketKind.REFUSE, _write_refuse, _read_refuse),
+    Join: Layout(PacketKind.JOIN, _write_join, _read_join, _join_fault, MAX_UDP, ("leaving",)),
+    NewRing: Layout(
+        PacketKind.NEWRING, _write_new_ring, _read_new_ring, _new_ring_fault, MAX_UDP, ("uncertified", "forced")
+    ),
 }
 """How each of these packets is written and read."""
 
@@ -446,14 +448,14 @@ def _lines_fault(packet: Lines) -> str | None:
     for one in placed:
         # Whoever compares finds a number that is none outside of every range.
         if not (-_POLE <= one.latitude <= _POLE and -_DATE_LINE <= one.longitude <= _DATE_LINE):
-            return f"LINES: site {one.site} is nowhere on the earth"
+            return f"LINES: site {one.site} has invalid coordinates"
     return None
 
 
 LINE_PLANS: dict[type, Layout[Any]] = {
-    LineAsk: Layout(Kind.LINEASK, _write_ask, _read_ask),
-    LineAck: Layout(Kind.LINEACK, _write_ack, _read_ack, flags=("settled",)),
-    Lines: Layout(Kind.LINES, _write_lines, _read_lines, _lines_fault, MAX_UDP),
+    LineAsk: Layout(PacketKind.LINEASK, _write_ask, _read_ask),
+    LineAck: Layout(PacketKind.LINEACK, _write_ack, _read_ack, flags=("settled",)),
+    Lines: Layout(PacketKind.LINES, _write_lines, _read_lines, _lines_fault, MAX_UDP),
 }
 """How each of these packets is written and read."""
 
@@ -522,7 +524,7 @@ def _fault(packet: Nack) -> str | None:
     return None
 
 
-NACKS: dict[type, Layout[Any]] = {Nack: Layout(Kind.NACK, _write, _read, _fault, MAX_UDP)}
+NACKS: dict[type, Layout[Any]] = {Nack: Layout(PacketKind.NACK, _write, _read, _fault, MAX_UDP)}
 """How a NACK is written and read."""
 
 
@@ -569,7 +571,7 @@ def _receipt_fault(packet: Receipt) -> str | None:
 # ---- REL
 
 
-def _write_released(packet: Released) -> bytes:
+def _write_released(packet: ReleasedPacket) -> bytes:
     fixed = _RELEASED.pack(
         packet.token_number,
         packet.sequence,
@@ -583,12 +585,12 @@ def _write_released(packet: Released) -> bytes:
     return fixed + packet.payload + packet.proof
 
 
-def _read_released(header: Header, body: bytes) -> Released:
+def _read_released(header: Header, body: bytes) -> ReleasedPacket:
     token_number, sequence, instant, number, edge_stripe, count, payload, proof = _RELEASED.unpack_from(body)
     proof_at = RELEASED_BYTES + payload
     if len(body) != proof_at + proof:
         raise RemoteProtocolError(f"REL of {len(body)} bytes, {proof_at + proof} expected")
-    return Released(
+    return ReleasedPacket(
         *header,
         token_number,
         sequence,
@@ -601,7 +603,7 @@ def _read_released(header: Header, body: bytes) -> Released:
     )
 
 
-def _released_fault(packet: Released) -> str | None:
+def _released_fault(packet: ReleasedPacket) -> str | None:
     payload, proof = len(packet.payload), len(packet.proof)
     if payload > MAX_PAYLOAD or proof > MAX_PROOF:
         return f"REL of {payload} and {proof} bytes, at most {MAX_PAYLOAD} and {MAX_PROOF}"
@@ -626,42 +628,44 @@ def _read_reply(header: Header, body: bytes) -> RangeReply:
 
 
 TRAFFIC: dict[type, Layout[Any]] = {
-    TokenPart: Layout(Kind.TOKENPART, _write_part, _read_part, _part_fault),
+    TokenPart: Layout(PacketKind.TOKENPART, _write_part, _read_part, _part_fault),
     Receipt: Layout(
-        Kind.RECEIPT,
+        PacketKind.RECEIPT,
         lambda packet: _RECEIPT.pack(*packet[3:]),
         lambda header, body: Receipt(*header, *_RECEIPT.unpack(body)),
         _receipt_fault,
     ),
     Pending: Layout(
-        Kind.PENDING,
+        PacketKind.PENDING,
         lambda packet: _PENDING.pack(packet.token_number),
         lambda header, body: Pending(*header, *_PENDING.unpack(body)),
     ),
     Standing: Layout(
-        Kind.STANDING,
+        PacketKind.STANDING,
         lambda packet: _STANDING.pack(*packet[3:]),
         lambda header, body: Standing(*header, *_STANDING.unpack(body)),
     ),
     SecondaryToken: Layout(
-        Kind.SECTOKEN,
+        PacketKind.SECTOKEN,
         lambda packet: _SECONDARY.pack(*packet[3:]),
         lambda header, body: SecondaryToken(*header, *_SECONDARY.unpack(body)),
     ),
-    Released: Layout(Kind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM, ("uncertified",)),
-    RangeRequest: Layout(Kind.RXREQ, lambda packet: _REQUEST.pack(*packet[3:]), _read_request, _request_fault),
-    RangeReply: Layout(Kind.RXREP, lambda packet: _REPLY.pack(*packet[3:]), _read_reply),
+    ReleasedPacket: Layout(
+        PacketKind.REL, _write_released, _read_released, _released_fault, JUMBO_DATAGRAM, ("uncertified",)
+    ),
+    RangeRequest: Layout(PacketKind.RXREQ, lambda packet: _REQUEST.pack(*packet[3:]), _read_request, _request_fault),
+    RangeReply: Layout(PacketKind.RXREP, lambda packet: _REPLY.pack(*packet[3:]), _read_reply),
 }
 """How each of these packets is written and read."""
 
 
 _DATA = Struct("<4sHHIIQQQ")
-_DATA_PREFIX = prefix(Kind.DATA)
+_DATA_PREFIX = prefix(PacketKind.DATA)
 _PAYLOAD_AT = HEADER_BYTES + DATA_BYTES
 _SHORTEST_DATA = FRAME_BYTES + DATA_BYTES
 _LONGEST_DATA = _SHORTEST_DATA + MAX_PAYLOAD
 
-_REPAIRABLE = (Kind.DATA, Kind.TOKEN, Kind.TOKENPART)
+_REPAIRABLE = (PacketKind.DATA, PacketKind.TOKEN, PacketKind.TOKENPART)
 _MALFORMED = (error, ValueError)
 """What struct and the enumerations raise for values that are out of their range."""
 
@@ -721,7 +725,7 @@ def _own_key(sender: NodeId, keys: Keys) -> bytes:
         raise LocalProtocolError(f"no key to send as {sender}") from None
 
 
-def _sealed(signed: bytes, kind: Kind, limit: int, key: bytes) -> bytes:
+def _sealed(signed: bytes, kind: PacketKind, limit: int, key: bytes) -> bytes:
     """The frame, if it is short enough for its kind."""
     if len(signed) + TAG_BYTES > limit:
         raise LocalProtocolError(f"{kind.name} of {len(signed) + TAG_BYTES} bytes, at most {limit}")
@@ -785,10 +789,10 @@ def _encode_repair(packet: Repair, keys: Keys) -> bytes:
     if not isinstance(item, Data | Token | TokenPart) or item.stripe != packet.stripe:
         raise LocalProtocolError("REPAIR: the item is of another stripe, or nothing that is repaired")
     try:
-        signed = header_bytes(Kind.REPAIR, packet) + encode(item, keys)
+        signed = header_bytes(PacketKind.REPAIR, packet) + encode(item, keys)
     except error as reason:
         raise LocalProtocolError(f"REPAIR: {reason}") from reason
-    return _sealed(signed, Kind.REPAIR, JUMBO_DATAGRAM, _own_key(packet.sender, keys))
+    return _sealed(signed, PacketKind.REPAIR, JUMBO_DATAGRAM, _own_key(packet.sender, keys))
 
 
 def _read_repair(header: Header, body: bytes, keys: Keys) -> Repair:
@@ -806,6 +810,6 @@ _LAYOUTS: dict[type, Layout[Any]] = {
     **NACKS,
     **BALLOTS,
     **LINE_PLANS,
-    Token: Layout(Kind.TOKEN, token_body, _read_token, _token_fault),
+    Token: Layout(PacketKind.TOKEN, token_body, _read_token, _token_fault),
 }
-_READERS: dict[Kind, Layout[Any]] = {layout.kind: layout for layout in _LAYOUTS.values()}
+_READERS: dict[PacketKind, Layout[Any]] = {layout.kind: layout for layout in _LAYOUTS.values()}

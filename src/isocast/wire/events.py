@@ -101,9 +101,9 @@ def events_view(payload: bytes) -> EventArray:
         raise RemoteProtocolError("an event with unknown flags")
     table = np.ndarray((count, EVENT_BYTES), np.uint8, payload)
     if table[:, _FLOOR_AT:_SYMBOL_AT].tobytes().translate(None, _FLOOR_CHARACTERS):
-        raise RemoteProtocolError("an event whose floor is not a market identifier code")
+        raise RemoteProtocolError("the floor of an event is not a market identifier code")
     if table[:, _SYMBOL_AT:_SYMBOL_END].tobytes().translate(None, _SYMBOL_CHARACTERS):
-        raise RemoteProtocolError("an event whose symbol is not printable ASCII")
+        raise RemoteProtocolError("the symbol of an event is not printable ASCII")
     return np.ndarray((count,), EVENT_DTYPE, payload)
 
 

@@ -46,8 +46,8 @@ __all__ = [
     "VERSION",
     "Header",
     "Keys",
-    "Kind",
     "Layout",
+    "PacketKind",
     "Role",
     "digest_fault",
     "header_bytes",
@@ -81,7 +81,7 @@ _HEADER = Struct("<4sHHIIQ")
 _PREFIX_BYTES = 4
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     """The number of each packet on the wire. Numbers are never used again for something else."""
 
     DATA = 1
@@ -130,7 +130,7 @@ class Layout(Generic[PacketT]):
     can send what others would refuse.
     """
 
-    kind: Kind
+    kind: PacketKind
     write: Callable[[PacketT], bytes]
     read: Callable[[Header, bytes], PacketT]
     fault: Callable[[PacketT], str | None] = no_fault
@@ -139,15 +139,15 @@ class Layout(Generic[PacketT]):
     """Fields of the packet that are bits of the header's flags, the lowest first; all other bits are zero."""
 
 
-def prefix(kind: Kind) -> bytes:
+def prefix(kind: PacketKind) -> bytes:
     """Magic, version and kind: the four bytes that decide who reads the rest."""
     return MAGIC + bytes((VERSION, kind))
 
 
-_PREFIXES = {kind: prefix(kind) for kind in Kind}
+_PREFIXES = {kind: prefix(kind) for kind in PacketKind}
 
 
-def header_bytes(kind: Kind, packet: Packet, flags: tuple[str, ...] = ()) -> bytes:
+def header_bytes(kind: PacketKind, packet: Packet, flags: tuple[str, ...] = ()) -> bytes:
     """The header of a packet; struct.error when a field is out of its range."""
     bits = 0
     for place, name in enumerate(flags):
@@ -187,7 +187,7 @@ def unsealed(frame: bytes, key: bytes) -> bytes:
     return signed
 
 
-def peek_kind(frame: bytes | memoryview) -> Kind:
+def peek_kind(frame: bytes | memoryview) -> PacketKind:
     """What the frame claims to be, before anything is authenticated: enough to let control outrank data."""
     if len(frame) < FRAME_BYTES:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes, shorter than header {HEADER_BYTES} and tag")
@@ -195,9 +195,9 @@ def peek_kind(frame: bytes | memoryview) -> Kind:
     if start[:2] != MAGIC:
         raise RemoteProtocolError(f"magic {start[:2].hex()} is not ours")
     if start[2] != VERSION:
-        raise RemoteProtocolError(f"version {start[2]}; this reader knows {VERSION}")
+        raise RemoteProtocolError(f"version {start[2]}; this program reads version {VERSION}")
     try:
-        return Kind(start[3])
+        return PacketKind(start[3])
     except ValueError as reason:
         raise RemoteProtocolError(f"kind {start[3]} is unknown") from reason
 

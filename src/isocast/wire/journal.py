@@ -185,7 +185,7 @@ def read_segment_header(raw: bytes) -> SegmentHeader:
     if magic != SEGMENT_MAGIC:
         raise RemoteProtocolError(f"magic {magic.hex()} is not that of a journal")
     if version != JOURNAL_VERSION:
-        raise RemoteProtocolError(f"journal version {version}; this reader knows {JOURNAL_VERSION}")
+        raise RemoteProtocolError(f"journal version {version}; this program reads version {JOURNAL_VERSION}")
     header = SegmentHeader(stripe, site, created, first)
     if flags or raw != pack_segment_header(header):
         raise RemoteProtocolError("the checksum of the segment header is wrong, or reserved bytes are set")

@@ -43,7 +43,7 @@ __all__ = [
     "BlockView",
     "DirectoryArray",
     "EncodedBlock",
-    "Message",
+    "JournalMessage",
     "ReleasedBlock",
     "encode_block",
     "view_block",
@@ -69,7 +69,7 @@ IS_EVENTS = 1
 
 DirectoryArray: TypeAlias = npt.NDArray[np.void]
 """An array of DIRECTORY_DTYPE."""
-Message: TypeAlias = tuple[NodeId, int, bytes, bytes]
+JournalMessage: TypeAlias = tuple[NodeId, int, bytes, bytes]
 """Source, number, digest and payload of one message."""
 
 
@@ -87,7 +87,7 @@ class ReleasedBlock:
     released_at: int
     clock_bound_ns: int
     shuffle_key: bytes
-    messages: Sequence[Message]
+    messages: Sequence[JournalMessage]
     fetched: bool = False
     uncertified: bool = False
 
@@ -206,7 +206,7 @@ class BlockView:
         start = self._payloads_at + int(row["offset"])
         return bytes(self.raw[start : start + int(row["length"])])
 
-    def messages(self, first_sequence: int | None = None, last_sequence: int | None = None) -> list[Message]:
+    def messages(self, first_sequence: int | None = None, last_sequence: int | None = None) -> list[JournalMessage]:
         """The messages of a range, all if none is given, as they were handed to the writer."""
         start, stop = self.places(first_sequence, last_sequence)
         rows = self.directory[start:stop]

@@ -42,7 +42,7 @@ __all__ = [
     "RangeRequest",
     "Receipt",
     "Refuse",
-    "Released",
+    "ReleasedPacket",
     "Repair",
     "Repairable",
     "Run",
@@ -485,7 +485,7 @@ class SecondaryToken(NamedTuple):
     token_number: int
 
 
-class Released(NamedTuple):
+class ReleasedPacket(NamedTuple):
     """REL: one released message on its way to the customers; `epoch` is that whose token assigned it.
 
     `uncertified`: released in an epoch without a majority; another site may have released something else.
@@ -554,7 +554,7 @@ Packet: TypeAlias = (
     | Join
     | NewRing
     | SecondaryToken
-    | Released
+    | ReleasedPacket
     | RangeRequest
     | RangeReply
     | LineAsk

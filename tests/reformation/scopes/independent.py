@@ -7,7 +7,7 @@ from math import asin, cos, hypot, inf, radians, sin, sqrt
 import numpy as np
 
 from isocast.reformation.scopes.plan import Draining, Plan, Scope
-from isocast.reformation.scopes.world import Link, Places, Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, MeasuredPath, Places, Surface
 
 __all__ = ["TOLERANCE_KM", "apart", "clashes", "hears", "left_behind", "places", "serving", "shared_while_draining"]
 
@@ -35,12 +35,12 @@ def _where(all_of: Places, name: str) -> tuple[float, float]:
     return row[0], row[1]
 
 
-def _link(world: World, receiver: str, customer: str) -> Link | None:
+def _link(world: CoverageWorld, receiver: str, customer: str) -> MeasuredPath | None:
     found = [link for link in world.links if (link.receiver, link.customer) == (receiver, customer)]
     return found[0] if found else None
 
 
-def _km(world: World, receiver: str, customer: str) -> float:
+def _km(world: CoverageWorld, receiver: str, customer: str) -> float:
     """The distance that counts."""
     link = _link(world, receiver, customer)
     if link is not None and link.cut:
@@ -50,7 +50,7 @@ def _km(world: World, receiver: str, customer: str) -> float:
     return apart(world.surface, _where(world.receivers, receiver), _where(world.customers, customer))
 
 
-def serving(world: World, receiver: str, customer: str, slack: float = -TOLERANCE_KM) -> bool:
+def serving(world: CoverageWorld, receiver: str, customer: str, slack: float = -TOLERANCE_KM) -> bool:
     """Whether the rules allow a customer to rely on a receiver, if its scope were wide enough: surely, or perhaps."""
     km, link, rules = _km(world, receiver, customer), _link(world, receiver, customer), world.rules
     if link is None:
@@ -61,14 +61,14 @@ def serving(world: World, receiver: str, customer: str, slack: float = -TOLERANC
     return (world.paths.loss_at(far) if link.loss is None else link.loss) <= rules.loss_max
 
 
-def hears(world: World, scope: Scope, customer: str, margin: float = 0.0) -> bool:
+def hears(world: CoverageWorld, scope: Scope, customer: str, margin: float = 0.0) -> bool:
     """Whether a customer hears a scope that reaches `margin` less than it does."""
     if scope.address is None:
         return False
     return _km(world, scope.receiver, customer) <= scope.radius_km - margin + TOLERANCE_KM
 
 
-def clashes(world: World, plan: Plan) -> list[tuple[str, str]]:
+def clashes(world: CoverageWorld, plan: Plan) -> list[tuple[str, str]]:
     """Pairs on one address whose ground meets, or whom some customer hears both."""
     found = []
     speaking = [scope for scope in plan.scopes if scope.address is not None]

@@ -22,7 +22,7 @@ from isocast.reformation.scopes.line_keeper import (
     PlanMade,
 )
 from isocast.reformation.scopes.line_planner import LinePlanner
-from isocast.reformation.scopes.world import AddressPool, Places, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Places, ScopeRules, Surface
 from isocast.ring.effects import Multicast, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId, is_server, server_id
@@ -46,9 +46,9 @@ def _places(places: Iterable[tuple[str, City]]) -> Places:
     return Places(tuple([name for name, _ in rows]), np.array([(place.latitude, place.longitude) for _, place in rows]))
 
 
-def world_of(sites: tuple[NodeId, ...], *, count: int = 16, first: str = "239.255.80.0") -> World:
+def world_of(sites: tuple[NodeId, ...], *, count: int = 16, first: str = "239.255.80.0") -> CoverageWorld:
     """Eight cities with customers in eleven."""
-    return World(
+    return CoverageWorld(
         Surface.EARTH,
         _places([(str(site), PLACES[site]) for site in sorted(sites)]),
         _places([(place.name, place) for place in CUSTOMERS]),
@@ -96,7 +96,7 @@ class Stage:
         else:
             self.nodes[node] = LineKeeper(node, 0, TIMING.retry_ns, state)
 
-    def _world(self, sites: tuple[NodeId, ...]) -> World:
+    def _world(self, sites: tuple[NodeId, ...]) -> CoverageWorld:
         return world_of(sites, count=self._count)
 
     def stop(self, node: NodeId) -> None:

@@ -24,16 +24,16 @@ from tests.reformation.scopes.worlds import DRAIN_NS, drawn_worlds
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.plan import Draining, Plan, What, changes
-from isocast.reformation.scopes.world import AddressPool, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Surface
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import SECOND
 
 STEPS = st.lists(st.tuples(st.integers(0, 2**12 - 1), st.integers(0, 40)), min_size=1, max_size=5)
 
 
-def plane(seed: int = 1, receivers: int = 80, customers: int = 600) -> World:
+def plane(seed: int = 1, receivers: int = 80, customers: int = 600) -> CoverageWorld:
     random = np.random.default_rng(seed)
-    return World(
+    return CoverageWorld(
         Surface.PLANE,
         places("r", [(x, y) for x, y in (random.random((receivers, 2)) * 1000).tolist()]),
         places("c", [(x, y) for x, y in (random.random((customers, 2)) * 1000).tolist()]),
@@ -41,7 +41,7 @@ def plane(seed: int = 1, receivers: int = 80, customers: int = 600) -> World:
     )
 
 
-def alive(world: World, mask: int) -> World:
+def alive(world: CoverageWorld, mask: int) -> CoverageWorld:
     """The world with the receivers of a mask away, but never all."""
     gone = tuple([name for place, name in enumerate(world.receivers.names) if mask >> place & 1])
     return world.without(gone[: len(world.receivers) - 1])
@@ -50,7 +50,7 @@ def alive(world: World, mask: int) -> World:
 @settings(max_examples=50, deadline=None)
 @given(drawn_worlds(receivers_min=2), STEPS)
 def test_through_any_failures_and_returns_a_plan_keeps_every_promise(
-    world: World, steps: list[tuple[int, int]]
+    world: CoverageWorld, steps: list[tuple[int, int]]
 ) -> None:
     now = 1_000 * SECOND
     plan = plan_scopes(world, now)
@@ -78,7 +78,9 @@ def test_through_any_failures_and_returns_a_plan_keeps_every_promise(
 
 @settings(max_examples=25, deadline=None)
 @given(drawn_worlds(receivers_min=2), STEPS)
-def test_an_address_that_rests_everywhere_is_given_to_nobody(world: World, steps: list[tuple[int, int]]) -> None:
+def test_an_address_that_rests_everywhere_is_given_to_nobody(
+    world: CoverageWorld, steps: list[tuple[int, int]]
+) -> None:
     world = replace(world, pool=replace(world.pool, drain_everywhere=True))
     now = 1_000 * SECOND
     plan = plan_scopes(world, now)
@@ -98,7 +100,7 @@ def test_an_address_that_rests_everywhere_is_given_to_nobody(world: World, steps
 
 @settings(max_examples=25, deadline=None)
 @given(drawn_worlds())
-def test_a_world_that_did_not_change_keeps_its_plan(world: World) -> None:
+def test_a_world_that_did_not_change_keeps_its_plan(world: CoverageWorld) -> None:
     plan = plan_scopes(world, 7)
     again = adjust(plan, world, 9)
     assert again.scopes == plan.scopes

@@ -9,7 +9,7 @@ from tests.reformation.scopes.independent import clashes
 from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds
-from isocast.reformation.scopes.world import Places, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Places, ScopeRules, Surface
 
 PAPER = HexagonalBounds(10_000, 57e6 * KM_PER_MILE**2, 2)
 """§4.1: "The land surface of the earth is about 57 x 10^6 square miles. If we place 10,000 receivers uniformly"."""
@@ -69,20 +69,20 @@ def test_a_plan_for_the_grid_has_the_radius_and_the_addresses_of_the_grid(
     receivers = grid(100.0, 12, 12)
     fine = [place for place in grid(100.0 / 6, 72, 72) if 250 < place[0] < 850 and 250 < place[1] < 750]
     corners = [(x + 50.0, y + 50 / np.sqrt(3)) for x, y in receivers if 250 < x < 850 and 250 < y < 750]
-    world = World(
+    world = CoverageWorld(
         Surface.PLANE, named("r", receivers), named("c", fine + corners), rules=ScopeRules(lines=lines, uniform=True)
     )
     plan = plan_scopes(world)
     assert [scope.radius_km for scope in plan.scopes] == pytest.approx([radius] * 144, abs=0.001)
     assert plan.addresses == addresses
     assert min(cover(world, plan).by_lines()) >= lines
-    quick = World(Surface.PLANE, world.receivers, named("c", fine[:1]), rules=world.rules)
+    quick = CoverageWorld(Surface.PLANE, world.receivers, named("c", fine[:1]), rules=world.rules)
     assert clashes(quick, plan) == []
 
 
 def test_an_inch_less_and_somebody_hears_one_source() -> None:
     receivers = grid(100.0, 12, 12)
-    world = World(
+    world = CoverageWorld(
         Surface.PLANE,
         named("r", receivers),
         named("c", [receivers[6 * 12 + 6]]),

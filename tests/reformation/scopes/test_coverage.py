@@ -9,13 +9,13 @@ from tests.reformation.scopes.independent import places
 
 from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
-from isocast.reformation.scopes.world import Link, Paths, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, MeasuredPath, Paths, ScopeRules, Surface
 from isocast.terms.instants import MILLISECOND
 
-WORLD = World(Surface.PLANE, places("r", [(0.0, 0.0), (1000.0, 0.0)]), places("c", [(10.0, 0.0)]))
+WORLD = CoverageWorld(Surface.PLANE, places("r", [(0.0, 0.0), (1000.0, 0.0)]), places("c", [(10.0, 0.0)]))
 
 
-def reason(world: World) -> tuple[int, str]:
+def reason(world: CoverageWorld) -> tuple[int, str]:
     (short,) = cover(world, plan_scopes(world)).short
     return short.lines, short.reason
 
@@ -34,23 +34,23 @@ def test_one_receiver_is_not_two() -> None:
 
 
 def test_a_link_that_is_cut_or_bad_is_not_relied_on() -> None:
-    assert reason(replace(WORLD, links=(Link("r1", "c0", cut=True),))) == (1, "r1: the link is cut")
-    assert reason(replace(WORLD, links=(Link("r1", "c0", loss=0.2),))) == (
+    assert reason(replace(WORLD, links=(MeasuredPath("r1", "c0", cut=True),))) == (1, "r1: the link is cut")
+    assert reason(replace(WORLD, links=(MeasuredPath("r1", "c0", loss=0.2),))) == (
         1,
         "r1: 20.00% lost on the way, 2.00% allowed",
     )
-    slow = replace(WORLD, links=(Link("r1", "c0", delay_ns=80 * MILLISECOND),))
+    slow = replace(WORLD, links=(MeasuredPath("r1", "c0", delay_ns=80 * MILLISECOND),))
     assert reason(slow) == (1, "r1: 80.0 ms away, 20 ms allowed")
 
 
 def test_a_link_that_is_faster_than_its_distance_makes_a_scope_small() -> None:
-    plan = plan_scopes(replace(WORLD, links=(Link("r1", "c0", delay_ns=1 * MILLISECOND),)))
+    plan = plan_scopes(replace(WORLD, links=(MeasuredPath("r1", "c0", delay_ns=1 * MILLISECOND),)))
     assert plan.scopes[1].radius_km == pytest.approx(WORLD.paths.km_of_delay(1 * MILLISECOND), abs=0.001)
 
 
 def test_scopes_that_meet_only_by_a_link_do_not_share_an_address() -> None:
     """Their discs are 600 km apart; the customer hears both."""
-    plan = plan_scopes(replace(WORLD, links=(Link("r1", "c0", delay_ns=1 * MILLISECOND),)))
+    plan = plan_scopes(replace(WORLD, links=(MeasuredPath("r1", "c0", delay_ns=1 * MILLISECOND),)))
     assert plan.scopes[0].radius_km + plan.scopes[1].radius_km < 400
     assert plan.scopes[0].address != plan.scopes[1].address
 

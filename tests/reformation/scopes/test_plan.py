@@ -11,10 +11,12 @@ from tests.reformation.scopes.independent import places
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
 from isocast.reformation.scopes.plan import Plan
-from isocast.reformation.scopes.world import Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Surface
 from isocast.terms.errors import ConfigurationError
 
-WORLD = World(Surface.PLANE, places("r", [(0.0, 0.0), (9.0, 0.0), (5.0, 5.0)]), places("c", [(1.0, 0.0), (8.0, 0.0)]))
+WORLD = CoverageWorld(
+    Surface.PLANE, places("r", [(0.0, 0.0), (9.0, 0.0), (5.0, 5.0)]), places("c", [(1.0, 0.0), (8.0, 0.0)])
+)
 
 
 def plan_json() -> dict[str, Any]:

@@ -13,10 +13,10 @@ from tests.reformation.scopes.worlds import drawn_worlds
 from isocast.reformation.scopes.adjustment import plan_scopes
 from isocast.reformation.scopes.coverage import cover
 from isocast.reformation.scopes.plan import Plan
-from isocast.reformation.scopes.world import AddressPool, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, ScopeRules, Surface
 from isocast.terms.errors import ConfigurationError
 
-LAND = World(
+LAND = CoverageWorld(
     Surface.EARTH,
     places("r", [(52.0, 0.0), (48.8, 2.3), (50.1, 8.6), (41.0, 29.0)]),
     places("c", [(51.0, 1.0), (50.0, 5.0), (47.0, 8.0)]),
@@ -25,7 +25,7 @@ LAND = World(
 
 @settings(max_examples=60, deadline=None)
 @given(drawn_worlds())
-def test_everybody_hears_k_sources_or_all_that_can_be_heard(world: World) -> None:
+def test_everybody_hears_k_sources_or_all_that_can_be_heard(world: CoverageWorld) -> None:
     plan = plan_scopes(world)
     for who in world.customers.names:
         possible = sum([serving(world, receiver, who) for receiver in world.receivers.names])
@@ -39,13 +39,13 @@ def test_everybody_hears_k_sources_or_all_that_can_be_heard(world: World) -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(drawn_worlds())
-def test_no_two_scopes_that_overlap_share_an_address(world: World) -> None:
+def test_no_two_scopes_that_overlap_share_an_address(world: CoverageWorld) -> None:
     assert clashes(world, plan_scopes(world)) == []
 
 
 @settings(max_examples=40, deadline=None)
 @given(drawn_worlds())
-def test_no_scope_is_wider_than_the_rules_allow(world: World) -> None:
+def test_no_scope_is_wider_than_the_rules_allow(world: CoverageWorld) -> None:
     limit = min(world.rules.radius_max_km, max(world.paths.km_of_delay(world.rules.delay_max_ns), 0.0))
     for scope in plan_scopes(world).scopes:
         assert scope.radius_km <= limit + 0.002
@@ -54,7 +54,7 @@ def test_no_scope_is_wider_than_the_rules_allow(world: World) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(drawn_worlds())
-def test_the_verdict_agrees_with_an_independent_one(world: World) -> None:
+def test_the_verdict_agrees_with_an_independent_one(world: CoverageWorld) -> None:
     plan = plan_scopes(world)
     coverage = cover(world, plan)
     for number, who in enumerate(world.customers.names):
@@ -69,7 +69,7 @@ def test_the_verdict_agrees_with_an_independent_one(world: World) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(drawn_worlds())
-def test_a_plan_travels_as_json(world: World) -> None:
+def test_a_plan_travels_as_json(world: CoverageWorld) -> None:
     plan = plan_scopes(world, now=17)
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
@@ -89,7 +89,7 @@ def test_scopes_give_up_ground_that_nearest_receivers_would_take() -> None:
     random = np.random.default_rng(3)
     where = [(float(x), float(y)) for x, y in random.random((60, 2)) * 100]
     whom = [(float(x), float(y)) for x, y in random.random((500, 2)) * 100]
-    world = World(Surface.PLANE, places("r", where), places("c", whom))
+    world = CoverageWorld(Surface.PLANE, places("r", where), places("c", whom))
     radii = np.zeros(60)
     for x, y in whom:
         away = np.hypot(*(np.array(where) - np.array([x, y])).T)
@@ -100,7 +100,7 @@ def test_scopes_give_up_ground_that_nearest_receivers_would_take() -> None:
 
 
 def test_too_few_addresses_are_refused_with_the_number_that_is_needed() -> None:
-    crowd = World(
+    crowd = CoverageWorld(
         Surface.EARTH,
         LAND.receivers,
         LAND.customers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from tests.reformation.scopes.independent import places
 
-from isocast.reformation.scopes.world import AddressPool, Link, Paths, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, MeasuredPath, Paths, ScopeRules, Surface
 from isocast.terms.instants import MILLISECOND, SECOND
 
 __all__ = ["DRAIN_NS", "drawn_worlds"]
@@ -19,7 +19,7 @@ _PLANE = st.tuples(st.integers(0, 40).map(float), st.integers(0, 40).map(float))
 
 
 @st.composite
-def drawn_worlds(draw: st.DrawFn, receivers_min: int = 1) -> World:
+def drawn_worlds(draw: st.DrawFn, receivers_min: int = 1) -> CoverageWorld:
     """Small worlds with everything in them."""
     surface = draw(st.sampled_from(list(Surface)))
     place = _EARTH if surface is Surface.EARTH else _PLANE
@@ -39,7 +39,7 @@ def drawn_worlds(draw: st.DrawFn, receivers_min: int = 1) -> World:
         for receiver, customer in draw(
             st.lists(st.tuples(st.sampled_from(receivers.names), st.sampled_from(customers.names)), max_size=5)
         ):
-            links[receiver, customer] = Link(
+            links[receiver, customer] = MeasuredPath(
                 receiver,
                 customer,
                 delay_ns=draw(st.sampled_from([None, 0, 5 * MILLISECOND, 90 * MILLISECOND])),
@@ -48,4 +48,4 @@ def drawn_worlds(draw: st.DrawFn, receivers_min: int = 1) -> World:
             )
     paths = Paths(loss_per_1000_km=draw(st.sampled_from([0.0, 0.004])))
     pool = AddressPool(drain_ns=DRAIN_NS, drain_everywhere=draw(st.booleans()))
-    return World(surface, receivers, customers, paths, tuple(links.values()), rules, pool)
+    return CoverageWorld(surface, receivers, customers, paths, tuple(links.values()), rules, pool)

@@ -8,18 +8,18 @@ from typing import TypeAlias
 
 from isocast.ring.original.packets import (
     Ack,
-    Data,
-    Effect,
     MessageSubmitted,
-    Multicast,
-    Packet,
-    PacketsArrived,
+    OriginalData,
+    OriginalEffect,
+    OriginalMulticast,
+    OriginalPacket,
+    OriginalPacketsArrived,
+    OriginalUnicast,
     Placed,
     TimerFired,
     Timers,
-    Unicast,
 )
-from isocast.ring.original.receiver import Receiver, Source
+from isocast.ring.original.receiver import OriginalReceiver, Source
 from isocast.terms.ids import Label, NodeId, is_source, source_id
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 
@@ -34,32 +34,32 @@ TIMERS = Timers(token_ack_ns=T_A, token_resend_ns=R_t, source_resend_ns=R_s, nac
 RING: tuple[NodeId, ...] = (1, 2, 3)
 SOURCE = source_id(1)
 
-Hears: TypeAlias = Callable[[Packet, NodeId], bool]
+Hears: TypeAlias = Callable[[OriginalPacket, NodeId], bool]
 
 
-def data(number: int, source: NodeId = SOURCE) -> Data:
+def data(number: int, source: NodeId = SOURCE) -> OriginalData:
     """Message `number` of a source."""
-    return Data(Label(source, number), b"")
+    return OriginalData(Label(source, number), b"")
 
 
-def ack(token_number: int, message: Data, ring: tuple[NodeId, ...] = RING) -> Ack:
+def ack(token_number: int, message: OriginalData, ring: tuple[NodeId, ...] = RING) -> Ack:
     """Acknowledgement t of a message, from the site whose turn it is."""
     return Ack(token_number, message.label, ring[(token_number - 1) % len(ring)], ring[token_number % len(ring)])
 
 
-def arrive(*packets: Packet) -> PacketsArrived:
+def arrive(*packets: OriginalPacket) -> OriginalPacketsArrived:
     """A burst of packets."""
-    return PacketsArrived(packets)
+    return OriginalPacketsArrived(packets)
 
 
-def receiver(site: NodeId, *heard: Packet, ring: tuple[NodeId, ...] = RING, now: int = 0) -> Receiver:
+def receiver(site: NodeId, *heard: OriginalPacket, ring: tuple[NodeId, ...] = RING, now: int = 0) -> OriginalReceiver:
     """A receiver that has heard some packets already."""
-    machine = Receiver(site, ring, TIMERS)
-    machine.step(PacketsArrived(heard), now)
+    machine = OriginalReceiver(site, ring, TIMERS)
+    machine.step(OriginalPacketsArrived(heard), now)
     return machine
 
 
-def everyone_hears(_packet: Packet, _to: NodeId) -> bool:
+def everyone_hears(_packet: OriginalPacket, _to: NodeId) -> bool:
     """No multicast is lost."""
     return True
 
@@ -72,14 +72,14 @@ class Group:
         self.ring: tuple[NodeId, ...] = tuple(range(1, size + 1))
         self.hears = hears
         self.now = 0
-        self.receivers = {site: Receiver(site, self.ring, TIMERS) for site in self.ring}
+        self.receivers = {site: OriginalReceiver(site, self.ring, TIMERS) for site in self.ring}
         self.sources: dict[NodeId, Source] = {}
-        self.sent: list[tuple[NodeId, Multicast | Unicast]] = []
-        self.effects: list[tuple[NodeId, Effect]] = []
+        self.sent: list[tuple[NodeId, OriginalMulticast | OriginalUnicast]] = []
+        self.effects: list[tuple[NodeId, OriginalEffect]] = []
         self.placed: dict[NodeId, list[Label]] = {site: [] for site in self.ring}
-        self.when_sent: Callable[[NodeId, Packet], None] | None = None
+        self.when_sent: Callable[[NodeId, OriginalPacket], None] | None = None
         """Called with every packet when it is sent, before anybody hears it."""
-        self._under_way: deque[tuple[NodeId, Packet]] = deque()
+        self._under_way: deque[tuple[NodeId, OriginalPacket]] = deque()
 
     def submit(self, number: int = 1) -> None:
         """A message from source `number`, and all that follows from it without waiting."""
@@ -92,7 +92,7 @@ class Group:
         """Let time pass."""
         until = self.now + span_ns
         while True:
-            machines: dict[NodeId, Receiver | Source] = {**self.receivers, **self.sources}
+            machines: dict[NodeId, OriginalReceiver | Source] = {**self.receivers, **self.sources}
             due = min((machine.next_deadline() for machine in machines.values()), default=NEVER)
             if due > until:
                 break
@@ -103,7 +103,7 @@ class Group:
             self._deliver()
         self.now = until
 
-    def packets(self, kind: type[Packet]) -> list[Packet]:
+    def packets(self, kind: type[OriginalPacket]) -> list[OriginalPacket]:
         """Everything of one kind that was sent."""
         return [effect.packet for _, effect in self.sent if isinstance(effect.packet, kind)]
 
@@ -111,21 +111,21 @@ class Group:
         """Who acknowledged, position after position."""
         firsts: dict[int, NodeId] = {}
         for node, effect in self.sent:
-            if isinstance(effect, Multicast) and isinstance(effect.packet, Ack):
+            if isinstance(effect, OriginalMulticast) and isinstance(effect.packet, Ack):
                 firsts.setdefault(effect.packet.token_number, node)
         return [firsts[number] for number in sorted(firsts)]
 
-    def _perform(self, node: NodeId, effects: Iterable[Effect]) -> None:
+    def _perform(self, node: NodeId, effects: Iterable[OriginalEffect]) -> None:
         for effect in effects:
             self.effects.append((node, effect))
             if isinstance(effect, Placed):
                 self.placed[node].append(effect.label)
-            if not isinstance(effect, Multicast | Unicast):
+            if not isinstance(effect, OriginalMulticast | OriginalUnicast):
                 continue
             self.sent.append((node, effect))
             if self.when_sent is not None:
                 self.when_sent(node, effect.packet)
-            if isinstance(effect, Unicast):
+            if isinstance(effect, OriginalUnicast):
                 self._under_way.append((effect.to, effect.packet))
                 continue
             audience = [site for site in self.ring if site != node]
@@ -137,4 +137,4 @@ class Group:
         while self._under_way:
             to, packet = self._under_way.popleft()
             machine = self.sources[to] if is_source(to) else self.receivers[to]
-            self._perform(to, machine.step(PacketsArrived((packet,)), self.now))
+            self._perform(to, machine.step(OriginalPacketsArrived((packet,)), self.now))

@@ -18,7 +18,7 @@ from isocast.terms.ids import NO_EPOCH
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.market import EventFlag, Grade
 from isocast.terms.timing import PROFILES
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 TIMING = PROFILES["lan"].timing(3)
 PERIOD = TIMING.token_period_ns
@@ -43,7 +43,7 @@ class Stripes:
         self.heard = HeardStripes(cast("list[StripeSeat]", seats), TIMING, merged=merged, told=self.told.append)
 
     def put(self, stripe: int, sequence: int, instant: int, payload: bytes = b"") -> None:
-        packet = Released(stripe, NO_EPOCH, 1, 1, sequence, instant, stripe, sequence, 1, payload, b"")
+        packet = ReleasedPacket(stripe, NO_EPOCH, 1, 1, sequence, instant, stripe, sequence, 1, payload, b"")
         assert self.inboxes[stripe].take(Deliver((packet,)), instant)
 
     def passed(self, stripe: int, instant: int, next_sequence: int) -> None:
@@ -67,7 +67,7 @@ def test_what_a_stripe_says_of_itself_counts_once_everything_before_was_read() -
 
 def test_tokens_of_one_stripe_come_together_as_far_as_the_other_is() -> None:
     stripes = Stripes()
-    packets = [Released(0, NO_EPOCH, 1, 1, n, n * PERIOD, 0, n, 1, b"", b"") for n in range(1, 5)]
+    packets = [ReleasedPacket(0, NO_EPOCH, 1, 1, n, n * PERIOD, 0, n, 1, b"", b"") for n in range(1, 5)]
     assert stripes.inboxes[0].take(Deliver(tuple(packets)), 1)
     stripes.passed(1, 2 * PERIOD, 1)
     assert stripes.all() == [(0, 1, 3)], "the next token of the other is not before the third"
@@ -150,4 +150,4 @@ def test_a_lie_is_told() -> None:
     stripes.put(1, 2, 60)
     stripes.put(0, 2, 20 * PERIOD)
     stripes.all()
-    assert any("what is not so" in text for text in stripes.told)
+    assert any("announced wrong tokens" in text for text in stripes.told)

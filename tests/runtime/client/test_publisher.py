@@ -279,7 +279,7 @@ def test_what_a_source_refuses_is_raised_once_and_the_next_batch_goes_on(market:
 
 def test_patience_ends_with_the_reason(market: Market) -> None:
     async def work() -> None:
-        with pytest.raises(DoorError, match=r"^floor: nobody opens at .*gave up after 0 s"):
+        with pytest.raises(DoorError, match=r"^floor: no connection to .*gave up after 0 s"):
             async with Publisher(market, "floor", patience_s=0.02):
                 pass
 

@@ -9,13 +9,13 @@ from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot
 from isocast.hierarchy.latest import LatestSnapshot
 from isocast.runtime.client.received import BatchKind, Inbox
 from isocast.terms.ids import Epoch
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 DELAY = 500
 
 
-def message(sequence: int, payload: bytes, token: int = 2) -> Released:
-    return Released(0, Epoch(1, 65_537), 3, token, sequence, token * 1_000, 0, sequence, 1, payload, b"")
+def message(sequence: int, payload: bytes, token: int = 2) -> ReleasedPacket:
+    return ReleasedPacket(0, Epoch(1, 65_537), 3, token, sequence, token * 1_000, 0, sequence, 1, payload, b"")
 
 
 def deliver(first: int, *payloads: bytes) -> Deliver:

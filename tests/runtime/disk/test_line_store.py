@@ -11,12 +11,12 @@ from isocast.runtime.disk.server_store import LineStore
 from isocast.runtime.market.model import Durability
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Epoch
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import Lines, PlanVersion
 
 
 def _sample() -> Lines:
-    packet = SAMPLES[Kind.LINES]
+    packet = SAMPLES[PacketKind.LINES]
     assert isinstance(packet, Lines)
     return packet
 

@@ -11,20 +11,20 @@ from isocast.runtime.disk.journal_reader import UNKNOWN_SOURCE, block_bodies, bl
 from isocast.runtime.disk.journal_verify import verify
 from isocast.terms.ids import Epoch
 from isocast.wire.journal_blocks import view_block
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 CUSTOMER = 131_080
 SENDER = 3
 EVENT = bytes([1, 0, 0, 0]) + b"XNYS" + bytes(40)
 
 
-def released(sequence: int, token: int, payload: bytes, epoch: int = 1) -> Released:
+def released(sequence: int, token: int, payload: bytes, epoch: int = 1) -> ReleasedPacket:
     instant = token * 1_000
-    return Released(0, Epoch(epoch, 65_537), SENDER, token, sequence, instant, 0, sequence, 1, payload, b"")
+    return ReleasedPacket(0, Epoch(epoch, 65_537), SENDER, token, sequence, instant, 0, sequence, 1, payload, b"")
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> list[list[Released]]:
+def runs(draw: st.DrawFn) -> list[list[ReleasedPacket]]:
     """Consecutive messages of some tokens, cut into deliveries anywhere."""
     sequence, token, found = draw(st.integers(1, 50)), draw(st.integers(1, 9)), []
     for size in draw(st.lists(st.integers(1, 5), min_size=1, max_size=6)):
@@ -39,7 +39,7 @@ def runs(draw: st.DrawFn) -> list[list[Released]]:
 
 
 @given(runs())
-def test_what_was_delivered_in_pieces_is_read_back_whole(deliveries: list[list[Released]]) -> None:
+def test_what_was_delivered_in_pieces_is_read_back_whole(deliveries: list[list[ReleasedPacket]]) -> None:
     with quick_directory() as folder, Journal.open(Path(folder), 0, CUSTOMER) as journal:
         for now, packets in enumerate(deliveries, 1):
             for block in blocks_of(packets, journal.position, 1_000_000 + now, 500, 7):

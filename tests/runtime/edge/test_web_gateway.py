@@ -21,14 +21,16 @@ from isocast.runtime.client.received import ReceivedBatch, batch_of
 from isocast.runtime.edge.web_gateway import Batches, WebGateway
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 INSTANT, DELAY = 1_700_000_000_000_000_000, 5_000
 
 
 def batch(sequence: int, first_id: int, count: int = 3) -> ReceivedBatch:
     payload = trades(count, first_id, (b"AAA", b"BBB")).tobytes()
-    return batch_of([Released(0, NO_EPOCH, 1, 1, sequence, INSTANT, 0, sequence, 1, payload, b"")], DELAY, INSTANT)
+    return batch_of(
+        [ReleasedPacket(0, NO_EPOCH, 1, 1, sequence, INSTANT, 0, sequence, 1, payload, b"")], DELAY, INSTANT
+    )
 
 
 class _Silent:

@@ -13,7 +13,7 @@ from isocast.runtime.disk.journal_verify import verify
 from isocast.runtime.hosts.customer import CustomerHost
 from isocast.runtime.hosts.process import NodeProcess
 from isocast.runtime.market.file import load_market
-from isocast.runtime.watch.status import Answer, Target
+from isocast.runtime.watch.status import StatusAnswer, Target
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.ids import Epoch, server_id
 from isocast.wire.events import events_view
@@ -126,7 +126,7 @@ def test_a_customer_whom_nobody_can_answer_is_refused_by_its_file(tmp_path: Path
     market = load_market(market_file(tmp_path, nodes))
 
     async def work() -> None:
-        with pytest.raises(ConfigurationError, match=r"nodes\.bank\.retransmit: nobody whom it may ask has a door"):
+        with pytest.raises(ConfigurationError, match=r"nodes\.bank\.retransmit: no server that it may ask has a door"):
             await NodeProcess(market, market.node("bank")).start()
 
     run(work())
@@ -172,7 +172,7 @@ def test_two_contents_of_one_message_are_an_alarm_wherever_one_looks_and_the_fir
                 b'isocast_line_conflicts_total{node="bank",role="customer",stripe="0"} 1' in bank.monitor.metrics.page()
             )
             console = Console(width=200, record=True, file=StringIO())
-            console.print(frame("", [Answer(Target("127.0.0.1", 1, "bank"), status)], width=200))
+            console.print(frame("", [StatusAnswer(Target("127.0.0.1", 1, "bank"), status)], width=200))
             shown = console.export_text()
             assert alarm.text in shown
             assert "conflicts" in shown

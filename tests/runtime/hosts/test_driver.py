@@ -19,10 +19,10 @@ from isocast.runtime.watch.counters import NodeCounters
 from isocast.terms.errors import LocalProtocolError, StoreFull
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.packets import Packet
 
-TOKEN, RECEIPT, NACK = SAMPLES[Kind.TOKEN], SAMPLES[Kind.RECEIPT], SAMPLES[Kind.NACK]
+TOKEN, RECEIPT, NACK = SAMPLES[PacketKind.TOKEN], SAMPLES[PacketKind.RECEIPT], SAMPLES[PacketKind.NACK]
 FIRST, SECOND_RECORD = PromiseMade(Epoch(1, 65_537)), PromiseMade(Epoch(2, 65_537))
 START = 1_000 * SECOND
 BOUND = 2 * MILLISECOND

@@ -12,7 +12,7 @@ from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.runtime.market.markets import market_of
 
 from isocast.hierarchy.headship import Group
-from isocast.ring.effects import GroupHeaded, GroupLeft, HeadChanged, SecondaryHandedBack, SecondaryReturned
+from isocast.ring.effects import GroupLeft, HeadshipAssumed, HeadSwitched, SecondaryHandedBack, SecondaryReturned
 from isocast.ring.inputs import TimerFired
 from isocast.runtime.hosts.receiver import GroupReport, group_plan
 from isocast.runtime.market.model import Market, NodeRole
@@ -75,9 +75,9 @@ def test_a_group_that_is_taken_over_is_told_once_and_counted(tmp_path: Path, mon
     heard = Heard(tmp_path, "b", monkeypatch)
     a, b, a2 = ids(heard.market, "a", "b", "a2")
     heard.take(
-        GroupHeaded(EPOCH, b, anew=True),
-        GroupHeaded(EPOCH, a, anew=True),
-        GroupHeaded(EPOCH, a, anew=False),
+        HeadshipAssumed(EPOCH, b, anew=True),
+        HeadshipAssumed(EPOCH, a, anew=True),
+        HeadshipAssumed(EPOCH, a, anew=False),
         GroupLeft(EPOCH, a, a),
         SecondaryReturned(a, a2, 7),
         SecondaryHandedBack(a, a2),
@@ -94,7 +94,7 @@ def test_a_group_that_is_taken_over_is_told_once_and_counted(tmp_path: Path, mon
 def test_a_secondary_receiver_tells_of_its_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard(tmp_path, "a2", monkeypatch)
     a, b = ids(heard.market, "a", "b")
-    heard.take(HeadChanged(a, b, silent=True), HeadChanged(a, a, silent=False))
+    heard.take(HeadSwitched(a, b, silent=True), HeadSwitched(a, a, silent=False))
     assert heard.lines == ["its head is silent, another counts it group=a head=b", "has another head group=a head=a"]
     assert heard.around.counters.head_changes == 2
 

@@ -132,7 +132,7 @@ def test_the_supervisor_hears_each_change_once(
     async def work() -> None:
         node = process_of(market, "x")
         node.each_second = counted
-        reasons: tuple[str, ...] = ("no token was heard yet",)
+        reasons: tuple[str, ...] = ("no token has arrived yet",)
         monkeypatch.setattr(node.monitor, "not_ready", lambda *_: reasons)
         await node.start()
         for following in ((), ("no token for 9 s", "another reason"), ()):
@@ -145,7 +145,7 @@ def test_the_supervisor_hears_each_change_once(
 
     run(work)
     assert ear() == [
-        "STATUS=no token was heard yet",
+        "STATUS=no token has arrived yet",
         "STATUS=ready",
         "READY=1",
         "STATUS=no token for 9 s",

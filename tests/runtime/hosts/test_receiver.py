@@ -36,9 +36,9 @@ from isocast.runtime.hosts.receiver import ReceiverHost
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import JournalError, JournalFull, LocalProtocolError, TransportError
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.journal_blocks import encode_block, view_block
-from isocast.wire.packets import Released, Suspicion
+from isocast.wire.packets import ReleasedPacket, Suspicion
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")}
 """A ring of three with one source."""
@@ -53,11 +53,11 @@ class Line:
     """Stands in for the sockets: what was sent, and how far the journal was then."""
 
     def __init__(self, host: ReceiverHost, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sent: list[tuple[int, Released]] = []
+        self.sent: list[tuple[int, ReleasedPacket]] = []
         self._host = host
         monkeypatch.setattr(host._channels, "to_line", self._take)  # noqa: SLF001
 
-    def _take(self, packets: Sequence[Released]) -> None:
+    def _take(self, packets: Sequence[ReleasedPacket]) -> None:
         self.sent += [(self._host.journal.position.next_sequence, packet) for packet in packets]
 
 
@@ -441,7 +441,7 @@ def test_a_site_that_lost_its_log_says_so_and_takes_no_part(tmp_path: Path) -> N
             await eventually(lambda: all(len(world.ids(name)) == 20 for name in "ab"))
             lost = world.nodes["c"]
             assert [alarm.code for alarm in lost.monitor.alarms.list()] == ["forgot"]
-            for kind in (Kind.TOKEN, Kind.RECEIPT, Kind.JOIN):
+            for kind in (PacketKind.TOKEN, PacketKind.RECEIPT, PacketKind.JOIN):
                 assert lost.counters.sent_of(kind) == 0
             assert len(world.ids("c")) == 10
             assert lost.monitor.not_ready()

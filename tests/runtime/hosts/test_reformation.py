@@ -18,7 +18,7 @@ from isocast.runtime.market.model import Market
 from isocast.terms.errors import StoreError, TransportError
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import NEVER, SECOND
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 
 RING = {name: SMALL[name] for name in ("a", "b", "c", "x", "floor")} | {"y": {"role": "reformation-server"}}
 
@@ -85,7 +85,7 @@ def test_a_server_that_lost_its_disk_says_so_and_stays_silent(tmp_path: Path) ->
             silent = world.nodes["x"]
             assert world.alarms("x") == ["forgot"]
             await world.start("a", "b", "c", ready=False)
-            await eventually(lambda: world.nodes["a"].counters.sent_of(Kind.SUSPECT) > 2)
+            await eventually(lambda: world.nodes["a"].counters.sent_of(PacketKind.SUSPECT) > 2)
             assert sum(silent.counters.packets_sent) == 0
             await world.start("y", ready=False)
             await eventually(lambda: all(not world.nodes[name].monitor.not_ready() for name in "abc"))

@@ -12,7 +12,7 @@ from tests.runtime.hosts.contexts import Surroundings, new_market, run
 from tests.wire.journal_samples import blocks
 
 from isocast.checks.journals import FaultKind
-from isocast.ring.effects import CheckpointWanted
+from isocast.ring.effects import FetchCheckpoint
 from isocast.ring.inputs import CheckpointFetched
 from isocast.ring.ledger import Checkpoint
 from isocast.runtime.disk.journal import Journal
@@ -25,8 +25,7 @@ from isocast.runtime.market.model import JournalSettings, Market
 from isocast.runtime.net.door import DoorError, DoorRefusedError, visit
 from isocast.runtime.net.door_keys import core_visitor, edge_visitor
 from isocast.terms.ids import Epoch
-from isocast.wire.door import CheckpointGiven
-from isocast.wire.door import CheckpointWanted as CheckpointAsked
+from isocast.wire.door import CheckpointGiven, CheckpointWanted
 
 POINT = Checkpoint(40, EPOCH, b"d" * 16, 7, 81, b"r" * 16, (1, 2, 3), {1 << 32: 5, 2 << 32: 9})
 """Behind forty tokens of two messages each."""
@@ -89,8 +88,8 @@ def test_a_checkpoint_comes_after_what_was_released_before_it(market: Market) ->
     journal_of(market, "c", 3)
 
     async def work(fetcher: CheckpointFetcher, journal: Journal, fed: list[object]) -> None:
-        fetcher.want(CheckpointWanted(ids(market, "b", "a"), 3))
-        fetcher.want(CheckpointWanted(ids(market, "a"), 3))
+        fetcher.want(FetchCheckpoint(ids(market, "b", "a"), 3))
+        fetcher.want(FetchCheckpoint(ids(market, "a"), 3))
         assert not fed
         await granted(fetcher)
         assert fed == [CheckpointFetched(POINT, market.node("a").node)], "b is down; the second wish came too early"
@@ -111,7 +110,7 @@ def test_a_checkpoint_comes_after_what_was_released_before_it(market: Market) ->
 
 def test_a_checkpoint_that_is_no_help_is_left(market: Market) -> None:
     async def work(fetcher: CheckpointFetcher, _: Journal, fed: list[object]) -> None:
-        fetcher.want(CheckpointWanted(ids(market, "a", "b"), 40))
+        fetcher.want(FetchCheckpoint(ids(market, "a", "b"), 40))
         await granted(fetcher)
         assert fed == []
 
@@ -129,7 +128,7 @@ def test_only_receivers_get_checkpoints(market: Market) -> None:
         try:
             for name in (edge_visitor(market.node("bank")), edge_visitor(market.node("b"))):
                 guest = await visit(plan.address, plan.tcp_port, name, context.archive_door_key(name) or b"")
-                await guest.send(CheckpointAsked())
+                await guest.send(CheckpointWanted())
                 with pytest.raises(DoorError, match="for receivers alone"):
                     await guest.expect(CheckpointGiven)
                 await guest.close()

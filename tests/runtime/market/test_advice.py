@@ -17,18 +17,18 @@ def warnings(changes: dict[str, object]) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "changes, warning",
     [
-        ({"nodes.c": None}, "nodes: a majority of 2 primary receivers is all of them"),
+        ({"nodes.c": None}, "nodes: with 2 primary receivers a majority is all of them"),
         ({"nodes.y": None}, "nodes: without its only reformation server"),
-        ({"nodes.floor": None, "nodes.broker": None}, "nodes: nobody publishes"),
+        ({"nodes.floor": None, "nodes.broker": None}, "nodes: there is no source"),
         (
             {"ring.stripes": [0, 4], "nodes.floor.stripes": [0], "nodes.broker.stripes": [0]},
             "ring.stripes: no source publishes in stripe 4",
         ),
-        ({"nodes.a2.backup": None}, "nodes.a2.backup: when a fails nobody answers it"),
+        ({"nodes.a2.backup": None}, "nodes.a2.backup: when a fails no other receiver answers it"),
         ({"nodes.bank.lines": ["b"]}, "nodes.bank.lines: with a second line"),
         ({"nodes.archive.lines": ["b"]}, "nodes.archive.lines: with a second line"),
-        ({"nodes.bank.retransmit": []}, "nodes.bank.retransmit: a complete service needs somebody to ask"),
-        ({"seal": False}, "seal: payloads travel open"),
+        ({"nodes.bank.retransmit": []}, "nodes.bank.retransmit: grade complete needs a retransmit server"),
+        ({"seal": False}, "seal: payloads travel unencrypted"),
         ({"timing.gate": "timed"}, "timing.gate: under timed a partition"),
     ],
 )
@@ -55,8 +55,8 @@ def test_places_that_are_too_far_apart() -> None:
 
 def test_places_that_are_not_known() -> None:
     some: dict[str, object] = {f"nodes.{name}.city": "London" for name in NAMES if name not in ("x", "y")}
-    assert warnings(some) == ("nodes.x.city: without a place its delays, and those of 1 others count as 0",)
-    assert warnings(some | {"nodes.y.city": "London"}) == ("nodes.x.city: without a place its delays count as 0",)
+    assert warnings(some) == ("nodes.x.city: without a city its delays, and those of 1 others count as 0",)
+    assert warnings(some | {"nodes.y.city": "London"}) == ("nodes.x.city: without a city its delays count as 0",)
 
 
 # ---- on a real network

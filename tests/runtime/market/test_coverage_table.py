@@ -54,7 +54,7 @@ def test_a_radius_makes_a_ttl() -> None:
     [
         ({"nodes.bank.city": ""}, "nodes.bank.city", "must be given, since coverage.enabled plans lines by place"),
         ({"nodes.a.city": ""}, "nodes.a.city", "must be given, since coverage.enabled plans lines by place"),
-        ({"coverage.lines": 5}, "coverage.lines", "everybody is to hear 5 receivers, and 4 have a line"),
+        ({"coverage.lines": 5}, "coverage.lines", "must be at most 4, the number of receivers with a line, not 5"),
         ({"coverage.groups": "10.0.0.0"}, "coverage.groups", "10.0.0.0 to 10.0.0.255 are not all groups"),
         ({"coverage.notices": "224.0.0.5"}, "coverage.notices", "224.0.0.5 to 224.0.0.5 are not all groups"),
         ({"coverage.groups": "239.255.78.0"}, "coverage.groups", "has the group of the line of a: move one"),

@@ -81,7 +81,7 @@ REAL = {
 def test_on_a_network_everybody_says_where_he_is() -> None:
     assert not market_of(REAL).on_loopback
     some = {key: value for key, value in REAL.items() if key != "nodes.bank.address"}
-    assert fault_of(some) == ("nodes.bank.address", "must be given, as a is not on loopback either")
+    assert fault_of(some) == ("nodes.bank.address", "is missing: a is not on loopback either")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_on_a_network_everybody_says_where_he_is() -> None:
     [
         ("127.0.0.1", "127.0.0.1 is a loopback address, which a cannot reach"),
         ("239.1.1.1", "239.1.1.1 is a group: give the address of the machine"),
-        ("0.0.0.0", "0.0.0.0 is every interface: give the one that others reach"),  # noqa: S104  # refused
+        ("0.0.0.0", "0.0.0.0 means every interface: give the address that other nodes reach"),  # noqa: S104  # refused
     ],
 )
 def test_an_address_is_one_that_others_reach(address: str, rule: str) -> None:
@@ -104,7 +104,7 @@ def test_blocks_of_ports_on_one_address_do_not_overlap(port: int) -> None:
     changes: dict[str, object] = {"nodes.b.address": "127.1.0.1", "nodes.b.port": port}
     key, rule = fault_of(changes | {"nodes.b.http_port": 1, "nodes.b.tcp_port": 2})
     assert key == "nodes.b.port"
-    assert "of 127.1.0.1 is port of a already: choose another port or address" in rule
+    assert "of 127.1.0.1 is already port of a: choose another port or address" in rule
 
 
 @pytest.mark.parametrize("port", [7706, 7714])
@@ -116,7 +116,7 @@ def test_blocks_of_ports_may_touch(port: int) -> None:
 def test_doors_and_status_pages_have_ports_of_their_own() -> None:
     assert fault_of({"nodes.a.http_port": 7790}) == (
         "nodes.a.tcp_port",
-        "TCP port 7790 of 127.1.0.1 is http_port of a already: choose another port or address",
+        "TCP port 7790 of 127.1.0.1 is already http_port of a: choose another port or address",
     )
     market_of({"nodes.a.http_port": 0, "nodes.a.tcp_port": 0})
     market_of({"nodes.a.http_port": 7710})
@@ -172,7 +172,7 @@ def test_a_place_is_a_known_city_or_coordinates(changes: dict[str, object], key:
         (
             {"nodes.a.clock_bound": "1ms"},
             "a.clock_bound",
-            "must not be more than the market's, clock.bound: raise that",
+            "must not be more than clock.bound of the market: raise clock.bound",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_four_layers_are_not() -> None:
 
 def test_a_circle_is_told_once() -> None:
     changes = {"nodes.a2.parent": "a3", "nodes.a3": receiver("a4"), "nodes.a4": receiver("a2")}
-    assert fault_of(changes) == ("nodes.a2.parent", "goes round in a circle: a2 → a3 → a4 → a2")
+    assert fault_of(changes) == ("nodes.a2.parent", "is a cycle: a2 → a3 → a4 → a2")
 
 
 def test_below_a_circle_only_the_circle_is_told() -> None:

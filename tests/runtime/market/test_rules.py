@@ -39,21 +39,25 @@ def test_a_secondary_ring_has_a_size_too() -> None:
         (
             {"network.groups": "10.0.0.0"},
             "groups",
-            "data of stripe 0 would be 10.0.0.0, which is none: groups are from",
+            "data of stripe 0 would be 10.0.0.0, which is not a usable group: groups are from",
         ),
-        ({"network.groups": "224.0.0.9"}, "groups", "data of stripe 0 would be 224.0.0.9, which is none"),
-        ({"network.lines": "239.255.255.254"}, "lines", "the line of b would be 240.0.0.0, which is none"),
+        ({"network.groups": "224.0.0.9"}, "groups", "data of stripe 0 would be 224.0.0.9, which is not a usable group"),
+        (
+            {"network.lines": "239.255.255.254"},
+            "lines",
+            "the line of b would be 240.0.0.0, which is not a usable group",
+        ),
         (
             {"network.lines": "239.255.77.0"},
             "lines",
-            "the line of a would be 239.255.77.1, which is control of stripe 0",
+            "the line of a would be 239.255.77.1, which is already control of stripe 0",
         ),
         (
             {"network.repairs": "239.255.78.2"},
             "repairs",
-            "the line of archive would be 239.255.78.3, which is the line of c",
+            "the line of archive would be 239.255.78.3, which is already the line of c",
         ),
-        ({"network.lines": "255.255.255.255"}, "lines", "the line of a would be 0.0.0.0, which is none"),
+        ({"network.lines": "255.255.255.255"}, "lines", "the line of a would be 0.0.0.0, which is not a usable group"),
     ],
 )
 def test_every_group_is_a_group_of_its_own(changes: dict[str, object], key: str, rule: str) -> None:

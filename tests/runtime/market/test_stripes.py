@@ -83,7 +83,7 @@ def test_a_stripe_may_have_a_machine_of_its_own() -> None:
             "nodes",
             "stripe 1 needs at least 2 primary-receivers",
         ),
-        ({**TWO, "nodes.bank.lines": ["c"], "nodes.c.stripes": [0]}, "nodes.bank.lines", "none of them is in stripe 1"),
+        ({**TWO, "nodes.bank.lines": ["c"], "nodes.c.stripes": [0]}, "nodes.bank.lines", "has no receiver in stripe 1"),
         ({**TWO, "nodes.a.s2.address": "127.30.0.1"}, "nodes.a.s2.address", "no process in stripe 2"),
         ({**TWO, "nodes.a.s1.role": "customer"}, "nodes.a.s1.role", "unknown key"),
         ({**TWO, "nodes.a.s1.address": "224.0.0.9"}, "nodes.a.s1.address", "is a group"),
@@ -91,9 +91,9 @@ def test_a_stripe_may_have_a_machine_of_its_own() -> None:
         (
             {**TWO, "nodes.a.address": "127.7.7.7", "nodes.b.address": "127.7.7.7", "nodes.b.port": 7810},
             "nodes.b.port",
-            "UDP port 7810 of 127.7.7.7 is port of a in stripe 1 already",
+            "UDP port 7810 of 127.7.7.7 is already port of a in stripe 1",
         ),
-        ({**TWO, "network.stripe_groups": 1}, "network.lines", "which is the line of b"),
+        ({**TWO, "network.stripe_groups": 1}, "network.lines", "which is already the line of b"),
     ],
 )
 def test_faults(changes: dict[str, object], key: str, rule: str) -> None:

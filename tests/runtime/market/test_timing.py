@@ -86,7 +86,7 @@ def test_what_is_not_given_follows_from_what_is() -> None:
         (
             {"timing.secondary_detect": "1ms", **ONE_LAYER},
             "timing.secondary_detect",
-            "is of a second layer, and no node is a secondary receiver: leave it out",
+            "needs a secondary receiver, and there is none: remove the key",
         ),
         (
             {"timing.nack_sets": 3},

@@ -21,9 +21,9 @@ from isocast.runtime.watch.counters import Channel, NodeCounters
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH, Epoch, server_id, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.frame import AUDIENCE, Role
-from isocast.wire.packets import Data, Invite, Packet, Receipt, Released, Repair, Token
+from isocast.wire.packets import Data, Invite, Packet, Receipt, ReleasedPacket, Repair, Token
 
 MODES: dict[str, dict[str, object]] = {
     "multicast": {},
@@ -110,8 +110,8 @@ def receipt(sender: int, number: int) -> Receipt:
     return Receipt(0, Epoch(1, server_id(1)), sender, number, bytes(16))
 
 
-def released(sender: int, sequence: int) -> Released:
-    return Released(0, NO_EPOCH, sender, 1, sequence, 7, 0, sequence, 1, b"payload", b"")
+def released(sender: int, sequence: int) -> ReleasedPacket:
+    return ReleasedPacket(0, NO_EPOCH, sender, 1, sequence, 7, 0, sequence, 1, b"payload", b"")
 
 
 # ---- groups
@@ -138,7 +138,7 @@ def test_messages_are_heard_by_all_receivers_and_nobody_else(town: Town) -> None
 
 def test_everybody_hears_everybody_once_and_not_himself(town: Town) -> None:
     for name in ("a", "b", "c", "x"):
-        town.say(name, sent_by(SAMPLES[Kind.NEWRING], town.market.node(name).node))
+        town.say(name, sent_by(SAMPLES[PacketKind.NEWRING], town.market.node(name).node))
     senders = {name: {packet.sender for packet in packets} for name, packets in town.heard().items()}
     own = {name: town.market.node(name).node for name in senders}
     all_four = {town.market.node(name).node for name in ("a", "b", "c", "x")}
@@ -173,15 +173,15 @@ def test_a_node_without_a_line_sends_nothing_to_it(tmp_path: Path) -> None:
 
 def test_a_direct_packet_reaches_one_node(town: Town) -> None:
     for sender, to, kind in (
-        ("a", "b", Kind.NACK),
-        ("b", "a", Kind.REPAIR),
-        ("a", "a2", Kind.PENDING),
-        ("a2", "a", Kind.RXREQ),
-        ("a", "floor", Kind.STANDING),
-        ("a", "x", Kind.JOIN),
-        ("x", "a", Kind.INVITE),
-        ("bank", "archive", Kind.RXREQ),
-        ("archive", "bank", Kind.RXREP),
+        ("a", "b", PacketKind.NACK),
+        ("b", "a", PacketKind.REPAIR),
+        ("a", "a2", PacketKind.PENDING),
+        ("a2", "a", PacketKind.RXREQ),
+        ("a", "floor", PacketKind.STANDING),
+        ("a", "x", PacketKind.JOIN),
+        ("x", "a", PacketKind.INVITE),
+        ("bank", "archive", PacketKind.RXREQ),
+        ("archive", "bank", PacketKind.RXREP),
     ):
         packet = sent_by(SAMPLES[kind], town.market.node(sender).node)
         town.channels[sender].unicast(town.market.node(to).node, packet)
@@ -190,7 +190,7 @@ def test_a_direct_packet_reaches_one_node(town: Town) -> None:
 
 
 def test_a_source_is_found_whatever_its_incarnation(quiet_town: Town) -> None:
-    packet = sent_by(SAMPLES[Kind.STANDING], quiet_town.market.node("a").node)
+    packet = sent_by(SAMPLES[PacketKind.STANDING], quiet_town.market.node("a").node)
     quiet_town.channels["a"].unicast(quiet_town.market.node("floor").node | 12_345, packet)
     quiet_town.channels["a"].flush()
     assert quiet_town.heard() == {"floor": [packet]}
@@ -209,9 +209,9 @@ def test_nobody_is_told_what_is_for_nobody_and_it_is_counted(quiet_town: Town) -
 def test_the_edge_does_not_believe_what_the_core_says_and_the_other_way_round(quiet_town: Town) -> None:
     """A customer has the edge's key alone: it can neither read nor write the core's packets."""
     bank, archive = quiet_town.market.node("bank").node, quiet_town.market.node("archive").node
-    quiet_town.channels["bank"].unicast(quiet_town.market.node("a").node, sent_by(SAMPLES[Kind.RXREQ], bank))
+    quiet_town.channels["bank"].unicast(quiet_town.market.node("a").node, sent_by(SAMPLES[PacketKind.RXREQ], bank))
     quiet_town.channels["bank"].flush()
-    quiet_town.channels["a"].unicast(archive, sent_by(SAMPLES[Kind.RXREQ], quiet_town.market.node("a").node))
+    quiet_town.channels["a"].unicast(archive, sent_by(SAMPLES[PacketKind.RXREQ], quiet_town.market.node("a").node))
     quiet_town.channels["a"].flush()
     assert quiet_town.heard() == {}
     assert quiet_town.refusals() == {"a": 1, "archive": 1}
@@ -223,7 +223,7 @@ def test_the_edge_does_not_believe_what_the_core_says_and_the_other_way_round(qu
 def test_control_is_read_before_data(town: Town) -> None:
     floor, b = town.market.node("floor").node, town.market.node("b").node
     messages = [Data(0, NO_EPOCH, floor, number, 1, bytes(900)) for number in range(1, 31)]
-    direct, token = sent_by(SAMPLES[Kind.NACK], b), receipt(b, 9)
+    direct, token = sent_by(SAMPLES[PacketKind.NACK], b), receipt(b, 9)
     town.say("floor", *messages)
     town.channels["b"].unicast(town.market.node("a").node, direct)
     town.say("b", token)
@@ -237,7 +237,7 @@ def test_control_leaves_first_then_what_is_for_one_then_the_line(
     left: list[Channel] = []
     monkeypatch.setattr(channels, "_count", lambda channel, _: left.append(channel))
     channels.to_line([released(a, 1)])
-    channels.unicast(quiet_town.market.node("b").node, sent_by(SAMPLES[Kind.NACK], a))
+    channels.unicast(quiet_town.market.node("b").node, sent_by(SAMPLES[PacketKind.NACK], a))
     channels.multicast(receipt(a, 1))
     channels.flush()
     assert left == [Channel.CONTROL, Channel.DIRECT, Channel.LINE]
@@ -260,7 +260,7 @@ def test_packets_and_bytes_are_counted_where_they_leave_and_arrive(quiet_town: T
     quiet_town.say("b", receipt(b, 1), receipt(b, 2))
     quiet_town.heard()
     sent, got = quiet_town.counters["b"], quiet_town.counters["a"]
-    assert sent.sent_of(Kind.RECEIPT) == got.received_of(Kind.RECEIPT) == 2
+    assert sent.sent_of(PacketKind.RECEIPT) == got.received_of(PacketKind.RECEIPT) == 2
     assert sent.bytes_sent[Channel.CONTROL] == got.bytes_received[Channel.CONTROL] > 0
 
 
@@ -330,7 +330,7 @@ def test_nodes_that_share_an_address_hear_each_other(tmp_path: Path) -> None:
         path = market_file(tmp_path, nodes, settings={"network": network})
         with ExitStack() as stack:
             town = Town(load_market(path), stack)
-            packet = sent_by(SAMPLES[Kind.TOKEN], town.market.node("a").node)
+            packet = sent_by(SAMPLES[PacketKind.TOKEN], town.market.node("a").node)
             town.say("a", packet)
             assert town.heard() == {each: [packet] for each in town.listeners(Token, "a")}, name
             assert town.refusals() == {}

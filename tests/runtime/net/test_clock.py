@@ -78,7 +78,7 @@ def test_without_any_bound_the_error_names_the_key(kernel: KernelClock | None) -
 
 
 def test_a_negative_bound_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="not negative"):
+    with pytest.raises(ConfigurationError, match="not be negative"):
         Machine().clock(-1)
 
 

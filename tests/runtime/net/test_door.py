@@ -87,7 +87,7 @@ def test_a_door_that_does_not_know_the_key_is_found_out() -> None:
     async def work() -> None:
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(DoorError, match="does not know the key"):
+        with pytest.raises(DoorError, match="does not have the key"):
             await visit("127.0.0.1", port, "edge/tokyo", KEY)
         server.close()
 

@@ -17,7 +17,7 @@ from isocast.runtime.market.model import Market
 from isocast.runtime.net.faults import FaultyChannels, allows_faults
 from isocast.runtime.operate.operator_door import OperatorError, ask
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.packets import Invite, Token
 
 NODES: dict[str, dict[str, object]] = {
@@ -145,7 +145,7 @@ def test_a_process_dies_of_its_next_token_once_it_is_sent_or_just_before(
 ) -> None:
     killed: list[tuple[int, bool]] = []
     unheard = when == "before it is sent"
-    token = SAMPLES[Kind.TOKEN]
+    token = SAMPLES[PacketKind.TOKEN]
     assert isinstance(token, Token)
     assert token.runs
 
@@ -158,7 +158,7 @@ def test_a_process_dies_of_its_next_token_once_it_is_sent_or_just_before(
             killed.append((number, tokens() > tokens_before))
 
         def tokens() -> int:
-            return sum(count for slot, count in enumerate(node.counters.packets_sent) if slot & 31 == Kind.TOKEN)
+            return sum(count for slot, count in enumerate(node.counters.packets_sent) if slot & 31 == PacketKind.TOKEN)
 
         monkeypatch.setattr("isocast.runtime.net.faults.os.kill", kill)
         await ask(market.directory_of("a"), "crash-after", seconds=10, packet="token", unheard=unheard)

@@ -11,15 +11,15 @@ from tests.wire.samples import DATA, KEYS, SAMPLES, SITE, SOURCE, STRIPE, Shared
 
 from isocast.runtime.net.channels import Reception
 from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
-from isocast.wire.codec import NO_KEYS, Keys, Kind, encode
+from isocast.wire.codec import NO_KEYS, Keys, PacketKind, encode
 from isocast.wire.frame import VERSION, tag_of
 from isocast.wire.limits import TAG_BYTES
 from isocast.wire.packets import Data
 
 OWN = 1
-TAKEN = (Kind.TOKEN, Kind.DATA, Kind.REPAIR, Kind.NEWRING, Kind.JOIN)
+TAKEN = (PacketKind.TOKEN, PacketKind.DATA, PacketKind.REPAIR, PacketKind.NEWRING, PacketKind.JOIN)
 FRAMES = {kind: encode(packet, KEYS) for kind, packet in SAMPLES.items()}
-TOKEN = FRAMES[Kind.TOKEN]
+TOKEN = FRAMES[PacketKind.TOKEN]
 REFUSALS = ("authentication_failures", "malformed", "unknown_senders", "unaddressed")
 
 
@@ -42,7 +42,7 @@ def data_of(sender: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: Kind) -> None:
+def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: PacketKind) -> None:
     reader, counters = reception()
     assert reader.packets([FRAMES[kind]]) == [SAMPLES[kind]]
     assert counters.packets_received[packet_slot(Channel.CONTROL, kind)] == 1
@@ -57,7 +57,7 @@ def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: Kind) -> N
         (b"IC\x01", "malformed"),
         (b"IC\x01\x04", "malformed"),
         (TOKEN[:39], "malformed"),
-        (b"XX" + FRAMES[Kind.RECEIPT][2:], "malformed"),
+        (b"XX" + FRAMES[PacketKind.RECEIPT][2:], "malformed"),
         (b"XX" + TOKEN[2:], "malformed"),
         (TOKEN[:2] + bytes([VERSION + 1]) + TOKEN[3:], "malformed"),
         (TOKEN[:3] + b"\xff" + TOKEN[4:], "malformed"),
@@ -65,12 +65,12 @@ def test_what_is_genuine_and_meant_is_taken_and_counted_by_kind(kind: Kind) -> N
         (flipped(TOKEN, 6), "malformed"),
         (flipped(TOKEN, 30), "authentication_failures"),
         (flipped(TOKEN, len(TOKEN) - 1), "authentication_failures"),
-        (flipped(FRAMES[Kind.DATA], 50), "authentication_failures"),
+        (flipped(FRAMES[PacketKind.DATA], 50), "authentication_failures"),
         (TOKEN[:-1], "authentication_failures"),
         (TOKEN + b"\0", "authentication_failures"),
-        (encode(SAMPLES[Kind.TOKEN], SharedKey(b"another key")), "authentication_failures"),
-        (FRAMES[Kind.RECEIPT], "unaddressed"),
-        (FRAMES[Kind.REL], "unaddressed"),
+        (encode(SAMPLES[PacketKind.TOKEN], SharedKey(b"another key")), "authentication_failures"),
+        (FRAMES[PacketKind.RECEIPT], "unaddressed"),
+        (FRAMES[PacketKind.REL], "unaddressed"),
         (encode(replace(DATA, stripe=STRIPE + 1), KEYS), "unaddressed"),
         (data_of(OWN), "unaddressed"),
         (flipped(data_of(OWN), 50), "authentication_failures"),
@@ -86,14 +86,14 @@ def test_every_refusal_has_one_name_and_is_counted_once(frame: bytes, counter: s
 
 def test_a_sender_without_a_key_is_a_stranger() -> None:
     reader, counters = reception({SITE: b"key"})
-    frames = [encode(SAMPLES[Kind.TOKEN], {SITE: b"key"}), encode(SAMPLES[Kind.DATA], {SOURCE: b"other"})]
-    assert reader.packets(frames) == [SAMPLES[Kind.TOKEN]]
+    frames = [encode(SAMPLES[PacketKind.TOKEN], {SITE: b"key"}), encode(SAMPLES[PacketKind.DATA], {SOURCE: b"other"})]
+    assert reader.packets(frames) == [SAMPLES[PacketKind.TOKEN]]
     assert refused(counters) == {"unknown_senders": 1}
 
 
 def test_a_repair_is_believed_only_with_a_genuine_item() -> None:
     """The item's own sender must have sealed it, whoever passes it on."""
-    forged = encode(SAMPLES[Kind.REPAIR], {SITE: b"key", SOURCE: b"guessed"})
+    forged = encode(SAMPLES[PacketKind.REPAIR], {SITE: b"key", SOURCE: b"guessed"})
     reader, counters = reception({SITE: b"key", SOURCE: b"real"})
     assert reader.packets([forged]) == []
     assert refused(counters) == {"authentication_failures": 1}
@@ -104,7 +104,7 @@ def test_a_burst_keeps_its_order_and_loses_only_what_is_refused() -> None:
     numbers = [1, 2, 3, 4, 5]
     frames = [encode(replace(DATA, number=number), KEYS) for number in numbers]
     frames[2] = flipped(frames[2], 60)
-    taken = reader.packets([b"noise", *frames, FRAMES[Kind.RECEIPT]])
+    taken = reader.packets([b"noise", *frames, FRAMES[PacketKind.RECEIPT]])
     assert [packet.number for packet in taken if isinstance(packet, Data)] == [1, 2, 4, 5]
     assert refused(counters) == {"malformed": 1, "authentication_failures": 1, "unaddressed": 1}
 

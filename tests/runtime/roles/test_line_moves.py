@@ -23,7 +23,7 @@ from isocast.runtime.net.channels import Channels, NodeKeys
 from isocast.terms.ids import Epoch, server_id
 from isocast.terms.instants import SECOND
 from isocast.terms.topology import City
-from isocast.wire.packets import NO_ADDRESS, LineRest, Lines, LineScope, Packet, PlanVersion, Released
+from isocast.wire.packets import NO_ADDRESS, LineRest, Lines, LineScope, Packet, PlanVersion, ReleasedPacket
 
 NODES: Nodes = {
     "a": {"role": "primary-receiver", "city": "London"},
@@ -124,13 +124,15 @@ class Town:
 
     def say(self, name: str, sequence: int) -> None:
         node = self.market.node(name).node
-        self.channels[name].to_line([Released(0, Epoch(1, 65_537), node, 1, sequence, 0, 0, sequence, 1, b"x", b"")])
+        self.channels[name].to_line(
+            [ReleasedPacket(0, Epoch(1, 65_537), node, 1, sequence, 0, 0, sequence, 1, b"x", b"")]
+        )
         self.channels[name].flush()
 
     def heard(self) -> list[tuple[int, int]]:
         """(sender, sequence) of everything that came to the bank; plans go to whoever follows them."""
         packets: list[Packet] = self.channels["bank"].receive(0)
-        return [(packet.sender, packet.sequence) for packet in packets if isinstance(packet, Released)]
+        return [(packet.sender, packet.sequence) for packet in packets if isinstance(packet, ReleasedPacket)]
 
 
 async def _news(town: Town) -> None:

@@ -22,7 +22,7 @@ from isocast.runtime.net.kernel import KernelClock
 from isocast.runtime.watch.doctor import (
     CheckOutcome,
     DoctorFinding,
-    Listening,
+    ListeningNode,
     Probes,
     SecretFile,
     Wants,
@@ -33,7 +33,7 @@ from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.timing import Timing
 
 OK, WARN, FAIL = CheckOutcome.OK, CheckOutcome.WARN, CheckOutcome.FAIL
-NODE = Listening("london", "127.1.0.1", (("udp", 7710), ("tcp", 7780)), 7780)
+NODE = ListeningNode("london", "127.1.0.1", (("udp", 7710), ("tcp", 7780)), 7780)
 
 
 class Machine(Probes):
@@ -180,7 +180,7 @@ def test_a_node_that_runs_already_may_have_its_ports() -> None:
 
 
 def test_a_program_that_listens_may_have_its_customers_place() -> None:
-    seat = Listening("desk", "127.1.0.3", (("udp", 7710), ("tcp", 7780)), http_port=7780, is_seat=True)
+    seat = ListeningNode("desk", "127.1.0.3", (("udp", 7710), ("tcp", 7780)), http_port=7780, is_seat=True)
     wants = replace(WANTS, nodes=(seat,))
 
     def only_udp(kind: str, _address: str, _port: int) -> str:
@@ -202,7 +202,11 @@ def test_whoever_has_the_ports_is_named() -> None:
 
 
 def test_each_node_with_a_clash_is_named_and_the_rest_counted() -> None:
-    nodes = (NODE, Listening("paris", "127.1.0.2", (("udp", 7710),)), Listening("tokyo", "10.9.9.9", (("udp", 7710),)))
+    nodes = (
+        NODE,
+        ListeningNode("paris", "127.1.0.2", (("udp", 7710),)),
+        ListeningNode("tokyo", "10.9.9.9", (("udp", 7710),)),
+    )
 
     def trouble(kind: str, address: str, _port: int) -> str:
         return "Address already in use" if (kind, address) == ("tcp", "127.1.0.1") else ""
@@ -259,7 +263,7 @@ def market(mode: NetworkMode, address: str = "127.1.0.1") -> Market:
 
 def test_a_market_asks_for_what_its_file_says() -> None:
     wants = wants_of(market(NetworkMode.MULTICAST))
-    assert wants.nodes == (Listening("london", "127.1.0.1", (("udp", 7710), ("tcp", 7780), ("tcp", 7790)), 7780),)
+    assert wants.nodes == (ListeningNode("london", "127.1.0.1", (("udp", 7710), ("tcp", 7780), ("tcp", 7790)), 7780),)
     assert (wants.receive_buffer, wants.clock_bound_ns, wants.timer_limit_ns) == (
         9 << 20,
         MILLISECOND,

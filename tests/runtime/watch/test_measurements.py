@@ -18,7 +18,7 @@ from isocast.runtime.watch.measurements import FOLDER, Measurements, TokenEar
 from isocast.runtime.watch.metrics import Identity
 from isocast.terms.ids import Epoch
 from isocast.terms.instants import SECOND
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import NO_DIGEST, Token
 
 WHO = Identity("london", NodeRole.PRIMARY_RECEIVER, 2, 1, "London")
@@ -39,7 +39,7 @@ def test_a_line_a_second_says_what_moved(tmp_path: Path) -> None:
     measured = Measurements(tmp_path, WHO, counters, 1 << 20, ear)
     assert not measured.tick(START)
     assert not measured.tick(START + SECOND // 2), "an eager loop does not write more"
-    counters.packets_sent[packet_slot(Channel.DIRECT, Kind.NACK)] += 3
+    counters.packets_sent[packet_slot(Channel.DIRECT, PacketKind.NACK)] += 3
     counters.fairness_faults += 1
     counters.release_lateness.observe(15_000, 7)
     ear.hear([token(5, START - 4_000_000), object(), token(5, START), token(4, START)], START)

@@ -39,7 +39,7 @@ from isocast.runtime.watch.metrics import (
     totals_of,
 )
 from isocast.terms.ids import Epoch
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import NO_DIGEST, Suspicion
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_every_counter_of_the_driver_is_in_some_metric() -> None:
             case dict() as by_reason:
                 by_reason[Suspicion.CLOCK] = 1
             case list() as numbers:
-                numbers[packet_slot(Channel.DIRECT, Kind.NACK) if len(numbers) > len(Channel) else 0] = 1
+                numbers[packet_slot(Channel.DIRECT, PacketKind.NACK) if len(numbers) > len(Channel) else 0] = 1
             case _:
                 continue  # Marks are for the status only.
         assert shown(counters) != quiet, field.name
@@ -161,8 +161,8 @@ def test_a_scrape_reads_the_counters_of_that_moment() -> None:
         return value({one.name: one for one in text_string_to_metric_families(metrics.page().decode())}, "nacks_sent")
 
     assert nacks() == 0
-    counters.packets_sent[packet_slot(Channel.DIRECT, Kind.NACK)] += 2
-    counters.packets_sent[packet_slot(Channel.CONTROL, Kind.NACK)] += 1
+    counters.packets_sent[packet_slot(Channel.DIRECT, PacketKind.NACK)] += 2
+    counters.packets_sent[packet_slot(Channel.CONTROL, PacketKind.NACK)] += 1
     assert nacks() == 3
 
 
@@ -188,8 +188,8 @@ def test_nodes_of_one_process_share_a_scrape() -> None:
 
 def test_the_detailed_page_splits_totals_that_the_everyday_page_sums() -> None:
     counters = NodeCounters()
-    counters.packets_received[packet_slot(Channel.CONTROL, Kind.TOKEN)] = 5
-    counters.packets_received[packet_slot(Channel.DATA, Kind.DATA)] = 7
+    counters.packets_received[packet_slot(Channel.CONTROL, PacketKind.TOKEN)] = 5
+    counters.packets_received[packet_slot(Channel.DATA, PacketKind.DATA)] = 7
     counters.kernel_drops[Channel.DATA] = 3
     counters.suspicions[Suspicion.LATE] = 1
     everyday = scraped(Metrics.page, reading(counters=counters))
@@ -285,8 +285,8 @@ def test_only_the_newest_marks_are_kept() -> None:
 
 
 def test_slots_of_channels_and_kinds_never_meet() -> None:
-    slots = {packet_slot(channel, kind) for channel in Channel for kind in Kind}
-    assert len(slots) == len(Channel) * len(Kind)
+    slots = {packet_slot(channel, kind) for channel in Channel for kind in PacketKind}
+    assert len(slots) == len(Channel) * len(PacketKind)
     assert max(slots) < len(NodeCounters().packets_sent)
 
 

@@ -14,10 +14,10 @@ from isocast.runtime.watch.http import Reply, StatusServer, monitor_pages
 from isocast.runtime.watch.metrics import Identity
 from isocast.runtime.watch.status import (
     Alarms,
-    Answer,
     Monitor,
     NodeStatus,
     PeerStatus,
+    StatusAnswer,
     Target,
     poll,
     reasons_not_ready,
@@ -25,7 +25,7 @@ from isocast.runtime.watch.status import (
 )
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, SECOND
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 
 HEALTHY = NodeGauges(epoch="2.1", epoch_number=2, mode="normal", token_age_ns=SECOND, clock_trusted=True)
 
@@ -61,7 +61,7 @@ def test_rates_are_those_of_the_last_ten_seconds() -> None:
 
     def fast() -> None:
         node.counters.events_released += 500
-        node.counters.packets_received[packet_slot(Channel.DATA, Kind.DATA)] += 20
+        node.counters.packets_received[packet_slot(Channel.DATA, PacketKind.DATA)] += 20
         node.counters.bytes_sent[Channel.CONTROL] += 7
 
     node.pass_seconds(5, fast)
@@ -137,7 +137,7 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
     [
         (NodeRole.PRIMARY_RECEIVER, HEALTHY, ()),
         (NodeRole.PRIMARY_RECEIVER, NodeGauges(), ("not on a ring yet",)),
-        (NodeRole.PRIMARY_RECEIVER, NodeGauges(universe=()), ("joins a market that it has heard nothing of",)),
+        (NodeRole.PRIMARY_RECEIVER, NodeGauges(universe=()), ("joins a market and has received nothing from it",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, mode="sealed"), ("sealed",)),
         (NodeRole.SECONDARY_RECEIVER, replace(HEALTHY, mode="catchup"), ("catching up",)),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, clock_trusted=False), ("the clock is proven outside",)),
@@ -150,15 +150,15 @@ def test_the_worst_lag_between_two_samples_counts() -> None:
         ),
         (NodeRole.PRIMARY_RECEIVER, replace(HEALTHY, edge_waits="the process of its narrow"), ("the process of its",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=0), ()),
-        (NodeRole.PRIMARY_SOURCE, NodeGauges(), ("no token was heard yet",)),
+        (NodeRole.PRIMARY_SOURCE, NodeGauges(), ("no token has arrived yet",)),
         (NodeRole.PRIMARY_SOURCE, NodeGauges(token_age_ns=10 * SECOND + 1), ("no token for 10.0 s",)),
         (NodeRole.SECONDARY_SOURCE, NodeGauges(parent_answers=True), ()),
         (NodeRole.SECONDARY_SOURCE, NodeGauges(parent_answers=False), ("its parent does not answer",)),
         (NodeRole.REFORMATION_SERVER, NodeGauges(), ()),
         (NodeRole.RETRANSMIT_SERVER, NodeGauges(), ()),
         (NodeRole.CUSTOMER, NodeGauges(lines_heard=1), ()),
-        (NodeRole.CUSTOMER, NodeGauges(lines_heard=0), ("no line is heard",)),
-        (NodeRole.CUSTOMER, NodeGauges(), ("no line is heard",)),
+        (NodeRole.CUSTOMER, NodeGauges(lines_heard=0), ("no packets on any line",)),
+        (NodeRole.CUSTOMER, NodeGauges(), ("no packets on any line",)),
     ],
 )
 def test_a_role_is_ready_when_it_can_do_its_work(role: NodeRole, gauges: NodeGauges, words: tuple[str, ...]) -> None:
@@ -214,7 +214,7 @@ def test_alarms_fill_no_memory() -> None:
 
 def full_status() -> NodeStatus:
     node = Node()
-    node.counters.packets_sent[packet_slot(Channel.DIRECT, Kind.NACK)] = 2
+    node.counters.packets_sent[packet_slot(Channel.DIRECT, PacketKind.NACK)] = 2
     node.counters.kernel_drops[Channel.DATA] = 4
     node.counters.release_lateness.observe(15_000, 3)
     node.counters.release_marks.append(ReleaseMark(7, 70, 123))
@@ -275,8 +275,8 @@ def test_a_name_commands_no_terminal() -> None:
 # ---- asking
 
 
-def asked(pages: dict[str, Callable[[], Reply]], *, seconds: float = 20.0) -> Answer:
-    async def play() -> Answer:
+def asked(pages: dict[str, Callable[[], Reply]], *, seconds: float = 20.0) -> StatusAnswer:
+    async def play() -> StatusAnswer:
         server = StatusServer(pages, NodeCounters())
         await server.start()
         try:
@@ -321,7 +321,7 @@ def test_nobody_there_is_an_answer_too() -> None:
 
 
 def test_somebody_who_never_answers_holds_up_nobody_else() -> None:
-    async def play() -> list[Answer]:
+    async def play() -> list[StatusAnswer]:
         held: list[asyncio.StreamWriter] = []
         mute = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
         server = StatusServer(monitor_pages(Node().monitor), NodeCounters())

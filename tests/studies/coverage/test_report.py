@@ -9,12 +9,12 @@ import pytest
 from tests.reformation.scopes.independent import places
 
 from isocast.reformation.scopes.adjustment import adjust, plan_scopes
-from isocast.reformation.scopes.world import Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Surface
 from isocast.studies.coverage.report import change_counts, report
 from isocast.studies.coverage.world_file import world_from_mapping
 from isocast.terms.instants import SECOND
 
-SMALL = World(
+SMALL = CoverageWorld(
     Surface.PLANE,
     places("r", [(0.0, 0.0), (10.0, 0.0), (5.0, 5.0)]),
     places("c", [(1.0, 0.0), (9.0, 0.0)]),
@@ -22,7 +22,7 @@ SMALL = World(
 )
 
 
-def planet(receivers: int, customers: int) -> World:
+def planet(receivers: int, customers: int) -> CoverageWorld:
     return world_from_mapping(
         {
             "seed": 11,
@@ -33,7 +33,7 @@ def planet(receivers: int, customers: int) -> World:
     ).world
 
 
-def check_planet(world: World) -> None:
+def check_planet(world: CoverageWorld) -> None:
     """A plan, then one in a hundred fails: everybody hears two, nobody clashes, few change."""
     plan = plan_scopes(world)
     judged = report(world, plan)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocast.reformation.scopes.world import Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Surface
 from isocast.studies.coverage.world_file import load_world, world_from_mapping
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.instants import MILLISECOND, SECOND
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 TWO = '[[receiver]]\ncity = "London"\n[[receiver]]\nname = "b"\nlatitude = 1\nlongitude = 2.5\n'
 
 
-def world(text: str) -> World:
+def world(text: str) -> CoverageWorld:
     return world_from_mapping(tomllib.loads(text), "w.toml").world
 
 
@@ -109,7 +109,7 @@ def test_without_drawn_customers_the_ground_is_not_known() -> None:
         ('[[receiver]]\nname = "a"\nlatitude = 1\n', "receiver[1].longitude", "missing"),
         ('[[receiver]]\nname = "a"\nlatitude = 91\nlongitude = 0\n', "receiver[1].latitude", "from -90 to 90"),
         ('[[receiver]]\nname = " "\nlatitude = 9\nlongitude = 0\n', "receiver[1].name", "1 to 100 letters"),
-        (TWO + TWO, "receiver", '"London" stands there twice'),
+        (TWO + TWO, "receiver", '"London" occurs twice'),
         ("[receivers]\ncount = 0\n", "receivers.count", "from 1"),
         ("[receivers]\n", "receivers.count", "must be given"),
         ('[receivers]\npattern = "hexagonal"\n', "receivers.pattern", '"land", "even", "cities"'),

@@ -25,7 +25,7 @@ from isocast.simulation.network import LossProcess
 from isocast.simulation.run import run_scenario
 from isocast.simulation.scenario import Scenario, scenario_from_mapping
 from isocast.studies.planet.core import CoreNet, TokenOutcome, run_token, with_sets
-from isocast.studies.planet.edge import EdgeWorld, Ground, run_servers
+from isocast.studies.planet.edge import EdgeInputs, Ground, run_servers
 from isocast.studies.planet.report import ring_of
 from isocast.studies.planet.settings import CoreSettings, CountColumn, PlanetEdgeSettings
 from isocast.terms.instants import MILLISECOND
@@ -166,7 +166,7 @@ def test_customers_lack_ask_and_are_repaired_as_their_machines_do() -> None:
         messages=1_000,
         deadline_ns=MILLISECOND,
     )
-    world = EdgeWorld(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(DELAY_NS))
+    world = EdgeInputs(here, edge, 1, np.zeros((edge.messages, 2)), 0.0, float(DELAY_NS))
     row = run_servers(world, np.array([0])).table[0] / edge.messages
     lacking, requests, repairs = exact_requests()
     per_message = sqrt(1 / MESSAGES + 1 / edge.messages)

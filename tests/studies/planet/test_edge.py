@@ -13,7 +13,7 @@ from tests.studies.planet.worlds import small
 from isocast.reformation.scopes.nearest import nearest
 from isocast.reformation.scopes.world import Floats, Surface
 from isocast.studies.planet import edge as edge_module
-from isocast.studies.planet.edge import CustomerGaps, EdgeWorld, Ground, lay_out, repair, run_servers
+from isocast.studies.planet.edge import CustomerGaps, EdgeInputs, Ground, lay_out, repair, run_servers
 from isocast.studies.planet.settings import DELAYS, DISTANCES, Bins, CountColumn, EdgeTally, PlanetEdgeSettings
 from isocast.terms.instants import MILLISECOND
 
@@ -26,11 +26,11 @@ def ground() -> Ground:
     return lay_out(small())
 
 
-def world_of(ground: Ground, releases: Floats | None = None, **keys: object) -> EdgeWorld:
+def world_of(ground: Ground, releases: Floats | None = None, **keys: object) -> EdgeInputs:
     settings = replace(PlanetEdgeSettings(reach_km=2_000, messages=3), **keys)  # type: ignore[arg-type]
     if releases is None:
         releases = np.zeros((settings.messages, len(ground.points)))
-    return EdgeWorld(ground, settings, 1, releases, 5_000.0, 50_000.0)
+    return EdgeInputs(ground, settings, 1, releases, 5_000.0, 50_000.0)
 
 
 def test_every_customer_is_counted_once(ground: Ground) -> None:

@@ -17,8 +17,8 @@ from isocast.trials.demo.cast import DemoNetwork
 from isocast.trials.demo.floors import FLOORS, SyntheticFloor
 from isocast.trials.demo.staging import set_stage
 from isocast.trials.evidence import journal_of
-from isocast.wire.journal_blocks import Message, ReleasedBlock
-from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
+from isocast.wire.journal_blocks import JournalMessage, ReleasedBlock
+from isocast.wire.packets import DIGEST_BYTES, ReleasedPacket, payload_digest
 
 __all__ = ["EPOCH", "FLOOR", "NOW", "PUBLISHED", "canned_market", "released", "status_of", "write_journals"]
 
@@ -44,7 +44,7 @@ def released(market: Market, lateness_ns: int = 0) -> list[ReleasedBlock]:
     blocks: list[ReleasedBlock] = []
     for token in range(1, _TOKENS + 1):
         instant = NOW + token * timing.token_period_ns
-        messages: list[Message] = []
+        messages: list[JournalMessage] = []
         for place in range(_PER_TOKEN):
             number = (token - 1) * _PER_TOKEN + place
             batch = events[number * _EVENTS : (number + 1) * _EVENTS].copy()
@@ -89,7 +89,7 @@ def _as_heard(blocks: Sequence[ReleasedBlock], market: Market) -> list[ReleasedB
     heard: list[ReleasedBlock] = []
     for block in blocks:
         packets = [
-            Released(0, block.epoch, 1, block.token_number, sequence, block.instant, 0, sequence, 1, payload, b"")
+            ReleasedPacket(0, block.epoch, 1, block.token_number, sequence, block.instant, 0, sequence, 1, payload, b"")
             for sequence, (_, _, _, payload) in enumerate(block.messages, block.first_sequence)
         ]
         heard += blocks_of(packets, Position(), block.released_at, market.timing.release_delay_ns, 0)

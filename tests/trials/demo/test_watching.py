@@ -8,7 +8,7 @@ import pytest
 from tests.trials.demo.canned import NOW, canned_market, status_of, write_journals
 
 from isocast.runtime.market.model import Market, NodeRole
-from isocast.runtime.watch.status import Alarm, Answer, NodeStatus, Target
+from isocast.runtime.watch.status import Alarm, NodeStatus, StatusAnswer, Target
 from isocast.trials.demo import watching
 from isocast.trials.demo.cast import Tone
 from isocast.trials.demo.watching import MarketWatch, WatchedRing
@@ -31,9 +31,9 @@ class Seen:
         self._statuses: dict[str, NodeStatus] = {}
         monkeypatch.setattr(watching, "poll", self._poll)
 
-    async def _poll(self, targets: Sequence[Target], *, seconds: float) -> list[Answer]:
+    async def _poll(self, targets: Sequence[Target], *, seconds: float) -> list[StatusAnswer]:
         assert seconds > 0
-        return [Answer(target, self._statuses.get(target.name), "Connection refused") for target in targets]
+        return [StatusAnswer(target, self._statuses.get(target.name), "Connection refused") for target in targets]
 
     def look(self, *statuses: NodeStatus) -> list[str]:
         """Everybody in peace but these; the new lines."""

@@ -4,7 +4,7 @@ import pytest
 
 from isocast.trials.lab import fabric as fabric_module
 from isocast.trials.lab.fabric import Fabric, site_mac
-from isocast.trials.lab.world import Impairment
+from isocast.trials.lab.world import LinkImpairment
 
 BROADCAST = b"\xff" * 6
 
@@ -14,7 +14,7 @@ def frame(to: bytes, text: bytes, sender: int = 0) -> bytes:
 
 
 def world(delays: dict[tuple[int, int], int], ports: int = 3) -> Fabric:
-    return Fabric({pair: Impairment(delay_ns=delay) for pair, delay in delays.items()}, ports, seed=1)
+    return Fabric({pair: LinkImpairment(delay_ns=delay) for pair, delay in delays.items()}, ports, seed=1)
 
 
 def drain(fabric: Fabric, now: int) -> list[tuple[int, int, bytes]]:
@@ -61,7 +61,7 @@ def test_a_cut_takes_what_enters_from_then_on_and_lets_the_rest_arrive() -> None
 
 
 def test_what_is_lost_at_one_site_arrives_at_another() -> None:
-    fabric = Fabric({(0, 1): Impairment(loss=1.0), (0, 2): Impairment()}, 3, seed=1)
+    fabric = Fabric({(0, 1): LinkImpairment(loss=1.0), (0, 2): LinkImpairment()}, 3, seed=1)
     fabric.enter(frame(BROADCAST, b"x"), 0, now=0)
     assert drain(fabric, 0) == [(0, 2, b"x")]
     assert (fabric.frames_lost, fabric.frames_in) == (1, 1)
@@ -85,7 +85,7 @@ def test_what_is_on_its_way_is_bounded_and_the_rest_is_counted_as_the_labs_fault
 
 def test_another_site_leaves_the_draws_of_a_link_as_they_are() -> None:
     def losses(ports: int) -> list[bool]:
-        pairs = {(a, b): Impairment(loss=0.5) for a in range(ports) for b in range(ports) if a != b}
+        pairs = {(a, b): LinkImpairment(loss=0.5) for a in range(ports) for b in range(ports) if a != b}
         fabric = Fabric(pairs, ports, seed=7)
         seen = []
         for _ in range(50):

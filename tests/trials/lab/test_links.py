@@ -1,12 +1,12 @@
 """One direction between two sites."""
 
-from isocast.trials.lab.world import CUT, LOST, Impairment, Link, random_stream
+from isocast.trials.lab.world import CUT, LOST, Link, LinkImpairment, random_stream
 
 MS = 1_000_000
 
 
 def link(delay_ns: int = 0, jitter_ns: int = 0, loss: float = 0.0, seed: int = 1) -> Link:
-    return Link(Impairment(delay_ns, jitter_ns, loss), random_stream(seed, "a", "b"))
+    return Link(LinkImpairment(delay_ns, jitter_ns, loss), random_stream(seed, "a", "b"))
 
 
 def test_a_frame_leaves_after_the_delay() -> None:
@@ -31,7 +31,7 @@ def test_frames_keep_their_order_whatever_the_jitter() -> None:
 def test_order_is_kept_when_the_delay_shrinks() -> None:
     shrinking = link(delay_ns=50 * MS)
     first = shrinking.take(now=0)
-    shrinking.impairment = Impairment(delay_ns=1 * MS)
+    shrinking.impairment = LinkImpairment(delay_ns=1 * MS)
     assert shrinking.take(now=1) == first
     assert shrinking.take(now=60 * MS) == 61 * MS
 

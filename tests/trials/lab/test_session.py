@@ -15,7 +15,7 @@ from isocast.terms.errors import ConfigurationError
 from isocast.trials.lab.lab import RunDirectory
 from isocast.trials.lab.nodes import LabNode, NodeState
 from isocast.trials.lab.session import LabSession, SessionReport, ask_lab, run_session
-from isocast.trials.lab.world import World, WorldSettings, make_world
+from isocast.trials.lab.world import LabWorld, WorldSettings, make_world
 
 PATIENCE_S = 30.0
 
@@ -39,7 +39,7 @@ while True:
 """
 
 
-def two_sites() -> World:
+def two_sites() -> LabWorld:
     return make_world({"ny": "New York", "ldn": "London"}, WorldSettings(scale=0.1))
 
 

@@ -8,9 +8,9 @@ import pytest
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.topology import City, city, delay_ns
 from isocast.trials.lab.world import (
-    Impairment,
+    LabWorld,
     LinkChange,
-    World,
+    LinkImpairment,
     WorldSettings,
     make_world,
     site_address,
@@ -25,7 +25,7 @@ CITIES: dict[str, City | str | None] = {
 }
 
 
-def world(settings: WorldSettings | None = None) -> World:
+def world(settings: WorldSettings | None = None) -> LabWorld:
     return make_world(CITIES, settings or WorldSettings())
 
 
@@ -33,7 +33,7 @@ def test_sites_are_as_far_apart_as_light_in_fibre_takes() -> None:
     new_york, london = city("New York"), city("London")
     assert new_york is not None
     assert london is not None
-    assert world().impairments[0, 1] == world().impairments[1, 0] == Impairment(delay_ns(new_york, london))
+    assert world().impairments[0, 1] == world().impairments[1, 0] == LinkImpairment(delay_ns(new_york, london))
 
 
 def test_a_site_without_a_place_is_at_no_distance() -> None:
@@ -78,7 +78,7 @@ def test_a_link_has_two_directions_unless_told_otherwise() -> None:
 def test_a_change_leaves_what_it_does_not_name() -> None:
     before = world(WorldSettings(loss=0.1, jitter_ns=7))
     after = before.with_changes([LinkChange("ny", "ldn", delay_ns=5, one_way=True)])
-    assert after.impairments[0, 1] == Impairment(5, 7, 0.1)
+    assert after.impairments[0, 1] == LinkImpairment(5, 7, 0.1)
     assert after.impairments[1, 0] == before.impairments[1, 0]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from isocast.terms.errors import ConfigurationError
 from isocast.trials.lab.nodes import LabNode
-from isocast.trials.lab.world import Impairment
+from isocast.trials.lab.world import LinkImpairment
 from isocast.trials.lab.world_file import load_world
 
 WHOLE = """
@@ -43,7 +43,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     world, nodes = load_world(written(tmp_path, WHOLE))
     assert [site.name for site in world.sites] == ["newyork", "london"]
     assert (world.seed, world.mtu) == (3, 9000)
-    assert world.impairments[0, 1] == Impairment(10_000_000, 2_000_000, 0.0)
+    assert world.impairments[0, 1] == LinkImpairment(10_000_000, 2_000_000, 0.0)
     assert world.impairments[1, 0].loss == 0.01
     assert nodes == (LabNode("clock", "london", ("sleep", "1")),)
 
@@ -78,7 +78,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
             "must be a list of texts",
         ),
         (f'{SITES}[[nodes]]\nname = "../x"\nsite = "a"\ncommand = ["true"]\n', "nodes[1].name", "begins with a letter"),
-        (SITES + '[[nodes]]\nname = "x"\nsite = "a"\ncommand = ["true"]\n' * 2, "nodes", '"x" stands there twice'),
+        (SITES + '[[nodes]]\nname = "x"\nsite = "a"\ncommand = ["true"]\n' * 2, "nodes", '"x" occurs twice'),
     ],
 )
 def test_a_bad_file_is_refused_with_key_and_rule(text: str, key: str, rule: str, tmp_path: Path) -> None:
@@ -104,5 +104,5 @@ def test_the_world_of_the_how_to_is_valid(tmp_path: Path) -> None:
     text = page.partition("```toml\n")[2].partition("```")[0]
     world, nodes = load_world(written(tmp_path, text))
     assert [site.name for site in world.sites] == ["newyork", "london"]
-    assert world.impairments[0, 1] == world.impairments[1, 0] == Impairment(35_000_000, 2_000_000, 0.0)
+    assert world.impairments[0, 1] == world.impairments[1, 0] == LinkImpairment(35_000_000, 2_000_000, 0.0)
     assert [node.name for node in nodes] == ["listener"]

@@ -241,7 +241,7 @@ async def _range_once(here: Visit, first: int, last: int) -> tuple[list[bytes], 
             case None:
                 raise DoorError("the connection ended")
             case other:
-                raise DoorError(f"an unexpected {type(other).__name__}")
+                raise DoorError(f"unexpected message {type(other).__name__}")
 
 
 # ---- a task's side
@@ -332,7 +332,7 @@ class _Asking:
 
 def _gap(piece: ArchivePiece, at: int) -> SourceFault:
     rule = (
-        f"sequences {at} to {piece.stop - 1} of stripe {piece.stripe} were given by none of {', '.join(piece.servers)};"
-        " begin behind them with fromSequence, name another server, or set onError to quarantine"
+        f"sequences {at} to {piece.stop - 1} of stripe {piece.stripe} are on none of {', '.join(piece.servers)};"
+        " begin after them with fromSequence, name another server, or set onError to quarantine"
     )
     return SourceFault(piece.market, "gap", rule, piece.stop - at, piece.stripe, None, None, at, piece.stop - 1)

@@ -447,7 +447,7 @@ class _SegmentWalk:
             return offset  # It was finished in this moment.
         if not isinstance(found, str) or segment.is_unwritten(offset):
             rest = total - offset
-            said = f"{rest} bytes of a block whose end is missing"
+            said = f"{rest} bytes of a truncated block"
             reason = "torn" if self._is_newest else "damage"
             if not self._is_newest:
                 said = f"the segment ends within a block, although a later one exists: {said}"

@@ -30,7 +30,7 @@ __all__ = ["EventRows", "Part", "event_batch", "read_batches", "read_parts", "sy
 
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Column: TypeAlias = npt.NDArray[Any]
+ColumnArray: TypeAlias = npt.NDArray[Any]
 
 _WORD = 8
 _HEADER_WORDS = BLOCK_HEADER_BYTES // _WORD
@@ -94,29 +94,29 @@ class EventRows:
             found = self._words[place] = self._chunk.words[place:].take(self._at)
         return found
 
-    def _of_blocks(self, values: Column) -> Column:
+    def _of_blocks(self, values: ColumnArray) -> ColumnArray:
         column = np.repeat(values, self._per_block)
         return column if self._keep is None else column[self._keep]
 
-    def _of_messages(self, values: Column) -> Column:
+    def _of_messages(self, values: ColumnArray) -> ColumnArray:
         column = np.repeat(values, self._counts)
         return column if self._keep is None else column[self._keep]
 
-    def _header(self, name: str) -> Column:
+    def _header(self, name: str) -> ColumnArray:
         values = self._chunk.headers[name]
         signed = np.dtype(f"i{values.dtype.itemsize}")
         return self._of_blocks(np.ascontiguousarray(values).view(signed))
 
-    def _index(self) -> Column:
+    def _index(self) -> ColumnArray:
         ends = self._counts.cumsum()
         starts = (ends - self._counts).astype(np.int32)
         column = np.arange(int(ends[-1]), dtype=np.int32) - np.repeat(starts, self._counts)
         return column if self._keep is None else column[self._keep]
 
-    def _constant(self, value: int) -> Column:
+    def _constant(self, value: int) -> ColumnArray:
         return np.full(len(self._at), value, np.int64)
 
-    def _flag(self, flag: int) -> Column:
+    def _flag(self, flag: int) -> ColumnArray:
         return self._of_blocks((self._chunk.headers["flags"] & flag) != 0)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
@@ -142,7 +142,7 @@ def _events_at(starts: Integers, counts: Integers) -> Integers:
     return at
 
 
-_PLACES: Mapping[str, Callable[[EventRows], Column]] = {
+_PLACES: Mapping[str, Callable[[EventRows], ColumnArray]] = {
     "stripe": lambda rows: rows._constant(rows._chunk.file.stripe),  # noqa: SLF001 - a table of its own methods
     "sequence": lambda rows: rows._of_messages(rows._sequences),  # noqa: SLF001
     "index": lambda rows: rows._index(),  # noqa: SLF001
@@ -159,7 +159,7 @@ _PLACES: Mapping[str, Callable[[EventRows], Column]] = {
     "fetched": lambda rows: rows._flag(FETCHED),  # noqa: SLF001
     "uncertified": lambda rows: rows._flag(UNCERTIFIED),  # noqa: SLF001
 }
-_EVENTS: Mapping[str, Callable[[Callable[[int], Words]], Column]] = {
+_EVENTS: Mapping[str, Callable[[Callable[[int], Words]], ColumnArray]] = {
     "kind": lambda word: word(0).astype(np.uint8),
     "side": lambda word: (word(0) >> np.uint64(8)).astype(np.uint8),
     "flags": lambda word: (word(0) >> np.uint64(16)).astype(np.uint16),
@@ -188,7 +188,7 @@ def event_batch(events: EventArray, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _as_arrow(values: Column, kind: pa.DataType) -> pa.Array:
+def _as_arrow(values: ColumnArray, kind: pa.DataType) -> pa.Array:
     """Numbers of 64 bits keep their bits; all others fit."""
     if values.dtype == np.bool_:
         return _array(kind, len(values), np.packbits(values, bitorder="little"))
@@ -198,7 +198,7 @@ def _as_arrow(values: Column, kind: pa.DataType) -> pa.Array:
     return _array(kind, len(values), values.astype(wanted))
 
 
-def _array(kind: pa.DataType, count: int, *buffers: Column) -> pa.Array:
+def _array(kind: pa.DataType, count: int, *buffers: ColumnArray) -> pa.Array:
     """Nothing in it is null, and it keeps the arrays that it is made of."""
     return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, buffers)])
 
@@ -348,7 +348,7 @@ def _gap(lane: Lane, first: int, stop: int) -> SourceFault:
     readers = ", ".join(str(journal.receiver) for journal in lane.journals)
     rule = (
         f"sequences {first} to {stop - 1} of stripe {lane.stripe} are in no journal that was asked (receivers"
-        f" {readers}); add a journal that has them, begin behind them with fromSequence, or set onError to quarantine"
+        f" {readers}); add a journal that has them, begin after them with fromSequence, or set onError to quarantine"
     )
     return SourceFault(where, "gap", rule, stop - first, lane.stripe, None, None, first, stop - 1)
 

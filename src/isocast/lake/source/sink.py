@@ -43,7 +43,7 @@ __all__ = [
     "BatchPublisher",
     "PublishLog",
     "Published",
-    "Records",
+    "SinkCommit",
     "StreamPublisher",
     "StripeMessage",
     "ordered",
@@ -108,7 +108,7 @@ class PublishLog:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             state = self._load()
             if query and state.query not in {"", query}:
-                rule = "belongs to another checkpoint, whose batches have the same numbers; give each its own"
+                rule = "belongs to another checkpoint with the same batch numbers; give each checkpoint its own"
                 raise ConfigurationError(str(self._directory), "progress", rule)
             state.query = query or state.query
             yield state
@@ -261,7 +261,7 @@ _PATIENCE_S = "60"
 
 
 @dataclass
-class Records(WriterCommitMessage):
+class SinkCommit(WriterCommitMessage):
     """What one task hands to the driver."""
 
     events: bytes
@@ -288,7 +288,7 @@ class _Writer:
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
 
-    def records(self, batches: Iterator[pa.RecordBatch]) -> Records:
+    def records(self, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
         """The rows of one task."""
         events: list[bytes] = []
         order: list[bytes] = []
@@ -296,7 +296,7 @@ class _Writer:
             events.append(_events(batch.select(self._plan.columns)).tobytes())
             keys = [_numbers(batch.column(name), name) for name in self._plan.order]
             order.append(np.stack(keys, axis=1).astype("<i8").tobytes())
-        return Records(b"".join(events), b"".join(order))
+        return SinkCommit(b"".join(events), b"".join(order))
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> Published:
         """Publish a batch, unless it was; what was published is known when this returns."""
@@ -305,7 +305,7 @@ class _Writer:
         with log.opened(_query(plan.checkpoint)) as state:
             if batch <= state.batch:
                 return state
-            rows = [(one.events, one.order) for one in messages if isinstance(one, Records)]
+            rows = [(one.events, one.order) for one in messages if isinstance(one, SinkCommit)]
             events = ordered(rows, len(plan.order))
             if len(events) or state.under_way == batch:
                 asyncio.run(self._publish(log, state, batch, events))
@@ -326,7 +326,7 @@ class StreamPublisher(DataSourceStreamArrowWriter):
         """ConfigurationError names the option or the column that is wrong."""
         self._writer = _Writer(_plan(given, schema, _stream_progress(given)))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """In a task."""
         return self._writer.records(iterator)
 
@@ -345,7 +345,7 @@ class BatchPublisher(DataSourceArrowWriter):
         """ConfigurationError names the option or the column that is wrong."""
         name = given.get("batch", "").strip()
         if not name:
-            rule = "name the batch, such as 2026-01-05: whoever writes it again publishes nothing twice"
+            rule = "name the batch, such as 2026-01-05: a repeated write of the same batch is then idempotent"
             raise ConfigurationError(_FORM, "batch", rule)
         _insist_on_place(given)
         progress = _folder(given, "progress")
@@ -354,7 +354,7 @@ class BatchPublisher(DataSourceArrowWriter):
         digest = blake2b(f"{given.get('source', '')} {name}".encode(), digest_size=16).hexdigest()
         self._writer = _Writer(_plan(given, schema, str(Path(progress) / f"publish-{digest}")))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Records:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """In a task."""
         return self._writer.records(iterator)
 

@@ -97,7 +97,7 @@ def _follower(
                 at, last = stripe, (-1, -1)
                 standing = carry.before(stripe, table["sequence"][0].as_py(), table["index"][0].as_py())
             if not is_in_order(table, last):
-                raise LocalProtocolError(f"stripe {stripe}: rows behind sequence {last[0]} are not in order")
+                raise LocalProtocolError(f"stripe {stripe}: rows after sequence {last[0]} are out of order")
             last = end_of(table)
             bid, ask = standing.follow(block_of(table))
             rows = chosen(table)

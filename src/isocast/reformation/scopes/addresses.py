@@ -15,7 +15,7 @@ import numpy as np
 
 from isocast.reformation.scopes.lines import links_of
 from isocast.reformation.scopes.nearest import overlapping, within
-from isocast.reformation.scopes.world import Floats, Ints, World
+from isocast.reformation.scopes.world import CoverageWorld, Floats, Ints
 
 __all__ = ["Neighbours", "assign", "clique", "fewer", "neighbours", "overlaps"]
 
@@ -160,7 +160,7 @@ def _lowest_free(mask: int) -> int:
 # ---- Which scopes overlap: those that share ground, and those that share a customer by a measured link.
 
 
-def overlaps(world: World, radii: Floats) -> tuple[Ints, Ints]:
+def overlaps(world: CoverageWorld, radii: Floats) -> tuple[Ints, Ints]:
     """All pairs of receivers whose scopes some customer could hear both, the lower number first.
 
     Ground counts whether a customer stands there or not: one may come. A measured link can reach beyond the ground
@@ -175,7 +175,7 @@ def overlaps(world: World, radii: Floats) -> tuple[Ints, Ints]:
     return keys // len(centres), keys % len(centres)
 
 
-def _by_links(world: World, centres: Floats, radii: Floats) -> list[tuple[int, int]]:
+def _by_links(world: CoverageWorld, centres: Floats, radii: Floats) -> list[tuple[int, int]]:
     links = links_of(world)
     if not len(links.customer):
         return []

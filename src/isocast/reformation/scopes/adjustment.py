@@ -22,7 +22,7 @@ from isocast.reformation.scopes.addresses import Neighbours, assign, clique, few
 from isocast.reformation.scopes.lines import LineFinder, LinePairs, possible_lines
 from isocast.reformation.scopes.nearest import overlapping
 from isocast.reformation.scopes.plan import Draining, Plan, Scope
-from isocast.reformation.scopes.world import Floats, Ints, Surface, World
+from isocast.reformation.scopes.world import CoverageWorld, Floats, Ints, Surface
 from isocast.terms.errors import ConfigurationError
 
 __all__ = ["Choice", "adjust", "check_pool", "choose", "choose_one", "plan_scopes", "up_to_the_metre"]
@@ -217,7 +217,7 @@ def choose_one(lines: LinePairs, surface: Surface) -> Floats:
 _METRES = 1000
 
 
-def plan_scopes(world: World, now: int = 0) -> Plan:
+def plan_scopes(world: CoverageWorld, now: int = 0) -> Plan:
     """Scopes so that every customer hears k sources where the rules allow it, and addresses so that none overlap.
 
     A pure function of the world; `now`, in nanoseconds, only stands in the plan. ConfigurationError if the pool has
@@ -248,7 +248,7 @@ def up_to_the_metre(km: Floats) -> Floats:
     return np.maximum(np.ceil(km * _METRES - 1e-7), 1.0) / _METRES
 
 
-def check_pool(world: World, addresses: Sequence[int]) -> None:
+def check_pool(world: CoverageWorld, addresses: Sequence[int]) -> None:
     """ConfigurationError unless the pool has all of these."""
     wanted = max(addresses, default=-1) + 1
     if wanted > world.pool.usable:
@@ -265,7 +265,7 @@ _ADJUSTMENT_ROUNDS_MAX = 8
 """Bounds: two rounds are the rule."""
 
 
-def adjust(plan: Plan, world: World, now: int) -> Plan:
+def adjust(plan: Plan, world: CoverageWorld, now: int) -> Plan:
     """The plan for a changed world, with few changes: a pure function of the plan in force, the world and the instant.
 
     Receivers are the same if name and place are. ConfigurationError if plan and world do not go together, or if the
@@ -278,7 +278,7 @@ def adjust(plan: Plan, world: World, now: int) -> Plan:
     return _addressed(plan, world, now, resting, in_force, radii)
 
 
-def _check(plan: Plan, world: World) -> None:
+def _check(plan: Plan, world: CoverageWorld) -> None:
     if plan.surface is not world.surface:
         rule = f"the plan in force is for the {plan.surface.value}"
         raise ConfigurationError(world.file, "surface", rule)
@@ -296,7 +296,7 @@ class _InForce:
     """It had this scope until now; otherwise it is new, or returns to it."""
 
 
-def _in_force(plan: Plan, world: World, resting: tuple[Draining, ...]) -> list[_InForce]:
+def _in_force(plan: Plan, world: CoverageWorld, resting: tuple[Draining, ...]) -> list[_InForce]:
     old = {scope.receiver: scope for scope in plan.scopes}
     # The latest that rests counts, and of a rim that was given back nothing returns.
     left = {rest.receiver: rest for rest in resting if rest.receiver not in old}
@@ -316,7 +316,7 @@ def _in_force(plan: Plan, world: World, resting: tuple[Draining, ...]) -> list[_
 # ---- scopes
 
 
-def _radii(world: World, in_force: list[_InForce]) -> Floats:
+def _radii(world: CoverageWorld, in_force: list[_InForce]) -> Floats:
     """The radius of every scope: as before, unless customers need it otherwise."""
     limit = min(world.rules.radius_max_km, world.paths.km_of_delay(world.rules.delay_max_ns))
     before = np.minimum(np.array([entry.scope.radius_km for entry in in_force], dtype=np.float64), max(limit, 0.0))
@@ -359,7 +359,7 @@ def _taken(lines: LinePairs, radii: Floats, margin: float) -> Ints:
 class _Company:
     """Scopes by address: who would meet another of its own address."""
 
-    def __init__(self, world: World, in_force: list[_InForce], radii: Floats) -> None:
+    def __init__(self, world: CoverageWorld, in_force: list[_InForce], radii: Floats) -> None:
         self._surface, self._margin = world.surface, world.rules.margin_km
         self._centres = world.surface.to_space(world.receivers.where)
         self._radii = radii
@@ -402,7 +402,7 @@ def _serve(choice: Choice, lines: LinePairs, free: set[int], company: _Company) 
 
 
 def _addressed(
-    plan: Plan, world: World, now: int, resting: tuple[Draining, ...], in_force: list[_InForce], radii: Floats
+    plan: Plan, world: CoverageWorld, now: int, resting: tuple[Draining, ...], in_force: list[_InForce], radii: Floats
 ) -> Plan:
     near = neighbours(len(radii), *overlaps(world, radii))
     free_at = now + world.pool.drain_ns
@@ -457,7 +457,7 @@ def _rest(scope: Scope, address: int, free_at: int) -> Draining:
     return Draining(scope.receiver, scope.place, scope.radius_km, scope.settled_km, address, free_at)
 
 
-def _left(plan: Plan, world: World, radii: Floats, free_at: int) -> list[Draining]:
+def _left(plan: Plan, world: CoverageWorld, radii: Floats, free_at: int) -> list[Draining]:
     """What scopes leave by failing, by falling silent or by narrowing."""
     now = {
         (name, (row[0], row[1])): radius
@@ -471,7 +471,7 @@ def _left(plan: Plan, world: World, radii: Floats, free_at: int) -> list[Drainin
 
 
 def _movers(
-    world: World,
+    world: CoverageWorld,
     radii: Floats,
     near: Neighbours,
     kept: dict[int, int],
@@ -493,7 +493,7 @@ def _movers(
     return sorted(moving)
 
 
-def _barred(world: World, radii: Floats, rests: list[Draining], scopes: list[int]) -> dict[int, int]:
+def _barred(world: CoverageWorld, radii: Floats, rests: list[Draining], scopes: list[int]) -> dict[int, int]:
     """Bits of the addresses that rest where a scope is; its own do not bar it."""
     barred = dict.fromkeys(scopes, 0)
     if not rests or not scopes:
@@ -510,7 +510,7 @@ def _barred(world: World, radii: Floats, rests: list[Draining], scopes: list[int
     return barred
 
 
-def _barred_everywhere(world: World, rests: list[Draining], scopes: list[int]) -> dict[int, int]:
+def _barred_everywhere(world: CoverageWorld, rests: list[Draining], scopes: list[int]) -> dict[int, int]:
     """Bits of all addresses that rest; a scope's own do not bar it."""
     every = {rest.address: {other.receiver for other in rests if other.address == rest.address} for rest in rests}
     return {

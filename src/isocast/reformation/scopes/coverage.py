@@ -9,7 +9,7 @@ import numpy as np
 from isocast.reformation.scopes.lines import LinkTable, links_of
 from isocast.reformation.scopes.nearest import nearest, within
 from isocast.reformation.scopes.plan import Plan
-from isocast.reformation.scopes.world import Floats, Ints, World
+from isocast.reformation.scopes.world import CoverageWorld, Floats, Ints
 from isocast.terms.instants import MILLISECOND
 
 __all__ = ["Coverage", "Short", "cover"]
@@ -43,7 +43,7 @@ class Coverage:
         return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def cover(world: World, plan: Plan) -> Coverage:
+def cover(world: CoverageWorld, plan: Plan) -> Coverage:
     """Judge a plan by the world's rules; its receivers must be the world's, in the same order."""
     if tuple([scope.receiver for scope in plan.scopes]) != world.receivers.names:
         raise ValueError("the plan is for other receivers")
@@ -55,7 +55,7 @@ def cover(world: World, plan: Plan) -> Coverage:
     return Coverage(receiver, customer, km, customers_of, lines_of, _short(world, lines_of, links))
 
 
-def _heard(world: World, radii: Floats, links: LinkTable) -> tuple[Ints, Ints, Floats]:
+def _heard(world: CoverageWorld, radii: Floats, links: LinkTable) -> tuple[Ints, Ints, Floats]:
     surface = world.surface
     receivers, customers = surface.to_space(world.receivers.where), surface.to_space(world.customers.where)
     receiver, customer, km = within(surface, receivers, radii, customers)
@@ -69,7 +69,7 @@ def _heard(world: World, radii: Floats, links: LinkTable) -> tuple[Ints, Ints, F
     return receiver[order], customer[order], km[order]
 
 
-def _short(world: World, lines_of: Ints, links: LinkTable) -> tuple[Short, ...]:
+def _short(world: CoverageWorld, lines_of: Ints, links: LinkTable) -> tuple[Short, ...]:
     """Those who hear too little, each with what keeps the next nearest receiver from being heard."""
     wanting = np.flatnonzero(lines_of < world.rules.lines)
     if not len(wanting):
@@ -100,7 +100,7 @@ def _short(world: World, lines_of: Ints, links: LinkTable) -> tuple[Short, ...]:
     return tuple(shorts)
 
 
-def _refusal(world: World, links: LinkTable, link: int | None, receiver: int, km: float) -> str:
+def _refusal(world: CoverageWorld, links: LinkTable, link: int | None, receiver: int, km: float) -> str:
     """Why a receiver cannot be relied on; empty if it can."""
     rules, paths, name = world.rules, world.paths, world.receivers.names[receiver]
     loss = None
@@ -122,7 +122,7 @@ def _refusal(world: World, links: LinkTable, link: int | None, receiver: int, km
     return ""
 
 
-def _measured_loss(world: World, receiver: str, customer: int) -> float | None:
+def _measured_loss(world: CoverageWorld, receiver: str, customer: int) -> float | None:
     name = world.customers.names[customer]
     for link in world.links:
         if (link.receiver, link.customer) == (receiver, name):

@@ -30,7 +30,7 @@ from isocast.reformation.scopes.line_keeper import (
     majority_of,
 )
 from isocast.reformation.scopes.plan import Draining, Plan, Scope, What, changes
-from isocast.reformation.scopes.world import AddressPool, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Surface
 from isocast.ring.effects import Multicast, Unicast
 from isocast.ring.inputs import PacketsArrived, TimerFired
 from isocast.terms.errors import ConfigurationError
@@ -131,7 +131,7 @@ def to_lines(plan: Plan, version: PlanVersion, stripe: int, sender: NodeId) -> L
     )
 
 
-def next_plan(before: Lines | None, world: World, now: int, version: PlanVersion, stripe: int) -> PlanMade:
+def next_plan(before: Lines | None, world: CoverageWorld, now: int, version: PlanVersion, stripe: int) -> PlanMade:
     """The plan for this world, with few changes against the one in force; ConfigurationError if there is none.
 
     A pure function of its arguments. `version.author` made it.
@@ -212,7 +212,7 @@ class LinePlanner:
         servers: Sequence[NodeId],
         stripe: int,
         timing: Timing,
-        world_of: Callable[[tuple[NodeId, ...]], World],
+        world_of: Callable[[tuple[NodeId, ...]], CoverageWorld],
         state: LineState | None = None,
     ) -> None:
         """Start, or restart, from what the disk says; `world_of` gives the world in which these sites are receivers."""

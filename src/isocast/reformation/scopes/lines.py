@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocast.reformation.scopes.nearest import nearest, within
-from isocast.reformation.scopes.world import Floats, Ints, Link, World
+from isocast.reformation.scopes.world import CoverageWorld, Floats, Ints, MeasuredPath
 
 __all__ = ["LinePairs", "LinkTable", "links_of", "possible_lines"]
 
@@ -48,7 +48,7 @@ class LinkTable:
     fit: np.typing.NDArray[np.bool_]
 
 
-def links_of(world: World) -> LinkTable:
+def links_of(world: CoverageWorld) -> LinkTable:
     """The links of receivers and customers that there are; a receiver that failed takes its links with it."""
     receiver_of = {name: place for place, name in enumerate(world.receivers.names)}
     customer_of = {name: place for place, name in enumerate(world.customers.names)}
@@ -61,20 +61,20 @@ def links_of(world: World) -> LinkTable:
     return LinkTable(receiver, customer, km.astype(np.float64), fit)
 
 
-def _counting_km(world: World, link: Link, away: float) -> float:
+def _counting_km(world: CoverageWorld, link: MeasuredPath, away: float) -> float:
     if link.cut:
         return float("inf")
     return away if link.delay_ns is None else max(world.paths.km_of_delay(link.delay_ns), 0.0)
 
 
-def _fit(world: World, link: Link, km: float) -> bool:
+def _fit(world: CoverageWorld, link: MeasuredPath, km: float) -> bool:
     rules, margin = world.rules, world.rules.margin_km
     if link.cut or km + margin > rules.radius_max_km or world.paths.delay_ns(km + margin) > rules.delay_max_ns:
         return False
     return (world.paths.loss_at(km + margin) if link.loss is None else link.loss) <= rules.loss_max
 
 
-def possible_lines(world: World) -> LinePairs:
+def possible_lines(world: CoverageWorld) -> LinePairs:
     """For each customer the nearest receivers that it could hear: k and some to spare."""
     return LineFinder(world).lines()
 
@@ -82,7 +82,7 @@ def possible_lines(world: World) -> LinePairs:
 class LineFinder:
     """LinePairs of one world, for more than one set of scopes: whoever is nearest is found once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoverageWorld) -> None:
         """Find the nearest."""
         self._world = world
         self._links = links_of(world)

@@ -12,7 +12,7 @@ from isocast.reformation.scopes.world import AddressPool, Surface
 from isocast.terms.errors import ConfigurationError
 from isocast.terms.quantities import suggestion
 
-__all__ = ["KM_PER_MILE", "Change", "Draining", "HexagonalBounds", "Plan", "Scope", "What", "changes"]
+__all__ = ["KM_PER_MILE", "Draining", "HexagonalBounds", "Plan", "Scope", "ScopeChange", "What", "changes"]
 
 
 _VERSION = 1
@@ -111,7 +111,7 @@ class Plan:
         scopes = tuple([_scope(part) for part in top.parts("scopes")])
         names = [scope.receiver for scope in scopes]
         if len(set(names)) < len(names):
-            raise top.error("scopes", "a receiver stands there twice")
+            raise top.error("scopes", "a receiver occurs twice")
         return Plan(
             surface=Surface(top.choice("surface", tuple([surface.value for surface in Surface]))),
             lines=top.whole("lines", 1, 1 << 16),
@@ -140,7 +140,7 @@ class What(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScopeChange:
     """One scope in two plans; None where it was not, or is not any more."""
 
     receiver: str
@@ -149,12 +149,12 @@ class Change:
     after: Scope | None
 
 
-def changes(before: Plan, after: Plan) -> tuple[Change, ...]:
+def changes(before: Plan, after: Plan) -> tuple[ScopeChange, ...]:
     """What became of every scope: those of the new plan in its order, then those that are gone."""
     old = {scope.receiver: scope for scope in before.scopes}
     new = {scope.receiver: scope for scope in after.scopes}
-    kept = [Change(name, _what(old.get(name), scope), old.get(name), scope) for name, scope in new.items()]
-    gone = [Change(name, _what(scope, None), scope, None) for name, scope in old.items() if name not in new]
+    kept = [ScopeChange(name, _what(old.get(name), scope), old.get(name), scope) for name, scope in new.items()]
+    gone = [ScopeChange(name, _what(scope, None), scope, None) for name, scope in old.items() if name not in new]
     return (*kept, *gone)
 
 

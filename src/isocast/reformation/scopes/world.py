@@ -14,7 +14,7 @@ import numpy.typing as npt
 from isocast.terms.instants import MILLISECOND, SECOND
 from isocast.terms.topology import EARTH_RADIUS_KM, FIBRE_KM_PER_MS
 
-__all__ = ["AddressPool", "Floats", "Ints", "Link", "Paths", "Places", "ScopeRules", "Surface", "World"]
+__all__ = ["AddressPool", "CoverageWorld", "Floats", "Ints", "MeasuredPath", "Paths", "Places", "ScopeRules", "Surface"]
 
 
 # ---- The earth or a plane: places as points of space, so that neither the date line nor a pole is special.
@@ -139,7 +139,7 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MeasuredPath:
     """A path that was measured: what is None is as the distance has it."""
 
     receiver: str
@@ -188,14 +188,14 @@ class AddressPool:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class CoverageWorld:
     """Receivers and customers by place, and what lies between them."""
 
     surface: Surface
     receivers: Places
     customers: Places
     paths: Paths = Paths()
-    links: tuple[Link, ...] = ()
+    links: tuple[MeasuredPath, ...] = ()
     rules: ScopeRules = ScopeRules()
     pool: AddressPool = AddressPool()
     area_km2: float = 0.0
@@ -210,7 +210,7 @@ class World:
         radius = min(rules.radius_max_km, paths.km_of_delay(rules.delay_max_ns), paths.km_of_loss(rules.loss_max))
         return radius if radius == inf else (floor(radius * _METRES + 1e-6)) / _METRES - rules.margin_km
 
-    def without(self, receivers: tuple[str, ...]) -> World:
+    def without(self, receivers: tuple[str, ...]) -> CoverageWorld:
         """The same world after some receivers failed."""
         return replace(self, receivers=self.receivers.without(receivers))
 

@@ -15,31 +15,31 @@ __all__ = [
     "Ack",
     "AckItem",
     "AckOfItem",
-    "Acknowledged",
-    "Data",
-    "Effect",
     "Item",
     "MessageItem",
     "MessageSubmitted",
-    "Multicast",
-    "Nack",
-    "Packet",
-    "PacketsArrived",
+    "OriginalAcknowledged",
+    "OriginalData",
+    "OriginalEffect",
+    "OriginalMulticast",
+    "OriginalNack",
+    "OriginalPacket",
+    "OriginalPacketsArrived",
+    "OriginalReceiverInput",
+    "OriginalRepair",
+    "OriginalRingSuspected",
+    "OriginalSuspicion",
+    "OriginalUnicast",
     "Placed",
-    "ReceiverInput",
-    "Repair",
-    "RingSuspected",
     "SourceInput",
-    "Suspicion",
     "TimerFired",
     "Timers",
     "TokenAck",
-    "Unicast",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class OriginalData:
     """DATA(s, M): the label "signif[ies] that it is the M_s-th message from source s" (§2.1)."""
 
     label: Label
@@ -89,7 +89,7 @@ Item: TypeAlias = AckItem | AckOfItem | MessageItem
 
 
 @dataclass(frozen=True, slots=True)
-class Nack:
+class OriginalNack:
     """NACK(item): `receiver` asks for one missing item (§2.1)."""
 
     receiver: NodeId
@@ -97,19 +97,19 @@ class Nack:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class OriginalRepair:
     """REPAIR: the acknowledgement or the message that a NACK asked for (§2.1)."""
 
-    item: Ack | Data
+    item: Ack | OriginalData
 
 
-Packet: TypeAlias = Data | Ack | TokenAck | Nack | Repair
+OriginalPacket: TypeAlias = OriginalData | Ack | TokenAck | OriginalNack | OriginalRepair
 
 
 # ---- What a machine of the original protocol asks of its driver, performed in order; also the trace.
 
 
-class Suspicion(StrEnum):
+class OriginalSuspicion(StrEnum):
     """Why a machine would initiate a reformation (§2.1)."""
 
     PASS = "the successor never confirmed the token"  # noqa: S105  (a token that is passed, not a secret)
@@ -118,18 +118,18 @@ class Suspicion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Multicast:
+class OriginalMulticast:
     """Send DATA to all receivers; ACK to them and to the source of its message."""
 
-    packet: Packet
+    packet: OriginalPacket
 
 
 @dataclass(frozen=True, slots=True)
-class Unicast:
+class OriginalUnicast:
     """Send to one node."""
 
     to: NodeId
-    packet: Packet
+    packet: OriginalPacket
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class OriginalAcknowledged:
     """The source knows the position of its message (§2.1)."""
 
     token_number: int
@@ -149,23 +149,23 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class RingSuspected:
+class OriginalRingSuspected:
     """The machine gave up on something; §2.1 would initiate a reformation."""
 
-    reason: Suspicion
+    reason: OriginalSuspicion
 
 
-Effect: TypeAlias = Multicast | Unicast | Placed | Acknowledged | RingSuspected
+OriginalEffect: TypeAlias = OriginalMulticast | OriginalUnicast | Placed | OriginalAcknowledged | OriginalRingSuspected
 
 
 # ---- What can happen to a machine of the original protocol. A timer is that of every ring.
 
 
 @dataclass(slots=True)
-class PacketsArrived:
+class OriginalPacketsArrived:
     """A burst of packets, in the order in which they came."""
 
-    packets: Sequence[Packet]
+    packets: Sequence[OriginalPacket]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ class MessageSubmitted:
     payload: bytes
 
 
-ReceiverInput: TypeAlias = PacketsArrived | TimerFired
-SourceInput: TypeAlias = PacketsArrived | TimerFired | MessageSubmitted
+OriginalReceiverInput: TypeAlias = OriginalPacketsArrived | TimerFired
+SourceInput: TypeAlias = OriginalPacketsArrived | TimerFired | MessageSubmitted
 
 
 # ---- The four timers of the event-driven protocol, symbol beside name (protocol §9).

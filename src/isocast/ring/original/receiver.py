@@ -20,34 +20,34 @@ from typing import assert_never
 from isocast.ring.original.packets import (
     Ack,
     AckItem,
-    Acknowledged,
     AckOfItem,
-    Data,
-    Effect,
     Item,
     MessageItem,
     MessageSubmitted,
-    Multicast,
-    Nack,
-    PacketsArrived,
+    OriginalAcknowledged,
+    OriginalData,
+    OriginalEffect,
+    OriginalMulticast,
+    OriginalNack,
+    OriginalPacketsArrived,
+    OriginalReceiverInput,
+    OriginalRepair,
+    OriginalRingSuspected,
+    OriginalSuspicion,
+    OriginalUnicast,
     Placed,
-    ReceiverInput,
-    Repair,
-    RingSuspected,
     SourceInput,
-    Suspicion,
     TimerFired,
     Timers,
     TokenAck,
-    Unicast,
 )
 from isocast.terms.errors import LocalProtocolError
 from isocast.terms.ids import Label, NodeId
 from isocast.terms.instants import NEVER
 
 __all__ = [
-    "Receiver",
-    "ReceiverSnapshot",
+    "OriginalReceiver",
+    "OriginalReceiverSnapshot",
     "Requests",
     "Source",
     "SourceSnapshot",
@@ -83,22 +83,22 @@ class Requests:
         """What is missing, in the order in which it was missed."""
         return tuple(self._open)
 
-    def ask(self, item: Item, server: NodeId, now: int) -> tuple[Effect, ...]:
+    def ask(self, item: Item, server: NodeId, now: int) -> tuple[OriginalEffect, ...]:
         """Ask for an item at once; one that is already asked for waits for its timer."""
         if item in self._open:
             return ()
         self._open[item] = (now + self._resend_ns, 1)
         self.due = min(self.due, now + self._resend_ns)
-        return (Unicast(server, Nack(self._site, item)),)
+        return (OriginalUnicast(server, OriginalNack(self._site, item)),)
 
     def settle(self, item: Item) -> None:
         """The item is here, from whomever it came."""
         if self._open.pop(item, None) is not None:
             self._set_due()
 
-    def on_timer(self, server: NodeId, now: int) -> list[Effect]:
+    def on_timer(self, server: NodeId, now: int) -> list[OriginalEffect]:
         """Ask again for everything that is due."""
-        effects: list[Effect] = []
+        effects: list[OriginalEffect] = []
         if now < self.due:
             return effects
         for item, (due, attempts) in self._open.items():
@@ -106,11 +106,11 @@ class Requests:
                 continue
             used = attempts
             if used >= self._attempts_max:
-                effects.append(RingSuspected(Suspicion.REQUEST))
+                effects.append(OriginalRingSuspected(OriginalSuspicion.REQUEST))
                 used = 0
             # Same key: the size of the table does not change under the loop.
             self._open[item] = (now + self._resend_ns, used + 1)
-            effects.append(Unicast(server, Nack(self._site, item)))
+            effects.append(OriginalUnicast(server, OriginalNack(self._site, item)))
         self._set_due()
         return effects
 
@@ -129,7 +129,7 @@ def knowledge_floor(token_number: int, ring_size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiverSnapshot:
+class OriginalReceiverSnapshot:
     """What checkers and people see of a receiver."""
 
     next_token: int
@@ -153,7 +153,7 @@ class ReceiverSnapshot:
     """Every receiver is known to have everything up to here."""
 
 
-class Receiver:
+class OriginalReceiver:
     """One of m receivers on a ring; the first of the ring has the token at the start."""
 
     def __init__(self, site: NodeId, ring: tuple[NodeId, ...], timers: Timers) -> None:
@@ -168,8 +168,8 @@ class Receiver:
         self._timers = timers
         self._next_token = 1
         self._last_acks: dict[NodeId, Ack] = {}
-        self._waiting: dict[Label, Data] = {}
-        self._received: dict[int, tuple[Ack, Data]] = {}
+        self._waiting: dict[Label, OriginalData] = {}
+        self._received: dict[int, tuple[Ack, OriginalData]] = {}
         self._ahead: dict[int, Ack] = {}
         self._requests = Requests(site, timers.nack_resend_ns, timers.retries_max)
         self._highest = 0
@@ -180,20 +180,20 @@ class Receiver:
         self._pass_attempts = 0
         self._token_due = NEVER
 
-    def step(self, event: ReceiverInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: OriginalReceiverInput, now: int) -> tuple[OriginalEffect, ...]:
         """Take one input; return what to do, in order."""
-        effects: list[Effect] = []
+        effects: list[OriginalEffect] = []
         match event:
-            case PacketsArrived():
+            case OriginalPacketsArrived():
                 for packet in event.packets:
                     match packet:
-                        case Data():
+                        case OriginalData():
                             self._on_data(packet, now, effects)
                         case Ack():
                             self._on_ack(packet, now, effects)
-                        case Nack():
+                        case OriginalNack():
                             self._on_nack(packet, effects)
-                        case Repair():
+                        case OriginalRepair():
                             self._on_repair(packet, now, effects)
                         case TokenAck():
                             self._on_token_ack(packet)
@@ -209,9 +209,9 @@ class Receiver:
         """When something must be sent again or confirmed, or NEVER."""
         return min(self._token_due, self._requests.due)
 
-    def snapshot(self) -> ReceiverSnapshot:
+    def snapshot(self) -> OriginalReceiverSnapshot:
         """The state, frozen."""
-        return ReceiverSnapshot(
+        return OriginalReceiverSnapshot(
             next_token=self._next_token,
             next_numbers=tuple(sorted((source, ack.label.number + 1) for source, ack in self._last_acks.items())),
             waiting=tuple(self._waiting),
@@ -226,7 +226,7 @@ class Receiver:
 
     # ---- source messages
 
-    def _on_data(self, data: Data, now: int, effects: list[Effect]) -> None:
+    def _on_data(self, data: OriginalData, now: int, effects: list[OriginalEffect]) -> None:
         """§2.1, "When r receives source message (s, M_s)"."""
         source, number = data.label
         last = self._last_acks.get(source)
@@ -235,7 +235,7 @@ class Receiver:
             # "If a source retransmits a message that has been acknowledged, the retransmission server assumes
             # that the source failed to receive the acknowledgement."
             if (self._holds or self._pending is not None) and last is not None and last.label.number == number:
-                effects.append(Unicast(source, last))
+                effects.append(OriginalUnicast(source, last))
             return
         if number > expected:
             previous = Label(source, number - 1)
@@ -243,7 +243,7 @@ class Receiver:
                 effects += self._ask(AckOfItem(previous), now)
         self._store(data, now, effects)
 
-    def _store(self, data: Data, now: int, effects: list[Effect]) -> None:
+    def _store(self, data: OriginalData, now: int, effects: list[OriginalEffect]) -> None:
         """Keep a message that has no position here yet; it may be what everything was waiting for."""
         self._waiting.setdefault(data.label, data)
         if self._ahead:
@@ -253,7 +253,7 @@ class Receiver:
 
     # ---- acknowledgements
 
-    def _on_ack(self, ack: Ack, now: int, effects: list[Effect]) -> None:
+    def _on_ack(self, ack: Ack, now: int, effects: list[OriginalEffect]) -> None:
         """§2.1, "When r receives acknowledgement t for (s, M_s)"."""
         number = ack.token_number
         if number < self._next_token:
@@ -262,7 +262,7 @@ class Receiver:
             return
         self._take(ack, now, effects)
 
-    def _take(self, ack: Ack, now: int, effects: list[Effect]) -> None:
+    def _take(self, ack: Ack, now: int, effects: list[OriginalEffect]) -> None:
         """Note an acknowledgement from t_r on; process what can be; ask for what is missing before it."""
         number = ack.token_number
         if number > self._highest:
@@ -282,7 +282,7 @@ class Receiver:
             if missing not in self._ahead:
                 effects += self._ask(AckItem(missing), now)
 
-    def _process(self, now: int, effects: list[Effect]) -> None:
+    def _process(self, now: int, effects: list[OriginalEffect]) -> None:
         """Place messages while acknowledgement t_r and its message are here."""
         ahead = self._ahead
         while (ack := ahead.get(self._next_token)) is not None:
@@ -297,7 +297,7 @@ class Receiver:
             if ack.next == self.site:
                 self._accept(now, effects)
 
-    def _place(self, ack: Ack, data: Data, effects: list[Effect]) -> None:
+    def _place(self, ack: Ack, data: OriginalData, effects: list[OriginalEffect]) -> None:
         """Put the message "in position t in the receive list"; "t_r and M_{s,r} are incremented" (§2.1)."""
         del self._waiting[ack.label]
         self._received[ack.token_number] = (ack, data)
@@ -314,13 +314,13 @@ class Receiver:
 
     # ---- the token
 
-    def _accept(self, now: int, effects: list[Effect]) -> None:
+    def _accept(self, now: int, effects: list[OriginalEffect]) -> None:
         """Named next, and complete up to and including t: the token is here."""
         self._holds = True
         self._token_due = now + self._timers.token_ack_ns
         self._acknowledge(now, effects)
 
-    def _acknowledge(self, now: int, effects: list[Effect]) -> None:
+    def _acknowledge(self, now: int, effects: list[OriginalEffect]) -> None:
         """Give the message that has waited longest the next position, and the token to the successor."""
         data = self._first_waiting()
         if data is None:
@@ -334,9 +334,9 @@ class Receiver:
         self._pass_attempts = 1
         self._token_due = now + self._timers.token_resend_ns
         self._collect()
-        effects.append(Multicast(ack))
+        effects.append(OriginalMulticast(ack))
 
-    def _first_waiting(self) -> Data | None:
+    def _first_waiting(self) -> OriginalData | None:
         """The oldest message that is its source's next: a source that skips a number gets no position."""
         for label, data in self._waiting.items():
             last = self._last_acks.get(label.source)
@@ -344,13 +344,13 @@ class Receiver:
                 return data
         return None
 
-    def _confirm_again(self, number: int, effects: list[Effect]) -> None:
+    def _confirm_again(self, number: int, effects: list[OriginalEffect]) -> None:
         """The previous token site repeats its pass: "it failed to receive the token passing acknowledgement"."""
         if self._holds and number == self._next_token - 1:
-            effects.append(Unicast(self._predecessor, TokenAck(number)))
+            effects.append(OriginalUnicast(self._predecessor, TokenAck(number)))
         elif (confirming := self._received.get(number + 1)) is not None:
             # As a repair: in a ring of two, our acknowledgement would itself look like a repeated pass.
-            effects.append(Unicast(self._predecessor, Repair(confirming[0])))
+            effects.append(OriginalUnicast(self._predecessor, OriginalRepair(confirming[0])))
 
     def _on_token_ack(self, token_ack: TokenAck) -> None:
         """The successor has accepted, though it has nothing to acknowledge."""
@@ -360,12 +360,12 @@ class Receiver:
 
     # ---- requests and repairs
 
-    def _ask(self, item: Item, now: int) -> tuple[Effect, ...]:
+    def _ask(self, item: Item, now: int) -> tuple[OriginalEffect, ...]:
         return self._requests.ask(item, self._server, now)
 
-    def _on_nack(self, nack: Nack, effects: list[Effect]) -> None:
+    def _on_nack(self, nack: OriginalNack, effects: list[OriginalEffect]) -> None:
         """Answer from the receive list, token or not: the asker may not know yet who serves now."""
-        found: Ack | Data | None = None
+        found: Ack | OriginalData | None = None
         match nack.item:
             case AckItem(number):
                 if (entry := self._received.get(number)) is not None:
@@ -378,9 +378,9 @@ class Receiver:
             case _:
                 assert_never(nack.item)
         if found is not None:
-            effects.append(Unicast(nack.receiver, Repair(found)))
+            effects.append(OriginalUnicast(nack.receiver, OriginalRepair(found)))
 
-    def _on_repair(self, repair: Repair, now: int, effects: list[Effect]) -> None:
+    def _on_repair(self, repair: OriginalRepair, now: int, effects: list[OriginalEffect]) -> None:
         """A repair is no repetition by its first sender: it asks for nothing."""
         item = repair.item
         if isinstance(item, Ack):
@@ -393,23 +393,23 @@ class Receiver:
 
     # ---- time
 
-    def _on_timer(self, now: int, effects: list[Effect]) -> None:
+    def _on_timer(self, now: int, effects: list[OriginalEffect]) -> None:
         if self._token_due <= now:
             if self._pending is not None:
                 self._pass_again(self._pending, now, effects)
             else:
                 self._token_due = NEVER
-                effects.append(Unicast(self._predecessor, TokenAck(self._next_token - 1)))
+                effects.append(OriginalUnicast(self._predecessor, TokenAck(self._next_token - 1)))
         effects += self._requests.on_timer(self._server, now)
 
-    def _pass_again(self, pending: Ack, now: int, effects: list[Effect]) -> None:
+    def _pass_again(self, pending: Ack, now: int, effects: list[OriginalEffect]) -> None:
         """Repeat: "Token site r periodically sends acknowledgement t until it receives acknowledgement t+1" (§2.1)."""
         self._token_due = now + self._timers.token_resend_ns
         if self._pass_attempts >= self._timers.retries_max:
             self._pass_attempts = 0
-            effects.append(RingSuspected(Suspicion.PASS))
+            effects.append(OriginalRingSuspected(OriginalSuspicion.PASS))
         self._pass_attempts += 1
-        effects.append(Multicast(pending))
+        effects.append(OriginalMulticast(pending))
 
 
 # ---- A source of §2.1: stop and wait. One message at a time, repeated until it is acknowledged.
@@ -434,7 +434,7 @@ class Source:
         self._timers = timers
         self._next_number = 1
         self._queue: deque[bytes] = deque()
-        self._outstanding: Data | None = None
+        self._outstanding: OriginalData | None = None
         self._attempts = 0
         self._resend_due = NEVER
 
@@ -443,11 +443,11 @@ class Source:
         """Whether everything submitted is acknowledged."""
         return self._outstanding is None
 
-    def step(self, event: SourceInput, now: int) -> tuple[Effect, ...]:
+    def step(self, event: SourceInput, now: int) -> tuple[OriginalEffect, ...]:
         """Take one input; return what to do."""
         match event:
-            case PacketsArrived():
-                effects: list[Effect] = []
+            case OriginalPacketsArrived():
+                effects: list[OriginalEffect] = []
                 for packet in event.packets:
                     if isinstance(packet, Ack):
                         effects += self._on_ack(packet, now)
@@ -474,30 +474,30 @@ class Source:
             attempts=self._attempts,
         )
 
-    def _on_ack(self, ack: Ack, now: int) -> tuple[Effect, ...]:
+    def _on_ack(self, ack: Ack, now: int) -> tuple[OriginalEffect, ...]:
         outstanding = self._outstanding
         if outstanding is None or ack.label != outstanding.label:
             return ()
         self._outstanding = None
         self._resend_due = NEVER
-        return (Acknowledged(ack.token_number, ack.label), *self._send_next(now))
+        return (OriginalAcknowledged(ack.token_number, ack.label), *self._send_next(now))
 
-    def _send_next(self, now: int) -> tuple[Effect, ...]:
+    def _send_next(self, now: int) -> tuple[OriginalEffect, ...]:
         if not self._queue:
             return ()
-        self._outstanding = data = Data(Label(self.source, self._next_number), self._queue.popleft())
+        self._outstanding = data = OriginalData(Label(self.source, self._next_number), self._queue.popleft())
         self._next_number += 1
         self._attempts = 1
         self._resend_due = now + self._timers.source_resend_ns
-        return (Multicast(data),)
+        return (OriginalMulticast(data),)
 
-    def _on_timer(self, now: int) -> tuple[Effect, ...]:
+    def _on_timer(self, now: int) -> tuple[OriginalEffect, ...]:
         outstanding = self._outstanding
         if outstanding is None or now < self._resend_due:
             return ()
         self._resend_due = now + self._timers.source_resend_ns
         if self._attempts < self._timers.retries_max:
             self._attempts += 1
-            return (Multicast(outstanding),)
+            return (OriginalMulticast(outstanding),)
         self._attempts = 1
-        return (RingSuspected(Suspicion.SOURCE), Multicast(outstanding))
+        return (OriginalRingSuspected(OriginalSuspicion.SOURCE), OriginalMulticast(outstanding))

@@ -80,7 +80,7 @@ def from_arrow(batch: Any) -> EventArray:  # noqa: ANN401 - a RecordBatch or a T
     if strangers:
         raise LocalProtocolError(f"columns {', '.join(strangers)}: an event has {', '.join(_NAMES)}")
     if len(set(names)) < len(names):
-        raise LocalProtocolError(f"columns {', '.join(names)}: one stands there more than once")
+        raise LocalProtocolError(f"columns {', '.join(names)}: one occurs more than once")
     events = np.zeros(batch.num_rows, EVENT_DTYPE)
     for name in names:
         try:

@@ -386,11 +386,11 @@ class FeedFile:
         found = self._text_format(name, head) if is_text(head) else self._binary_format(name, head)
         if found is not None:
             return name, found
-        rule = "is nothing that we recognise; say what it is with --format, or name its columns with --mapping"
+        rule = "has an unknown format; name it with --format, or its columns with --mapping"
         if is_wide_text(head):
             rule = "is text of two bytes for each character (UTF-16); save it as UTF-8"
         elif is_text(head):
-            rule = rule.replace("nothing that we recognise", "text that no built-in mapping fits")
+            rule = rule.replace("has an unknown format", "is text that no built-in mapping fits")
         raise FeedError(str(self.path), rule)
 
     def _text_format(self, name: str, head: bytes) -> FeedFormat | None:
@@ -427,7 +427,7 @@ class FeedFile:
                 members = [name for name in archive.namelist() if not name.lower().endswith(("/", ".txt", ".md"))]
                 members = [name for name in members if "orderbook" not in name] or members
                 if len(members) != 1:
-                    rule = f"has {len(members)} members; unpack the one that is wanted"
+                    rule = f"has {len(members)} members; unpack one of them"
                     raise FeedError(str(self.path), rule)
                 yield archive, members[0]
         except (zipfile.BadZipFile, NotImplementedError) as reason:
@@ -533,7 +533,7 @@ class FeedFile:
     def _day(self) -> date:
         day = self.options.day or day_in_name(self.name) or day_in_name(self.path.name)
         if day is None:
-            rule = "its name does not say of which day it is; give --day 2019-01-30"
+            rule = "its name does not contain a day; give one, such as --day 2019-01-30"
             raise ConfigurationError(str(self.path), "day", rule)
         return day
 
@@ -541,7 +541,7 @@ class FeedFile:
         named = lobster_name(self.name)
         symbol = self.options.symbol or (named.symbol if named else None)
         if symbol is None:
-            raise ConfigurationError(str(self.path), "symbol", "its name does not say; give --symbol")
+            raise ConfigurationError(str(self.path), "symbol", "its name does not contain a symbol; give --symbol")
         decoder = LobsterDecoder(self._floor(), symbol, self._day().isoformat(), self.log)
         self._decoders.append(decoder)
         return decoder
@@ -739,7 +739,7 @@ class _Packets(_Itch):
             self._wall = WallClock(self.day.zone, FeedLog("capture"))
         instants, _ = self._wall.instants(clocks + self.day.wall)
         if len(instants) and int(instants.max()) >= _CAPTURE_END_NS:
-            rule = "has times behind 2106, which a capture cannot say: write .itch or .parquet instead"
+            rule = "has times after 2106, which a capture cannot hold: write .itch or .parquet instead"
             raise FeedError(self._log.file, rule)
         return [int(instant) for instant in instants]
 

@@ -72,7 +72,7 @@ class Conflict:
         """For people."""
         return (
             f"CONFLICT at sequence {self.sequence}: {self.first_line} and {self.other_line} carry different messages"
-            f" ({self.first_digest[:16]} and {self.other_digest[:16]}); that of {self.first_line} came first and stands"
+            f" ({self.first_digest[:16]} and {self.other_digest[:16]}); {self.first_line} came first and is kept"
         )
 
 
@@ -277,7 +277,7 @@ class HeardStripes:
         run = merge.ready()
         if merge.disordered > self._disordered:
             self._disordered = merge.disordered
-            self._told("a line told of its tokens what is not so: the merged sequence may differ from others'")
+            self._told("a line announced wrong tokens: the merged sequence may differ from that of other customers")
         if run is None:
             return None
         self._goes_on()
@@ -445,9 +445,9 @@ class Listener:
             return None
         forged = sum([seat.counters.authentication_failures for seat in silent])
         if forged:
-            return f"no line is heard yet: {wrong_key_reason(forged, 'edge.key')}"
+            return f"no valid packets on any line yet: {wrong_key_reason(forged, 'edge.key')}"
         where = f" of stripe {silent[0].plan.stripe}" if len(self._seats) > 1 else ""
-        return f"no line{where} is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks"
+        return f"no packets on any line{where} yet: is the market up? `isocast up` starts it, `isocast doctor` checks"
 
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant in the merged stripes; None while one of them has not passed it."""
@@ -591,14 +591,16 @@ def _candidates(market: Market, name: str | None, wanted: tuple[int, ...] | None
             rule = f"is not a customer{suggestion(name, names)}; there are {', '.join(names) or 'none'}"
             raise ConfigurationError(market.file, f"nodes.{name}", rule)
     if not names:
-        raise ConfigurationError(market.file, "nodes", 'nobody may listen: add a table with role = "customer"')
+        raise ConfigurationError(market.file, "nodes", 'there is no customer: add a table with role = "customer"')
     places = [market.processes_of(origin) for origin in names]
     if wanted is not None:
         places = [tuple([plan for plan in plans if plan.stripe in wanted]) for plans in places]
         places = [plans for plans in places if len(plans) == len(wanted)]
     if not places:
         listed = ", ".join(map(str, wanted or ()))
-        raise ConfigurationError(market.file, f"nodes.{names[0]}.stripes", f"no such customer hears stripe {listed}")
+        raise ConfigurationError(
+            market.file, f"nodes.{names[0]}.stripes", f"this customer does not hear stripe {listed}"
+        )
     return sorted(places, key=lambda plans: plans[0].start)
 
 

@@ -153,7 +153,7 @@ class Publisher:
         if len(self.routes.stripes) == 1:
             return dict.fromkeys(self.lanes, whole)
         if len(whole) % EVENT_DTYPE.itemsize:
-            raise LocalProtocolError(f"{len(whole)} bytes are no records of events: their stripe cannot be told")
+            raise LocalProtocolError(f"{len(whole)} bytes are not event records: their stripe is unknown")
         parts = self.routes.split(np.frombuffer(whole, EVENT_DTYPE), self.lanes)
         return {stripe: part.tobytes() for stripe, part in parts.items()}
 

@@ -18,7 +18,7 @@ from isocast.runtime.client.arrow import to_arrow
 from isocast.runtime.hosts.customer import Delivery
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ class ReceivedBatch:
         return to_arrow(self.events, sequence=self.sequences, instant=self.instants.view("datetime64[ns]"))
 
 
-def batch_of(packets: Sequence[Released], release_delay_ns: int, now: int) -> ReceivedBatch:
+def batch_of(packets: Sequence[ReleasedPacket], release_delay_ns: int, now: int) -> ReceivedBatch:
     """Consecutive messages of one stripe as a batch."""
     readable, payload = packets, b"".join([packet.payload for packet in packets])
     if any(len(packet.payload) % EVENT_BYTES for packet in packets) or not are_events(payload):
@@ -178,7 +178,7 @@ class Inbox:
         state = DeliverLatest(delivery.snapshot.next_sequence - 1, delivery.snapshot.payload)
         return _state(BatchKind.SNAPSHOT, state, self._release_delay_ns, now, self.stripe)
 
-    def pop_messages(self) -> tuple[Sequence[Released], int] | None:
+    def pop_messages(self) -> tuple[Sequence[ReleasedPacket], int] | None:
         """The oldest messages that were not read, and when they came; None if something else comes first."""
         if not self._waiting or not isinstance(self._waiting[0][0], Deliver):
             return None

@@ -131,7 +131,7 @@ class _Floor:
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as reason:
-            rule = f"cannot be read ({reason}); mend it: without it, what the source has forgotten is published again"
+            rule = f"cannot be read ({reason}); repair it: without it some messages are published twice"
             raise ConfigurationError(str(self._file), "progress", rule) from None
         match content:
             case {"what": str(what), "messages": int(count), "gather_ns": int(gather_ns), "digest": str(noted)} if (

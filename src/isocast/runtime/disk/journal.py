@@ -281,7 +281,7 @@ class Journal:
         Nothing is written now. Whoever opens the journal before that block has come finds its old end.
         """
         if next_sequence <= self.position.next_sequence:
-            raise LocalProtocolError(f"sequence {next_sequence} is no gap behind {self.position.next_sequence - 1}")
+            raise LocalProtocolError(f"sequence {next_sequence} leaves no gap after {self.position.next_sequence - 1}")
         self.position = self.position._replace(next_sequence=next_sequence)
         self._skipped = True
         self.counters.gaps += 1

@@ -24,9 +24,9 @@ from isocast.runtime.disk.journal_segments import Segment, SegmentFile, open_seg
 from isocast.terms.errors import JournalError, RemoteProtocolError
 from isocast.terms.ids import Epoch, NodeId
 from isocast.wire.journal import SEGMENT_HEADER_BYTES, BlockHeader
-from isocast.wire.journal_blocks import BlockView, Message, ReleasedBlock, encode_block
+from isocast.wire.journal_blocks import BlockView, JournalMessage, ReleasedBlock, encode_block
 from isocast.wire.limits import MAX_MESSAGES_PER_TOKEN, MAX_NUMBER
-from isocast.wire.packets import DIGEST_BYTES, Released, payload_digest
+from isocast.wire.packets import DIGEST_BYTES, ReleasedPacket, payload_digest
 
 __all__ = [
     "UNKNOWN_SOURCE",
@@ -327,7 +327,7 @@ _token_of = attrgetter("epoch", "token_number", "instant", "uncertified")
 
 
 def blocks_of(
-    packets: Sequence[Released], position: Position, received_at: int, release_delay_ns: int, clock_bound_ns: int
+    packets: Sequence[ReleasedPacket], position: Position, received_at: int, release_delay_ns: int, clock_bound_ns: int
 ) -> Iterator[ReleasedBlock]:
     """Consecutive messages as blocks, one for each token, to be appended to a journal that stands at `position`."""
     token_number, place = position.token_number, position.offset
@@ -352,24 +352,26 @@ def blocks_of(
         place += len(released)
 
 
-def _message(packet: Released) -> Message:
+def _message(packet: ReleasedPacket) -> JournalMessage:
     return UNKNOWN_SOURCE, packet.number, payload_digest(packet.payload), packet.payload
 
 
 def packets_of(
     blocks: Iterable[BlockView], stripe: int, sender: NodeId, first: int, last: int | None = None
-) -> Iterator[Released]:
+) -> Iterator[ReleasedPacket]:
     """The messages of a range, both ends included, as `sender` would have sent them on its line."""
     for block in blocks:
         header = block.header
         epoch, token, instant, marked = header.epoch, header.token_number, header.instant, header.uncertified
         sequence = max(first, header.first_sequence)
         for _, _, _, payload in block.messages(first, last):
-            yield Released(stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked)
+            yield ReleasedPacket(
+                stripe, epoch, sender, token, sequence, instant, stripe, sequence, 1, payload, b"", marked
+            )
             sequence += 1
 
 
-def block_bodies(packets: Sequence[Released], received_at: int) -> Iterator[bytes]:
+def block_bodies(packets: Sequence[ReleasedPacket], received_at: int) -> Iterator[bytes]:
     """Consecutive messages as blocks for a door, none too long for one message there."""
     for start in range(0, len(packets), _SLICE):
         for block in blocks_of(packets[start : start + _SLICE], Position(), received_at, 0, 0):

@@ -89,7 +89,7 @@ def missing_beginning(record: JournalRecord | None, first_sequence: int) -> str 
         return None
     span = f"sequences {known.first_sequence} to {first_sequence - 1} are missing"
     if record is None:
-        return f"{span}: the journal begins behind them, and it has no record that says why"
+        return f"{span}: the journal begins after them, and no record says why"
     return f"{span}: by its own record the journal begins with {known.first_sequence} ({known.why})"
 
 
@@ -107,7 +107,7 @@ def read_record(directory: Path, stripe: int, site: NodeId) -> JournalRecord | N
         if content["digest"] != _digest(fields) or (fields["stripe"], fields["site"]) != (stripe, site):
             raise ValueError("its digest is wrong")  # noqa: TRY301 - told like every other reason
         if fields["version"] != _VERSION:
-            raise ValueError(f"version {fields['version']}; this reader knows {_VERSION}")  # noqa: TRY301
+            raise ValueError(f"version {fields['version']}; this program reads version {_VERSION}")  # noqa: TRY301
         delays = tuple((int(first), int(delay_ns)) for first, delay_ns in fields["delays"])
         found = JournalRecord(int(fields["first_sequence"]), Beginning(fields["why"]), delays)
         if found.first_sequence < 1 or list(delays) != sorted(dict(delays).items()):

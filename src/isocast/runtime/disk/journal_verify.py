@@ -32,10 +32,10 @@ from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import DIGEST_BYTES
 
 __all__ = [
-    "Fault",
+    "BlockVisitor",
+    "JournalFault",
     "SetAside",
     "VerifyReport",
-    "Visit",
     "set_aside_blocks",
     "set_aside_end",
     "set_damage_aside",
@@ -49,11 +49,11 @@ _LABEL_BYTES = 32
 """The first three columns of a directory: source, number and digest."""
 _PROGRESS_BYTES = 4 << 20
 
-Visit: TypeAlias = Callable[[int, BlockView], None]
+BlockVisitor: TypeAlias = Callable[[int, BlockView], None]
 """Told the offset and the view of every sound block, in order."""
 
 
-class Fault(NamedTuple):
+class JournalFault(NamedTuple):
     """One thing that is wrong, and where."""
 
     kind: FaultKind
@@ -95,7 +95,7 @@ class VerifyReport:
     """Over the records of all events in order."""
     counts: Counter[FaultKind] = field(default_factory=Counter)
     """How many faults of each kind."""
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[JournalFault] = field(default_factory=list)
     """The first thousand."""
     record: JournalRecord | None = None
     """What the journal says of itself: where it begins and why, and what Δ_A was."""
@@ -111,7 +111,7 @@ class VerifyReport:
 def verify(
     where: Path,
     progress: Callable[[int, int], None] | None = None,
-    visit: Visit | None = None,
+    visit: BlockVisitor | None = None,
     *,
     start: int = SEGMENT_HEADER_BYTES,
     stop: int | None = None,
@@ -136,7 +136,7 @@ class _Verifier:
         self,
         files: list[SegmentFile],
         progress: Callable[[int, int], None] | None,
-        visit: Visit | None,
+        visit: BlockVisitor | None,
         start: int,
         stop: int | None,
     ) -> None:
@@ -264,12 +264,12 @@ class _Verifier:
     def _breach(self, breach: Breach, offset: int | None = None) -> None:
         kind, law, text, sequence, last, field = breach
         place = self._offset if offset is None else offset
-        self._keep(Fault(kind, self._path, place, text, sequence, field, last, law))
+        self._keep(JournalFault(kind, self._path, place, text, sequence, field, last, law))
 
     def _damage(self, text: str, offset: int = 0, sequence: int | None = None) -> None:
-        self._keep(Fault(FaultKind.DAMAGE, self._path, offset, text, sequence))
+        self._keep(JournalFault(FaultKind.DAMAGE, self._path, offset, text, sequence))
 
-    def _keep(self, fault: Fault) -> None:
+    def _keep(self, fault: JournalFault) -> None:
         self.report.counts[fault.kind] += 1
         if len(self.report.faults) < _FAULTS_KEPT:
             self.report.faults.append(fault)

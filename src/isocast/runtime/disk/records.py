@@ -102,7 +102,7 @@ def read_checkpoint(packed: bytes) -> Checkpoint:
     except error as reason:
         raise ValueError(f"a checkpoint that cannot be understood: {reason}") from reason
     if _POINT.size + 8 * members + 16 * sources != len(packed):
-        raise ValueError("a checkpoint whose lengths do not add up")
+        raise ValueError("inconsistent lengths in a checkpoint")
     numbers = dict(zip(flat[:sources], flat[sources:], strict=True))
     if len(numbers) != sources or next_sequence < 1 or list(universe) != sorted(set(universe)):
         raise ValueError("a checkpoint that contradicts itself")
@@ -240,7 +240,7 @@ def _read_entry(checked: bytes, loose: bytes) -> LogEntry:
         epochs = [Epoch(*pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
         at += 10 * count
     if flags & ~_MIXED or at != len(checked) or sum(lengths) != len(loose) or number != token.token_number:
-        raise ValueError("an entry whose lengths do not add up")
+        raise ValueError("inconsistent lengths in an entry")
     payloads = _pieces(loose, 0, lengths)
     entry = LogEntry(token, tuple(map(Data, stripes, epochs, sources, numbers, bases, payloads)), key)
     _check_payloads(entry)
@@ -298,7 +298,7 @@ def read_replaced(checked: bytes) -> tuple[Checkpoint, NewRing | None, int]:
     entries, length = _fixed(_REPLACED, checked)
     at = _REPLACED.size + length
     if at > len(checked):
-        raise ValueError("a checkpoint whose end is missing")
+        raise ValueError("a truncated checkpoint")
     ring = read_ring(checked[at:]) if at < len(checked) else None
     return read_checkpoint(checked[_REPLACED.size : at]), ring, entries
 
@@ -340,7 +340,7 @@ def read_outgoing(checked: bytes) -> list[OutboxAppended]:
     keys_at = _OUTGOING.size + 6 * count
     payloads_at = keys_at + sum(key_lengths)
     if payloads_at + sum(lengths) != len(checked):
-        raise ValueError("messages whose lengths do not add up")
+        raise ValueError("inconsistent lengths of messages")
     keys = _pieces(checked, keys_at, key_lengths)
     payloads = _pieces(checked, payloads_at, lengths)
     return list(map(OutboxAppended, keys, range(number, number + count), payloads))

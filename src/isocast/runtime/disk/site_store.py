@@ -191,7 +191,7 @@ class SiteLog:
         except ValueError as reason:
             store.fail_at(place, str(reason))
         if entry.token.token_number != number:
-            store.fail_at(place, f"token {entry.token.token_number} stands where token {number} belongs")
+            store.fail_at(place, f"found token {entry.token.token_number}, expected token {number}")
         return entry
 
 
@@ -456,7 +456,7 @@ def site_secret(directory: Path) -> bytes:
     except OSError as reason:
         raise StoreError(str(path), f"cannot be used: {reason.strerror}") from reason
     if len(secret) != _BYTES:
-        raise StoreError(str(path), f"must have {_BYTES} bytes: remove it, and start the site anew")
+        raise StoreError(str(path), f"must have {_BYTES} bytes: remove it and restart the site")
     return secret
 
 

@@ -101,7 +101,7 @@ def read_site_snapshot(checked: bytes) -> SiteSnapshot:
     except error as reason:
         raise ValueError(f"a snapshot that cannot be understood: {reason}") from reason
     if at + ring_length != len(checked):
-        raise ValueError("a snapshot whose lengths do not add up")
+        raise ValueError("inconsistent lengths in a snapshot")
     numbers = dict(zip(flat[:sources], flat[sources:], strict=True))
     point = Checkpoint(token_number, Epoch(epoch, server), digest, instant, next_sequence, reveal, universe, numbers)
     ring = read_ring(checked[at:]) if ring_length else None
@@ -133,7 +133,7 @@ def read_outbox_snapshot(checked: bytes) -> OutboxSnapshot:
         raise ValueError(f"a snapshot that cannot be understood: {reason}") from reason
     at = _OUTBOX.size + 10 * count
     if at + sum(lengths) != len(checked):
-        raise ValueError("a snapshot whose lengths do not add up")
+        raise ValueError("inconsistent lengths in a snapshot")
     keys: dict[bytes, int] = {}
     for number, length in zip(numbers, lengths, strict=True):
         keys[checked[at : at + length]] = number
@@ -154,5 +154,5 @@ def read_server_snapshot(checked: bytes) -> ServerState:
     except error as reason:
         raise ValueError(f"a snapshot that cannot be understood: {reason}") from reason
     if _SERVER.size + length != len(checked):
-        raise ValueError("a snapshot whose lengths do not add up")
+        raise ValueError("inconsistent lengths in a snapshot")
     return ServerState(Epoch(number, server), read_ring(checked[_SERVER.size :]) if length else None)

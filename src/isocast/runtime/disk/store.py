@@ -213,7 +213,7 @@ class StoreSegment:
         if magic != FILE_MAGIC or _CRC.unpack_from(start, _FILE.size)[0] != crc32(start[: _FILE.size]):
             raise WrongBytesError("the file's first bytes are not those of a store")
         if version != VERSION:
-            raise WrongBytesError(f"version {version} of the format; this program knows {VERSION}")
+            raise WrongBytesError(f"format version {version}; this program reads version {VERSION}")
         if (found_role, found_node, found_number) != (role, node, number):
             raise WrongBytesError(
                 f"segment {found_number} of node {found_node} in role {found_role}: "

@@ -205,7 +205,7 @@ def read_marker(directory: Path, role: StoreRole) -> Marker | None:
         fields = json.loads(text)
         check, version = fields.pop("check"), fields.pop("format")
         if version != _FORMAT:
-            raise StoreError(str(path), f"format {version} is not known to this program, which knows {_FORMAT}")
+            raise StoreError(str(path), f"format version {version}; this program reads version {_FORMAT}")
         if check != _check({"format": version, **fields}):
             raise StoreError(str(path), f"the checksum is wrong: {role.advice}")
         return Marker(**{**fields, "role": StoreRole(fields["role"]), "durability": Durability(fields["durability"])})

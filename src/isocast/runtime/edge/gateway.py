@@ -30,7 +30,7 @@ from isocast.terms.errors import ConfigurationError
 
 __all__ = ["GatewayCounts", "ItchGateway", "groups_of"]
 
-Listening: TypeAlias = "Callable[[int | str], Listener]"
+OpenListener: TypeAlias = "Callable[[int | str], Listener]"
 """A listener that begins with a sequence, or with the beginning."""
 
 HEARTBEAT_S = 1.0
@@ -98,7 +98,7 @@ class ItchGateway:
     def __init__(
         self,
         feed: EdgeFeed,
-        listening: Listening,
+        listening: OpenListener,
         groups: Mapping[int, Endpoint],
         requests: Endpoint,
         *,
@@ -200,7 +200,9 @@ class ItchGateway:
             following = sequence + 1
         self._pass_over(following, batch.last_sequence + 1)
         if self.feed.is_waiting and not waited:
-            rule = "a session that is not known from its beginning cannot be numbered: waiting for the next day's"
+            rule = (
+                "the beginning of this session is unknown, so its messages cannot be numbered: waiting for the next day"
+            )
             self._told(f"sequence {batch.first_sequence} does not follow what is known; {rule}")
 
     def _pass_over(self, first: int, following: int) -> None:
@@ -256,9 +258,7 @@ class ItchGateway:
         counts = self.counts
         if late > STALE_NS and not self._is_behind:
             self._is_behind = True
-            self._told(
-                f"{late / 10**9:.1f} s behind what is released: sends late, or keeps for requests what is history"
-            )
+            self._told(f"{late / 10**9:.1f} s behind the releases: messages go out late, or are kept for requests only")
         elif late <= LATE_NS and self._is_behind:
             self._is_behind = False
             done = f"{counts.sent_late:,} ITCH messages were sent late so far, {counts.not_sent:,} were not multicast"

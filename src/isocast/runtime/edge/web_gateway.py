@@ -36,7 +36,7 @@ __all__ = [
     "SNAPSHOT_ROWS",
     "SYMBOLS_MAX",
     "Batches",
-    "Row",
+    "EventNaming",
     "WebClient",
     "WebCounts",
     "WebGateway",
@@ -50,7 +50,7 @@ __all__ = [
 # a snapshot instead, as soon as it takes anything at all. So nobody's slowness costs memory, or touches anybody else.
 
 
-Row: TypeAlias = Callable[[tuple[int, int, int, bytes, bytes, int, int, int, int, int]], dict[str, object]]
+EventNaming: TypeAlias = Callable[[tuple[int, int, int, bytes, bytes, int, int, int, int, int]], dict[str, object]]
 """An event of `events.tolist()` by names, as programs read it."""
 
 ROWS_MAX = 20_000
@@ -73,13 +73,13 @@ class _Waiting(NamedTuple):
 def read_wish(raw: str | bytes) -> dict[str, list[str]]:
     """Symbols under subscribe and unsubscribe, as a client asks for them; RemoteProtocolError for anything else."""
     if isinstance(raw, bytes):
-        raise RemoteProtocolError("text is wanted, not bytes")
+        raise RemoteProtocolError("expected text, got bytes")
     try:
         wish = json.loads(raw)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("this is not JSON") from None
     if not isinstance(wish, dict) or not wish or not set(wish) <= set(_WORDS):
-        raise RemoteProtocolError('an object is wanted, such as {"subscribe": ["IBM"]}')
+        raise RemoteProtocolError('expected an object such as {"subscribe": ["IBM"]}')
     return {word: _symbols(names) for word, names in wish.items()}
 
 
@@ -87,7 +87,7 @@ def _symbols(names: object) -> list[str]:
     if names == _EVERYTHING:
         return [_EVERYTHING]
     if not isinstance(names, list) or len(names) > SYMBOLS_MAX:
-        raise RemoteProtocolError(f'a list of at most {SYMBOLS_MAX:,} symbols is wanted, or "*"')
+        raise RemoteProtocolError(f'expected a list of at most {SYMBOLS_MAX:,} symbols, or "*"')
     try:
         return [str(Symbol(name)) for name in names if isinstance(name, str) or _refuse(name)]
     except LocalProtocolError as reason:
@@ -101,7 +101,7 @@ def _refuse(name: object) -> bool:
 class WebClient:
     """One client's wishes and what waits for it."""
 
-    def __init__(self, row: Row, rows_max: int = ROWS_MAX) -> None:
+    def __init__(self, row: EventNaming, rows_max: int = ROWS_MAX) -> None:
         """It has asked for nothing yet."""
         self.missed = 0
         """Rows that it did not get, in all."""
@@ -271,7 +271,7 @@ class WebGateway:
         self,
         address: str,
         port: int,
-        row: Row,
+        row: EventNaming,
         *,
         origins: Sequence[str] = (),
         rows_max: int = ROWS_MAX,

@@ -72,7 +72,7 @@ from isocast.wire.door import Block, End, RangeWanted, Refused, Snapshot, Snapsh
 from isocast.wire.events import events_view
 from isocast.wire.journal_blocks import view_block
 from isocast.wire.limits import EVENT_BYTES
-from isocast.wire.packets import Released
+from isocast.wire.packets import ReleasedPacket
 
 __all__ = ["CustomerHost", "Delivery", "EdgeReport", "Fetcher", "Seat", "Sink", "customer_settings", "waiting_text"]
 
@@ -163,7 +163,7 @@ class Fetcher:
             stripe, following = self._context.stripe, found.next_sequence
             return SnapshotArrived(wanted.server, LatestSnapshot(stripe, following, following, 0, found.events))
         await here.send(RangeWanted(wanted.first, wanted.last))
-        packets: list[Released] = []
+        packets: list[ReleasedPacket] = []
         size = 0
         while size <= _BYTES_MAX:
             async with asyncio.timeout(_SILENCE_S):
@@ -183,7 +183,7 @@ class Fetcher:
                 case None:
                     raise DoorError("the connection ended")
                 case other:
-                    raise DoorError(f"an unexpected {type(other).__name__}")
+                    raise DoorError(f"unexpected message {type(other).__name__}")
         raise DoorError(f"more than {_BYTES_MAX} bytes for one range")
 
     async def _visit(self, server: NodeId) -> Visit:
@@ -322,14 +322,14 @@ class EdgeReport:
                 self.conflict_found(effect)
                 self._context.alarm(
                     f"conflict-{first}-{other}",
-                    f"{first} and {other} carry different messages as sequence {sequence}; that of {first} stands",
+                    f"{first} and {other} carry different messages as sequence {sequence}; that of {first} is kept",
                     "compare their journals: isocast journal verify; one of them lies or is damaged",
                 )
             case ClaimRefuted(line, sequence, newest):
                 name = self._name(line)
                 self._context.alarm(
                     f"refuted-{name}",
-                    f"{name} speaks of sequence {sequence}, and the newest is {newest}",
+                    f"{name} announces sequence {sequence}, but the newest is {newest}",
                     "look at that node; it is not believed for a while",
                 )
 
@@ -348,7 +348,7 @@ class EdgeReport:
                 self._context.alarm(
                     f"throttled-{name}",
                     f"{name} has used up its share: {asked} messages asked, {served} served, {refused} refused",
-                    "it is far behind, and gets the rest by and by, or it is hostile; others are not affected",
+                    "it is far behind and catches up slowly, or it is hostile; other customers are not affected",
                 )
 
     # For whoever watches ------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def customer_settings(
     if grade is Grade.COMPLETE and not servers:
         servers = _doors_of(market, plan.lines)
         if not servers:
-            rule = "nobody whom it may ask has a door: give a retransmit server, or a receiver that it hears, one"
+            rule = "no server that it may ask has a door: set tcp_port of a retransmit server or of one of its lines"
             raise ConfigurationError(market.file, key, rule)
     settings = CustomerSettings.from_timing(
         market.timing,

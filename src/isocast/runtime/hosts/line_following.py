@@ -21,7 +21,7 @@ from isocast.runtime.watch.line_gauges import line_gauges
 from isocast.terms.errors import StoreError, TransportError
 from isocast.terms.ids import NodeId, is_site
 from isocast.terms.topology import City, great_circle_km
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.packets import Lines, Packet
 
 __all__ = ["LineFollowing"]
@@ -57,7 +57,7 @@ class LineFollowing:
         if self._table.enabled and self._place is not None:
             channels.tap = self._take
             if self._market.network.mode is NetworkMode.MULTICAST:
-                channels.hear_line(self._table.notice_group(context.stripe), self._nearest(), (Kind.LINES,))
+                channels.hear_line(self._table.notice_group(context.stripe), self._nearest(), (PacketKind.LINES,))
 
     def _nearest(self) -> list[NodePlan]:
         """Whose notices are heard: everybody's, or as many as a source-specific group may have, the nearest first."""
@@ -114,11 +114,11 @@ class LineFollowing:
         self._tune(context.clock.now())
         heard = [site for site in sources(lines, place) if context.market.find(site) is not None]
         names = [context.market.name_of(site) for site in heard]
-        context.log.info("hears lines by a plan", version=str(lines.version), lines=", ".join(names))
+        context.log.info("follows the lines of a plan", version=str(lines.version), lines=", ".join(names))
         if len(heard) < self._table.lines:
             context.alarm(
                 "coverage-short",
-                f"by plan {lines.version} this place hears {len(heard)} of {self._table.lines} lines",
+                f"plan {lines.version} gives this node {len(heard)} of {self._table.lines} lines",
                 "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
             )
         if heard:

@@ -34,7 +34,7 @@ from isocast.runtime.watch.counters import Channel, NodeGauges, packet_slot
 from isocast.runtime.watch.line_gauges import line_gauges
 from isocast.terms.errors import ConfigurationError, TransportError
 from isocast.terms.instants import SECOND
-from isocast.wire.codec import Kind, encode
+from isocast.wire.codec import PacketKind, encode
 from isocast.wire.packets import NO_VERSION, Lines, NewRing
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class LineSpeaking:
             return
         packet = lines._replace(sender=self._context.plan.node)
         outlet.send([encode(packet, self._context.keys.edge_ring())])
-        self._context.counters.packets_sent[packet_slot(Channel.LINE, Kind.LINES)] += 1
+        self._context.counters.packets_sent[packet_slot(Channel.LINE, PacketKind.LINES)] += 1
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class LinePlanning:
         for customer, lines, reason in effect.short:
             self._context.alarm(
                 f"coverage-short-{customer}",
-                f"by plan {version} {customer} hears {lines} of {self._context.market.coverage.lines} lines: {reason}",
+                f"plan {version} gives {customer} {lines} of {self._context.market.coverage.lines} lines: {reason}",
                 "bring receivers back, or put one nearer; coverage.delay_max bounds how wide a scope may be",
             )
 

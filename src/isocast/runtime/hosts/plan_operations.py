@@ -33,10 +33,10 @@ def offer_plan_operations(context: Context, machine: PrimaryReceiver, driver: Dr
             digest = b""
         plan = folder.find(digest)
         if plan is None:
-            raise LocalProtocolError('"digest" is that of no plan which this node has a file of')
+            raise LocalProtocolError('this node has no plan file with this "digest"')
         receiver = machine.receiver
         if receiver.ring is None or receiver.site not in receiver.ring.ring:
-            raise LocalProtocolError("this site is not on the ring, and has no token to put it into: ask another")
+            raise LocalProtocolError("this site is not on the ring and sends no token: ask another site")
         context.log.warning("a stripe plan is announced", by="operator", version=plan.version, digest=digest.hex())
         driver.feed(ControlRequested(plan_entry(plan)))
         return {"version": plan.version}

@@ -21,10 +21,10 @@ from isocast.wire.limits import EVENT_BYTES
 if TYPE_CHECKING:
     from isocast.striping.routing import CoreRoutes
 
-__all__ = ["Batches", "OutboxGuard", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
+__all__ = ["KeyedBatches", "OutboxGuard", "PublishDoor", "PublishError", "SourceStopsError", "tell_outbox"]
 
 
-Batches: TypeAlias = Sequence[tuple[bytes, bytes]]
+KeyedBatches: TypeAlias = Sequence[tuple[bytes, bytes]]
 """(key, payload) of each."""
 
 
@@ -61,7 +61,7 @@ class PublishDoor(Door):
     def __init__(
         self,
         context: Context,
-        publish: Callable[[Batches], Awaitable[tuple[Label, ...]]],
+        publish: Callable[[KeyedBatches], Awaitable[tuple[Label, ...]]],
         next_number: Callable[[], int],
         room: Callable[[], Awaitable[None]] | None = None,
         routes: CoreRoutes | None = None,
@@ -112,7 +112,7 @@ class PublishDoor(Door):
             self._context.counters.events_published += sum(new) // EVENT_BYTES
             await guest.send(Accepted(labels, len(labels) - len(new)))
 
-    def _foreign(self, batches: Batches) -> str:
+    def _foreign(self, batches: KeyedBatches) -> str:
         """Why a batch is not for this stripe; empty if all are."""
         if self._routes is None:
             return ""
@@ -153,7 +153,7 @@ class OutboxGuard:
     def insist(self) -> None:
         """PublishError if nothing may be accepted."""
         if self.gone is not None:
-            raise PublishError(f"this source accepts nothing: {self.gone}")
+            raise PublishError(f"this source accepts no batches: {self.gone}")
 
     def tick(self, now: int) -> bool:
         """Look; whether the outbox was just found gone. StoreGone once there is nothing left to bring to safety."""
@@ -173,6 +173,6 @@ class OutboxGuard:
         if not owed:
             raise self.gone
         if not 0 <= now - self._since < PATIENCE_NS:
-            lost = f"{owed} messages that were accepted are in nobody's hands: publish them again"
+            lost = f"{owed} accepted messages are lost: publish them again"
             raise StoreGone(self.gone.file, f"{self.gone.rule}; {lost}")
         return False

@@ -19,16 +19,16 @@ from isocast.hierarchy.line_sender import LineSender
 from isocast.nodes.primary_receiver import PrimaryReceiver, PrimaryReceiverInput, PrimaryReceiverSnapshot
 from isocast.nodes.secondary_receiver import SecondaryReceiver, SecondaryReceiverInput, SecondaryReceiverSnapshot
 from isocast.ring.effects import (
-    CheckpointWanted,
     Collect,
     ControlOutcome,
     ControlSettled,
     Diverged,
     EntryCompleted,
     FairnessFaulted,
-    GroupHeaded,
+    FetchCheckpoint,
     GroupLeft,
-    HeadChanged,
+    HeadshipAssumed,
+    HeadSwitched,
     LogReplaced,
     ReadJournal,
     Record,
@@ -55,7 +55,7 @@ from isocast.runtime.hosts.lines import LineSpeaking
 from isocast.runtime.hosts.plan_operations import offer_plan_operations
 from isocast.runtime.hosts.process import Context
 from isocast.runtime.hosts.retransmit import ArchiveDoor
-from isocast.runtime.market.founding import LeftOut, begun, is_new, joins
+from isocast.runtime.market.founding import LeftOutSites, begun, is_new, joins
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.runtime.net.channels import NodeKeys
 from isocast.runtime.net.clock import ClockStatus
@@ -66,8 +66,7 @@ from isocast.terms.errors import IsocastError, JournalError, LocalProtocolError,
 from isocast.terms.ids import Label, NodeId, is_site
 from isocast.terms.instants import NEVER, SECOND
 from isocast.terms.timing import Gate
-from isocast.wire.door import Block, CheckpointGiven, End, RangeWanted, Refused
-from isocast.wire.door import CheckpointWanted as CheckpointAsked
+from isocast.wire.door import Block, CheckpointGiven, CheckpointWanted, End, RangeWanted, Refused
 from isocast.wire.journal_blocks import BlockView, view_block
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import NO_LIMIT, ControlEntry, ControlKind, Data, Suspicion
@@ -113,9 +112,9 @@ class GroupReport:
             SecondaryReturned: self._returned,
             SecondaryHandedBack: self._handed_back,
             SupportSilent: self._unanswered,
-            GroupHeaded: self._headed,
+            HeadshipAssumed: self._headed,
             GroupLeft: self._left,
-            HeadChanged: self._head_changed,
+            HeadSwitched: self._head_changed,
         }
 
     def _name(self, node: NodeId) -> str:
@@ -127,7 +126,7 @@ class GroupReport:
         name = self._name(effect.member)
         self._context.alarm(
             f"stalled-{name}",
-            f"{name} does not pass the secondary token: nobody waits for it any more",
+            f"{name} does not pass the secondary token: the ring no longer waits for it",
             "look at that node; when it comes back it catches up from this one",
         )
 
@@ -146,7 +145,7 @@ class GroupReport:
 
     # Heads --------------------------------------------------------------------------------------
 
-    def _headed(self, effect: GroupHeaded, _: int) -> None:
+    def _headed(self, effect: HeadshipAssumed, _: int) -> None:
         if effect.group == self._own or effect.group in self._adopted:
             return
         self._adopted[effect.group] = None
@@ -159,7 +158,7 @@ class GroupReport:
         group, head = self._name(effect.group), self._name(effect.head)
         self._context.log.info("hands a group over", group=group, head=head, epoch=str(effect.epoch))
 
-    def _head_changed(self, effect: HeadChanged, _: int) -> None:
+    def _head_changed(self, effect: HeadSwitched, _: int) -> None:
         self._context.counters.head_changes += 1
         group, head = self._name(effect.group), self._name(effect.head)
         if effect.silent:
@@ -215,7 +214,7 @@ class _DoorRound:
 
 
 class CheckpointFetcher:
-    """Performs `CheckpointWanted` beside everything else, one at a time."""
+    """Performs `FetchCheckpoint` beside everything else, one at a time."""
 
     def __init__(self, context: Context, journal: Journal, feed: Callable[[CheckpointFetched], None]) -> None:
         """`feed` gives the machine its answer."""
@@ -236,7 +235,7 @@ class CheckpointFetcher:
         """Whether something is being fetched."""
         return self._task is not None
 
-    def want(self, wish: CheckpointWanted) -> None:
+    def want(self, wish: FetchCheckpoint) -> None:
         """Begin, unless an earlier wish is being granted."""
         if self._task is None:
             self._task = self._context.loop.create_task(self._grant(wish))
@@ -249,7 +248,7 @@ class CheckpointFetcher:
 
     # A checkpoint -------------------------------------------------------------------------------
 
-    async def _grant(self, wish: CheckpointWanted) -> None:
+    async def _grant(self, wish: FetchCheckpoint) -> None:
         try:
             for giver in wish.ask:
                 checkpoint = await self._checkpoint(giver)
@@ -281,7 +280,7 @@ class CheckpointFetcher:
         try:
             here = await visit(there.address, there.tcp_port, name, key)
             try:
-                await here.send(CheckpointAsked())
+                await here.send(CheckpointWanted())
                 async with asyncio.timeout(_SILENCE_S):
                     return read_checkpoint((await here.expect(CheckpointGiven)).packed)
             finally:
@@ -356,7 +355,7 @@ class CheckpointFetcher:
         name = edge_visitor(context.plan)
         key = context.archive_door_key(name)
         if key is None:
-            raise DoorError("this node has no key of the edge")
+            raise DoorError("this node has no edge key")
         here = await visit(plan.address, plan.tcp_port, name, key)
         try:
             while True:
@@ -384,7 +383,7 @@ class CheckpointFetcher:
                 case None:
                     raise DoorError("the connection ended")
                 case other:
-                    raise DoorError(f"an unexpected {type(other).__name__}")
+                    raise DoorError(f"unexpected message {type(other).__name__}")
 
     def _take_own(self, until: int) -> int:
         """What this site released itself, from files that were set aside; up to which sequence others are needed."""
@@ -432,7 +431,7 @@ class RingOperations:
         machine: PrimaryReceiver,
         driver: Driver[PrimaryReceiverInput],
         outcomes: MutableMapping[tuple[str, int], ControlOutcome],
-        left_out: LeftOut,
+        left_out: LeftOutSites,
     ) -> None:
         """Offers itself at the operator's door; `outcomes` say what became of requests."""
         self._left_out = left_out
@@ -482,7 +481,7 @@ class RingOperations:
         if self._context.market.find(site) is None:
             raise LocalProtocolError(f"the market file that this node was started with has no site {site}: restart it")
         if site in self._left_out.sites:
-            raise LocalProtocolError(f"site {site} was left out of U by force, and its number never votes again")
+            raise LocalProtocolError(f"site {site} was removed from U by force, and its number must not vote again")
         self._request(ControlKind.ADD_SITE, site)
         return {"already": False}
 
@@ -504,7 +503,7 @@ class RingOperations:
         receiver = self._machine.receiver
         ring = receiver.ring
         if ring is None or receiver.site not in ring.ring:
-            raise LocalProtocolError("this site is not on the ring, and has no token to put it into: ask another")
+            raise LocalProtocolError("this site is not on the ring and sends no token: ask another site")
         return site
 
     def _request(self, kind: ControlKind, site: NodeId) -> None:
@@ -529,7 +528,7 @@ class RingReport:
         self._context = context
         self.outcomes: dict[tuple[str, int], ControlOutcome] = {}
         """By kind and subject: what became of the newest request."""
-        self.left_out = LeftOut(context.directory)
+        self.left_out = LeftOutSites(context.directory)
         self._alone_since = NEVER
         self._told_alone = False
         self.performers: dict[type, Callable[[Any, int], None]] = {
@@ -545,7 +544,7 @@ class RingReport:
             self._told_alone = True
             self._context.alarm(
                 "join-waits",
-                "this site joins a market that does not answer: it knows no other receiver's log, and waits",
+                "this site waits to join: no other receiver has answered with its log",
                 "start the market's other nodes; a market that has never run begins with --new, not with --join",
             )
 
@@ -562,7 +561,7 @@ class RingReport:
         self._context.alarm(
             "forced",
             f"U is {names} by an operator's word alone, from token {effect.token_number} on",
-            "whoever was left out must never run again under its number",
+            "a node that was left out must never run again under its number",
         )
 
     def _diverged(self, effect: Diverged, _: int) -> None:
@@ -571,7 +570,7 @@ class RingReport:
         self._context.alarm(
             "diverged",
             f"sequences {effect.first_sequence} to {effect.next_sequence - 1} went out here, and the ring of epoch"
-            f" {effect.epoch} has others: customers may have heard two stories",
+            f" {effect.epoch} has others: customers may have received two different sequences",
             'compare the journals; the policy "majority" cannot lead here',
         )
 
@@ -609,7 +608,7 @@ class ReceiverHost:
             Release: self._release,
             EntryCompleted: self._completed,
             ReadJournal: self._read_journal,
-            CheckpointWanted: self._checkpoint_wanted,
+            FetchCheckpoint: self._checkpoint_wanted,
             Collect: self._collect,
             RingSuspected: self._suspected,
             FairnessFaulted: self._faulted,
@@ -805,9 +804,11 @@ class ReceiverHost:
         read = JournalRead(effect.to, entries, effect.first, self.store.first)
         self._context.loop.call_soon(self.driver.feed, read)
 
-    def _checkpoint_wanted(self, effect: CheckpointWanted, _: int) -> None:
+    def _checkpoint_wanted(self, effect: FetchCheckpoint, _: int) -> None:
         if not self.fetcher.busy:
-            self._context.log.info("what it lacks is gone at others: wants a checkpoint", above=effect.above)
+            self._context.log.info(
+                "other sites no longer hold what this site lacks: fetches a checkpoint", above=effect.above
+            )
             self.fetcher.want(effect)
 
     def _checkpoint(self) -> Checkpoint | None:

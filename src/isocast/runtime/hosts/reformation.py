@@ -75,7 +75,7 @@ class ReformationHost:
         self._context.alarm(
             "forced",
             f"an operator forces U to be {names}",
-            "whoever was left out must never run again under its number",
+            "a node that was left out must never run again under its number",
         )
         self.driver.feed(ForceRequested(tuple(sorted(set(sites)))))
 

@@ -73,7 +73,7 @@ __all__ = ["ArchiveDoor", "RetransmitDoor", "RetransmitHost", "StripeRepairs", "
 # back. It waits alone: for its turn, for its share, and for its own socket.
 
 
-Answer: TypeAlias = GiveRange | GiveSnapshot | TurnAway
+ServerAnswer: TypeAlias = GiveRange | GiveSnapshot | TurnAway
 
 _PATIENCE_S = 2.0
 """A request that the machine let lapse, because its turn never came, is refused after this."""
@@ -86,9 +86,9 @@ class _Request:
 
     first: int | None
     """The first sequence of a range; None for a snapshot."""
-    answered: asyncio.Future[Answer]
+    answered: asyncio.Future[ServerAnswer]
 
-    def fits(self, answer: Answer) -> bool:
+    def fits(self, answer: ServerAnswer) -> bool:
         """Whether it is answered by this, and not an earlier request of the same customer."""
         match answer:
             case GiveRange(_, packets):
@@ -98,7 +98,7 @@ class _Request:
             case TurnAway():
                 return True
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: ServerAnswer) -> None:
         """Answer it, unless that has been done."""
         if not self.answered.done():
             self.answered.set_result(answer)
@@ -142,7 +142,7 @@ class RetransmitDoor(_RangeDoor):
         self._feed = feed
         self._waiting: dict[NodeId, _Request] = {}
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: ServerAnswer) -> None:
         """What the machine says to a customer; one that has given up is not there any more."""
         waiting = self._waiting.get(answer.customer)
         if waiting is not None and waiting.fits(answer):
@@ -163,7 +163,7 @@ class RetransmitDoor(_RangeDoor):
                     continue
             await self._give(guest, answer)
 
-    async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> Answer:
+    async def _ask(self, customer: NodeId, event: RangeAsked | SnapshotAsked) -> ServerAnswer:
         earlier = self._waiting.get(customer)
         if earlier is not None:
             earlier.end(TurnAway(customer))
@@ -180,7 +180,7 @@ class RetransmitDoor(_RangeDoor):
             if self._waiting.get(customer) is request:
                 del self._waiting[customer]
 
-    async def _give(self, guest: Visit, answer: Answer) -> None:
+    async def _give(self, guest: Visit, answer: ServerAnswer) -> None:
         match answer:
             case GiveRange(_, packets, low_water, newest):
                 for body in block_bodies(packets, self._context.clock.now()):

@@ -52,7 +52,7 @@ class SecondarySourceHost:
         market, plan = context.market, context.plan
         self._parent = market.node(plan.parent)
         if not self._parent.tcp_port:
-            rule = f"is 0, and {plan.name} publishes at its door: give it a port"
+            rule = f"must not be 0: {plan.name} publishes at this door"
             raise ConfigurationError(market.file, f"nodes.{plan.parent}.tcp_port", rule)
         self._counters = context.counters
         routes = insist_on_routes(market, context.directory)
@@ -176,7 +176,7 @@ class SecondarySourceHost:
         parent, name = self._parent, publish_visitor(self._context.plan)
         key = self._context.publish_door_key(name)
         if key is None:
-            raise DoorError(f"without the key of {self._context.plan.name} nobody is let in")
+            raise DoorError(f"the key of {self._context.plan.name} is required")
         try:
             here = await visit(parent.address, parent.tcp_port, name, key)
         except DoorError:

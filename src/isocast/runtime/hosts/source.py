@@ -25,7 +25,7 @@ from isocast.runtime.watch.counters import NodeGauges, gauges_from
 from isocast.terms.errors import StoreError
 from isocast.terms.ids import Label, source_id
 from isocast.terms.instants import MILLISECOND, NEVER
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.limits import EVENT_BYTES
 
 __all__ = ["SourceHost"]
@@ -198,7 +198,7 @@ class SourceHost:
     def _forgot(self, known: int, next_number: int) -> None:
         """The outbox is an older copy, or was cut: this incarnation ends, and so does the process."""
         why = (
-            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox knows none of them"
+            f"the ring has messages {known} to {next_number - 1} of this source, and the outbox has no record of them"
             " although they were acknowledged"
         )
         self.store.renounce(why)
@@ -227,7 +227,7 @@ class SourceHost:
             await self.door.open(plan.address, plan.tcp_port)
 
     def _after_step(self, now: int) -> None:
-        heard = self._counters.received_of(Kind.TOKEN) + self._counters.received_of(Kind.TOKENPART)
+        heard = self._counters.received_of(PacketKind.TOKEN) + self._counters.received_of(PacketKind.TOKENPART)
         if heard != self._tokens_seen:
             self._tokens_seen = heard
             self._token_at = now
@@ -240,7 +240,7 @@ class SourceHost:
         self._channels.collect()
         self._counters.store_bytes = self.store.counters.bytes
         if self._guard.tick(now):
-            self._refuse(PublishError(f"this source accepts nothing: {self._guard.gone}"))
+            self._refuse(PublishError(f"this source accepts no batches: {self._guard.gone}"))
 
     def _refuse(self, reason: PublishError) -> None:
         """What waits was never accepted."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isocast.reformation.scopes.world import AddressPool, Paths, Places, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import AddressPool, CoverageWorld, Paths, Places, ScopeRules, Surface
 from isocast.runtime.market.model import Market, NodePlan, NodeRole, line_listeners, line_receivers
 from isocast.terms.ids import NodeId
 
 __all__ = ["coverage_world"]
 
 
-def coverage_world(market: Market, stripe: int, sites: tuple[NodeId, ...]) -> World:
+def coverage_world(market: Market, stripe: int, sites: tuple[NodeId, ...]) -> CoverageWorld:
     """As it is with these sites on the ring. Receivers are called by their ids, customers by their names.
 
     Secondary receivers count as long as the file has them: no ballot tells which of them are up.
@@ -22,7 +22,7 @@ def coverage_world(market: Market, stripe: int, sites: tuple[NodeId, ...]) -> Wo
     receivers = [
         plan for plan in line_receivers(market) if plan.node in sites or plan.role is NodeRole.SECONDARY_RECEIVER
     ]
-    return World(
+    return CoverageWorld(
         Surface.EARTH,
         _places(receivers, [str(plan.node) for plan in receivers]),
         _places(line_listeners(market), [plan.name for plan in line_listeners(market)]),

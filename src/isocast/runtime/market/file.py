@@ -223,7 +223,7 @@ def _with_layers(values: Values, timing: Timing, detect_ns: int, layers: int) ->
     if layers == 1:
         for key in ("secondary_detect", "secondary_retry"):
             if key in values:
-                values.fault(key, "is of a second layer, and no node is a secondary receiver: leave it out")
+                values.fault(key, "needs a secondary receiver, and there is none: remove the key")
         return timing
     detect = values.count("secondary_detect", detect_ns)
     least = 2 * detect + timing.transmit_ns + timing.process_ns

@@ -17,7 +17,7 @@ from isocast.runtime.market.model import Market, NodePlan, NodeRole
 from isocast.terms.errors import ConfigurationError, StoreError
 from isocast.terms.ids import NodeId
 
-__all__ = ["LeftOut", "begun", "found_market", "found_node", "insist_on_past", "is_new", "join_node", "joins"]
+__all__ = ["LeftOutSites", "begun", "found_market", "found_node", "insist_on_past", "is_new", "join_node", "joins"]
 
 
 _VOTERS = (NodeRole.PRIMARY_RECEIVER, NodeRole.REFORMATION_SERVER)
@@ -120,7 +120,7 @@ def _declare(directory: Path, marker: str = _MARKER) -> None:
 _NAME = "left-out"
 
 
-class LeftOut:
+class LeftOutSites:
     """A receiver's memory of them: one number in each line of a small file."""
 
     def __init__(self, directory: Path) -> None:

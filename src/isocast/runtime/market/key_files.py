@@ -123,7 +123,7 @@ def _made(market: Market, name: str) -> KeyFile:
     holders = _holders(market, name)
     if path.exists():
         return KeyFile(name, path, nodes=holders)
-    text = f"# {name} of the isocast market {market.name}: whoever has it is trusted. Keep it secret.\n"
+    text = f"# {name} of the isocast market {market.name}: every process that has it is trusted. Keep it secret.\n"
     text += f"{token_bytes(KEY_BYTES).hex()}\n"
     _create(path, text.encode())
     return KeyFile(name, path, made=True, nodes=holders)

@@ -59,7 +59,7 @@ _COVERAGE = Table(
             "drain",
             Kind.TIME,
             "How long a group rests where it was heard before another receiver uses it there. For the first half,"
-            " whoever left it is still heard in it.",
+            " its former receiver still sends in it.",
             "30s",
             minimum=SECOND,
             maximum=86_400 * SECOND,
@@ -67,7 +67,7 @@ _COVERAGE = Table(
         Key(
             "drain_everywhere",
             Kind.FLAG,
-            "Whether a group that rests is given to nobody at all, however far away.",
+            "Whether a group that rests is withheld from all receivers, however far away.",
             default=False,
         ),
         Key(
@@ -139,7 +139,7 @@ _EDGE = Table(
             "requests",
             Kind.FLAG,
             "Answer MoldUDP64 requests of strangers, by unicast. On loopback they are answered anyway; elsewhere"
-            " whoever forges a sender's address could point the answers at him.",
+            " an attacker who forges a sender's address could direct the answers at that sender.",
             default=False,
         ),
         Key(
@@ -174,15 +174,15 @@ _EDGE = Table(
         Key(
             "delay",
             Kind.TIME,
-            "How long behind the release a packet leaves at the earliest. By then every receiver's edge has made it, so"
-            " that all send it together.",
+            "The earliest time after the release at which a packet leaves. By then every receiver's edge has made it,"
+            " so that all send it together.",
             "20ms",
             maximum=10 * SECOND,
         ),
         Key(
             "introduce",
             Kind.TIME,
-            "Stocks are introduced with their first message of a day, and again after so long, for whoever came later.",
+            "Stocks are introduced with their first message of a day, and again after so long, for late customers.",
             "60s",
             minimum=SECOND,
             maximum=_DAY_NS,
@@ -249,7 +249,7 @@ _TIMING = Table(
         _time("transmit", "X: to transmit a request and its answer.", "the profile's", minimum=0),
         _time(
             "process",
-            "P: to process a request and its answer; an owner whose timer runs later than this stays silent.",
+            "P: to process a request and its answer; a token owner stays silent if its timer fires later than this.",
             "the profile's",
             minimum=0,
         ),
@@ -414,7 +414,7 @@ _NETWORK = Table(
         Key(
             "source_specific",
             Kind.FLAG,
-            "Join groups for the addresses of their senders only; the network drops everybody else's packets.",
+            "Join groups for the addresses of their senders only; the network drops packets of all other senders.",
             default=False,
         ),
         Key(

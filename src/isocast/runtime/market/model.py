@@ -225,7 +225,7 @@ class EdgeTable:
 
 def _edge_group(base: str, node: int, stripe: int, span: int) -> str:
     if not 0 < stripe < span:
-        rule = f"is {span:,}, and a stripe has the number {stripe:,}: raise it, in every file of the market"
+        rule = f"is {span:,}, but there is a stripe {stripe:,}: raise it in the market file of every machine"
         raise ConfigurationError("market", "edge.span", rule)
     number = int(IPv4Address(base)) + node * span + stripe
     if number > _LAST_GROUP:

@@ -129,9 +129,9 @@ def _check_address(values: Values, real: str, *, inherits: bool = False) -> None
     if address and IPv4Address(address).is_multicast:
         values.fault("address", f"{address} is a group: give the address of the machine")
     elif address and IPv4Address(address).is_unspecified:
-        values.fault("address", "0.0.0.0 is every interface: give the one that others reach")
+        values.fault("address", "0.0.0.0 means every interface: give the address that other nodes reach")
     elif real and not address and not inherits and "address" not in values.broken:
-        values.fault("address", f"must be given, as {real} is not on loopback either")
+        values.fault("address", f"is missing: {real} is not on loopback either")
     elif real and address and IPv4Address(address).is_loopback:
         values.fault("address", f"{address} is a loopback address, which {real} cannot reach")
 
@@ -151,7 +151,7 @@ def _spot(node: Node, stripe: int, first: int, stripe_ports: int) -> Spot:
         elif number:
             number += shift
         if number + (PORT_BLOCK - 1 if key == "port" else 0) > MAX_PORT:
-            rule = f"would be {number} in stripe {stripe}: choose a lower one, or network.stripe_ports"
+            rule = f"would be {number} in stripe {stripe}: choose a lower port, or a smaller network.stripe_ports"
             node.fault(key, rule)
         ports.append(number)
     return Spot(address or _loopback(node, stripe - first), *ports)
@@ -175,7 +175,7 @@ def check_ports(nodes: Collection[Node]) -> None:
                 owner, used = claims.setdefault((spot.address, protocol, number), (who, key))
                 if (owner, used) != (who, key):
                     where = f"{protocol} port {number} of {spot.address}"
-                    node.fault(key, f"{where} is {used} of {owner} already: choose another port or address")
+                    node.fault(key, f"{where} is already {used} of {owner}: choose another port or address")
                     break
 
 
@@ -347,7 +347,7 @@ def _check_alone(node: Node, stripes: tuple[int, ...], bound_ns: int) -> None:
         if stripes and stripe not in node.stripes:
             values.fault("address", f"the node has no process in stripe {stripe}: leave the table out")
     if node.values.count("clock_bound", bound_ns) > bound_ns:
-        node.fault("clock_bound", "must not be more than the market's, clock.bound: raise that")
+        node.fault("clock_bound", "must not be more than clock.bound of the market: raise clock.bound")
 
 
 def _place(node: Node) -> City | None:
@@ -419,7 +419,7 @@ def _give_layers(nodes: Nodes) -> None:
             if parent.name in path[:-1]:
                 if parent is node and not told.intersection(path):
                     told.update(path)
-                    node.fault("parent", f"goes round in a circle: {' → '.join(path)}")
+                    node.fault("parent", f"is a cycle: {' → '.join(path)}")
                 break
             above = parent
         else:
@@ -461,7 +461,7 @@ def _check_lines(node: Node, nodes: Nodes) -> None:
                 node.fault("lines", f"{name} has no line: set nodes.{name}.line = true, or hear another")
         for stripe in node.stripes:
             if names and not any(stripe in nodes[name].stripes for name in names if name in nodes):
-                node.fault("lines", f"none of them is in stripe {stripe}: hear another, or leave stripe {stripe} out")
+                node.fault("lines", f"has no receiver in stripe {stripe}: add one, or remove the stripe from stripes")
     if node.role is NodeRole.CUSTOMER:
         for name in node.values.names("retransmit"):
             server = _find(node, "retransmit", name, nodes)

@@ -24,10 +24,10 @@ def load_plan(path: Path) -> StripePlan:
     """The stripe plan of a file; ConfigurationError for one that cannot be read or breaks a rule."""
     try:
         if path.stat().st_size > PLAN_BYTES_MAX:
-            raise ConfigurationError(str(path), "file", f"is larger than {PLAN_BYTES_MAX:,} bytes: no stripe plan")
+            raise ConfigurationError(str(path), "file", f"is larger than {PLAN_BYTES_MAX:,} bytes: not a stripe plan")
         text = path.read_bytes().decode()
     except OSError as reason:
         raise ConfigurationError(str(path), "file", f"cannot be read: {reason.strerror}") from reason
     except UnicodeDecodeError as reason:
-        raise ConfigurationError(str(path), "file", "is no UTF-8 text: no stripe plan") from reason
+        raise ConfigurationError(str(path), "file", "is not UTF-8 text: not a stripe plan") from reason
     return read_plan(text, str(path))

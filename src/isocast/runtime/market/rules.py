@@ -93,10 +93,10 @@ def _check_groups(market: Market, faults: Faults) -> None:
         other = taken.setdefault(number, what)
         if address not in _MULTICAST or address in _LINK_LOCAL:
             rule = "groups are from 224.0.1.0 to 239.255.255.255, within an organisation 239.x.x.x"
-            faults.add(f"network.{key}", f"{what} would be {address}, which is none: {rule}")
+            faults.add(f"network.{key}", f"{what} would be {address}, which is not a usable group: {rule}")
             told.add(key)
         elif other != what:
-            faults.add(f"network.{key}", f"{what} would be {address}, which is {other}: move one of the ranges")
+            faults.add(f"network.{key}", f"{what} would be {address}, which is already {other}: move one of the ranges")
             told.add(key)
 
 
@@ -139,7 +139,9 @@ def _check_coverage(market: Market, faults: Faults, taken: Iterable[tuple[str, i
     for stripe in market.stripes:
         count = sum(plan.stripe == stripe for plan in receivers)
         if count < table.lines:
-            faults.add("coverage.lines", f"everybody is to hear {table.lines} receivers, and {count} have a line")
+            faults.add(
+                "coverage.lines", f"must be at most {count}, the number of receivers with a line, not {table.lines}"
+            )
         if count > MAX_LINE_SCOPES:
             faults.add("coverage.enabled", f"a plan has at most {MAX_LINE_SCOPES} receivers with a line, not {count:,}")
     _check_planned_groups(market, faults, taken)
@@ -194,11 +196,11 @@ def advice(market: Market, unnumbered: Sequence[str] = ()) -> tuple[str, ...]:
 def _ring(market: Market) -> Iterator[str]:
     size = min(len(market.of_stripe(stripe).universe) for stripe in market.stripes)
     if size < _SURVIVES_ONE:
-        yield f"nodes: a majority of {size} primary receivers is all of them: with 3 the market survives one failure"
+        yield f"nodes: with {size} primary receivers a majority is all of them: with 3 the market survives one failure"
     if min(len(market.of_stripe(stripe).servers) for stripe in market.stripes) < _SERVERS_ADVISED:
         yield "nodes: without its only reformation server a broken ring stays broken: add a second one"
     if not market.by_role(NodeRole.PRIMARY_SOURCE):
-        yield "nodes: nobody publishes: add a primary-source"
+        yield "nodes: there is no source: add a primary-source"
     for stripe in market.stripes:
         if len(market.stripes) > 1 and not market.data_senders(stripe):
             yield f"ring.stripes: no source publishes in stripe {stripe}"
@@ -215,7 +217,7 @@ def _places(market: Market) -> Iterator[str]:
     nowhere = list(dict.fromkeys(plan.origin for plan in market.nodes if plan.place is None))
     if nowhere and any(plan.place is not None for plan in market.nodes):
         others = f", and those of {len(nowhere) - 1} others" if len(nowhere) > 1 else ""
-        yield f"nodes.{nowhere[0]}.city: without a place its delays{others} count as 0"
+        yield f"nodes.{nowhere[0]}.city: without a city its delays{others} count as 0"
 
 
 def _rounded(delay_ns: int) -> str:
@@ -228,9 +230,9 @@ def _network(market: Market) -> Iterator[str]:
         return
     places = {plan.place for plan in market.nodes}
     if network.mode is NetworkMode.MULTICAST and network.ttl == 1 and len(places) > 1:
-        yield "network.ttl: 1 keeps packets within one network, and the nodes are in several places"
+        yield "network.ttl: 1 keeps packets within one network, but the nodes are in several places"
     if network.mtu > STANDARD_MTU:
-        yield f"network.mtu: every link between the nodes must carry {network.mtu} bytes: isocast doctor finds out"
+        yield f"network.mtu: every link between the nodes must carry {network.mtu} bytes; `isocast doctor` checks it"
     if network.source_specific:
         yield from _source_specific(market)
 
@@ -251,7 +253,7 @@ def _layers(market: Market) -> Iterator[str]:
     for plan in market.by_role(NodeRole.SECONDARY_RECEIVER):
         if not plan.backup:
             parent = market.node(plan.parent).origin
-            yield f"nodes.{plan.origin}.backup: when {parent} fails nobody answers it: name a second receiver"
+            yield f"nodes.{plan.origin}.backup: when {parent} fails no other receiver answers it: name a second one"
         for above in filter(None, (plan.parent, plan.backup)):
             delay = market.delay_ns(plan.name, above)
             if delay >= detect:
@@ -264,7 +266,7 @@ def _customers(market: Market) -> Iterator[str]:
         if len(plan.lines) < _LINES_ADVISED:
             yield f"nodes.{plan.origin}.lines: with a second line the loss of one goes unnoticed"
         if plan.grade is Grade.COMPLETE and not plan.retransmit:
-            yield f"nodes.{plan.origin}.retransmit: a complete service needs somebody to ask for what all lines lost"
+            yield f"nodes.{plan.origin}.retransmit: grade complete needs a retransmit server to repair lost messages"
     for plan in market.by_role(NodeRole.RETRANSMIT_SERVER):
         if len(plan.lines) < _LINES_ADVISED:
             yield f"nodes.{plan.origin}.lines: with a second line the loss of one goes unnoticed"
@@ -272,7 +274,7 @@ def _customers(market: Market) -> Iterator[str]:
 
 def _safety(market: Market) -> Iterator[str]:
     if not market.seal:
-        yield "seal: payloads travel open, and every node reads them before their release"
+        yield "seal: payloads travel unencrypted: every node can read them before their release"
     if market.timing.gate is Gate.TIMED:
         yield "timing.gate: under timed a partition can make two sites release different messages"
     if market.durability is Durability.PROCESS and not market.on_loopback:

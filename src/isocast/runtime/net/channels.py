@@ -25,7 +25,7 @@ from isocast.runtime.watch.counters import Channel, NodeCounters, packet_slot
 from isocast.terms.errors import ForgeryError, RemoteProtocolError, StrangerError
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import NEVER
-from isocast.wire.codec import Keys, Kind, decode, encode, peek_kind
+from isocast.wire.codec import Keys, PacketKind, decode, encode, peek_kind
 from isocast.wire.frame import AUDIENCE, Role
 from isocast.wire.packets import Data, Packet
 
@@ -43,7 +43,13 @@ class Reception:
     """The reader of one channel. Hostile bytes are counted and dropped, never raised into the loop."""
 
     def __init__(
-        self, channel: Channel, stripe: int, own: NodeId, kinds: Collection[Kind], keys: Keys, counters: NodeCounters
+        self,
+        channel: Channel,
+        stripe: int,
+        own: NodeId,
+        kinds: Collection[PacketKind],
+        keys: Keys,
+        counters: NodeCounters,
     ) -> None:
         """`kinds` are those that this role takes on this channel."""
         self._stripe = stripe
@@ -110,27 +116,53 @@ _CORE_ROLE = {
 }
 
 _TO_RECEIVERS = (
-    *(Kind.TOKEN, Kind.TOKENPART, Kind.RECEIPT, Kind.NACK, Kind.REPAIR, Kind.PENDING, Kind.INVITE),
-    *(Kind.LINES, Kind.LINEASK),
-)
-_DIRECT: dict[NodeRole, tuple[Kind, ...]] = {
-    NodeRole.PRIMARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
-    NodeRole.SECONDARY_RECEIVER: (*_TO_RECEIVERS, Kind.NEWRING, Kind.SECTOKEN, Kind.RXREQ, Kind.RXREP),
-    NodeRole.PRIMARY_SOURCE: (Kind.TOKEN, Kind.TOKENPART, Kind.REPAIR, Kind.STANDING, Kind.NEWRING),
-    NodeRole.REFORMATION_SERVER: (
-        Kind.TOKEN,
-        Kind.SUSPECT,
-        Kind.INVITE,
-        Kind.REFUSE,
-        Kind.JOIN,
-        Kind.NEWRING,
-        Kind.LINES,
+    *(
+        PacketKind.TOKEN,
+        PacketKind.TOKENPART,
+        PacketKind.RECEIPT,
+        PacketKind.NACK,
+        PacketKind.REPAIR,
+        PacketKind.PENDING,
+        PacketKind.INVITE,
     ),
-    NodeRole.RETRANSMIT_SERVER: (Kind.RXREQ,),
-    NodeRole.CUSTOMER: (Kind.REL, Kind.RXREP),
+    *(PacketKind.LINES, PacketKind.LINEASK),
+)
+_DIRECT: dict[NodeRole, tuple[PacketKind, ...]] = {
+    NodeRole.PRIMARY_RECEIVER: (
+        *_TO_RECEIVERS,
+        PacketKind.NEWRING,
+        PacketKind.SECTOKEN,
+        PacketKind.RXREQ,
+        PacketKind.RXREP,
+    ),
+    NodeRole.SECONDARY_RECEIVER: (
+        *_TO_RECEIVERS,
+        PacketKind.NEWRING,
+        PacketKind.SECTOKEN,
+        PacketKind.RXREQ,
+        PacketKind.RXREP,
+    ),
+    NodeRole.PRIMARY_SOURCE: (
+        PacketKind.TOKEN,
+        PacketKind.TOKENPART,
+        PacketKind.REPAIR,
+        PacketKind.STANDING,
+        PacketKind.NEWRING,
+    ),
+    NodeRole.REFORMATION_SERVER: (
+        PacketKind.TOKEN,
+        PacketKind.SUSPECT,
+        PacketKind.INVITE,
+        PacketKind.REFUSE,
+        PacketKind.JOIN,
+        PacketKind.NEWRING,
+        PacketKind.LINES,
+    ),
+    NodeRole.RETRANSMIT_SERVER: (PacketKind.RXREQ,),
+    NodeRole.CUSTOMER: (PacketKind.REL, PacketKind.RXREP),
 }
 """What a role takes by unicast."""
-ON_A_LINE = (Kind.REL, Kind.RXREP)
+ON_A_LINE = (PacketKind.REL, PacketKind.RXREP)
 """What travels in a line's group."""
 
 
@@ -215,7 +247,7 @@ class Channels:
         self._open_direct()
         if core_role is Role.RECEIVER:
             group = market.data_group(self._stripe)
-            self._hear(Channel.DATA, group, market.data_senders(self._stripe), [Kind.DATA], plan.data_port)
+            self._hear(Channel.DATA, group, market.data_senders(self._stripe), [PacketKind.DATA], plan.data_port)
         elif core_role is Role.SOURCE:
             self._speak(Channel.DATA, market.data_group(self._stripe), market.data_members(self._stripe))
         self._open_lines()
@@ -237,7 +269,7 @@ class Channels:
             planned = market.coverage.enabled and plan.lines
             senders = [plan for plan in market.receivers if plan.line] if planned else []
             senders += [market.node(name) for name in heard if market.node(name) not in senders]
-            kinds = (*ON_A_LINE, Kind.LINES) if planned else ON_A_LINE
+            kinds = (*ON_A_LINE, PacketKind.LINES) if planned else ON_A_LINE
             self._hear(Channel.LINE, "", senders, kinds, plan.line_port)
         else:
             for name in heard:
@@ -246,7 +278,7 @@ class Channels:
             self._speak(Channel.LINE, market.line_group(plan.name), market.line_listeners(plan.name))
 
     def _hear(
-        self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[Kind], port: int
+        self, channel: Channel, group: str, senders: Iterable[NodePlan], kinds: Sequence[PacketKind], port: int
     ) -> _Ear:
         network = self._market.network
         sources = [node.address for node in senders] if network.source_specific else []
@@ -263,7 +295,7 @@ class Channels:
         self._opened.callback(inlet.close)
         return self._listen(channel, inlet, kinds, self._keys.edge if channel is Channel.LINE else self._keys.core)
 
-    def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[Kind], keys: Keys | None) -> _Ear:
+    def _listen(self, channel: Channel, inlet: Inlet, kinds: Sequence[PacketKind], keys: Keys | None) -> _Ear:
         reception = Reception(channel, self._stripe, self._own, kinds, keys or {}, self._counters)
         impairment = self._impairment(f"{channel.name}{len(self._ears)}") if self._impairment is not None else None
         self._ears.append(_Ear(channel, inlet, reception, impairment))
@@ -285,7 +317,7 @@ class Channels:
 
     # A plan of lines ----------------------------------------------------------------------------
 
-    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[Kind] = ON_A_LINE) -> object:
+    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[PacketKind] = ON_A_LINE) -> object:
         """Join a group, and hear in it only those who are within reach; what comes back is for `leave` and `reach`."""
         self._opened = self.closing
         ear = self._hear(Channel.LINE, group, owners, kinds, self._plan.line_port)
@@ -415,8 +447,8 @@ class Channels:
         self.closing.close()
 
 
-def _kind(packet: type[Packet]) -> Kind:
-    return Kind[_KIND_NAMES.get(packet.__name__, packet.__name__.upper())]
+def _kind(packet: type[Packet]) -> PacketKind:
+    return PacketKind[_KIND_NAMES.get(packet.__name__, packet.__name__.upper())]
 
 
-_KIND_NAMES = {"SecondaryToken": "SECTOKEN", "Released": "REL", "RangeRequest": "RXREQ", "RangeReply": "RXREP"}
+_KIND_NAMES = {"SecondaryToken": "SECTOKEN", "ReleasedPacket": "REL", "RangeRequest": "RXREQ", "RangeReply": "RXREP"}

@@ -130,7 +130,7 @@ class SystemClock:
         self._widest_ns = 0
         self._stepped = False
         if configured_bound_ns is not None and configured_bound_ns < 0:
-            raise ConfigurationError(file, "clock.bound", "an error bound is not negative")
+            raise ConfigurationError(file, "clock.bound", "must not be negative")
         self.status = self.check()
         """The last judgement."""
         if self.status.bound_ns is None:

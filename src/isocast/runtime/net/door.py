@@ -90,7 +90,7 @@ class Visit:
             return message
         if isinstance(message, Refused):
             raise DoorError(message.reason)
-        raise DoorError("the connection ended" if message is None else f"an unexpected {type(message).__name__}")
+        raise DoorError("the connection ended" if message is None else f"unexpected message {type(message).__name__}")
 
     def leave(self) -> None:
         """End the connection without waiting: answers that are under way are nobody's any more."""
@@ -177,7 +177,7 @@ class Door:
         # An unknown name costs the same as a wrong proof, and is told the same.
         expected = proof(key or token_bytes(32), _CLIENT, *nonces)
         if key is None or not compare_digest(expected, login.proof):
-            rule = "is this the key file of this market, and was I started since the name is in its file?"
+            rule = "is this the key file of this market? A node must be restarted when a name is added to the file"
             _write_plain(writer, Refused(f"unknown name or wrong key: {rule}"))
             await writer.drain()
             raise RemoteProtocolError(f"a wrong proof for {login.name!r}")
@@ -191,13 +191,15 @@ async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port, limit=1 << 20)
     except (OSError, TimeoutError) as reason:
-        raise DoorError(f"nobody opens at {address}:{port}: is the node up? ({str(reason) or 'timed out'})") from reason
+        raise DoorError(
+            f"no connection to {address}:{port}: is the node up? ({str(reason) or 'timed out'})"
+        ) from reason
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             return await _log_in(reader, writer, name, key)
     except (OSError, TimeoutError) as reason:
         writer.close()
-        raise DoorError(f"{address}:{port} does not answer as a door ({str(reason) or 'timed out'})") from reason
+        raise DoorError(f"{address}:{port} is not a door of this market ({str(reason) or 'timed out'})") from reason
     except IsocastError:
         writer.close()
         raise
@@ -206,7 +208,7 @@ async def visit(address: str, port: int, name: str, key: bytes) -> Visit:
 async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: bytes) -> Visit:
     hello = await _read_plain(reader)
     if not isinstance(hello, Hello):
-        raise DoorError("the connection ended" if hello is None else "no HELLO: this is not a door")
+        raise DoorError("the connection ended" if hello is None else "no HELLO message: this is not a door")
     ours = token_bytes(NONCE_BYTES)
     nonces = (hello.nonce, ours)
     _write_plain(writer, Login(name, ours, proof(key, _CLIENT, *nonces)))
@@ -214,9 +216,9 @@ async def _log_in(reader: StreamReader, writer: StreamWriter, name: str, key: by
     if isinstance(answer, Refused):
         raise DoorRefusedError(answer.reason)
     if not isinstance(answer, Welcome):
-        raise DoorError("the connection ended" if answer is None else "no WELCOME: this is not a door")
+        raise DoorError("the connection ended" if answer is None else "no WELCOME message: this is not a door")
     if not compare_digest(answer.proof, proof(key, _SERVER, *nonces)):
-        raise DoorRefusedError("the door does not know the key: this is not the node that it claims to be")
+        raise DoorRefusedError("the node does not have the key: it is not the node that it claims to be")
     return Visit(reader, writer, name, Session(key, _CLIENT, *nonces), Session(key, _SERVER, *nonces))
 
 

@@ -22,7 +22,7 @@ from isocast.runtime.watch.logs import get_log
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import suggestion
-from isocast.wire.codec import Kind
+from isocast.wire.codec import PacketKind
 from isocast.wire.packets import Invite, Lines, Packet, Token
 
 __all__ = ["FATAL", "FaultyChannels", "allows_faults", "fault_operations"]
@@ -52,7 +52,7 @@ class FaultyChannels(Channels):
             if ear.impairment is not None:
                 ear.impairment.cut(self._unheard_of)
 
-    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[Kind] = ON_A_LINE) -> object:
+    def hear_line(self, group: str, owners: Sequence[NodePlan], kinds: Sequence[PacketKind] = ON_A_LINE) -> object:
         """Join a group; whoever is cut off is not heard there either."""
         ear = super().hear_line(group, owners, kinds)
         for one in self._ears:

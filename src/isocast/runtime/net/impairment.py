@@ -282,7 +282,9 @@ def _read(path: Path) -> dict[str, object] | None:
     except (OSError, ValueError) as reason:
         raise ConfigurationError(str(path), "routes", f"cannot be read: {reason}") from None
     if not isinstance(content, dict) or content.pop("what", None) != _MARK:
-        raise ConfigurationError(str(path), "routes", "does not say how symbols were split; move it away if you know")
+        raise ConfigurationError(
+            str(path), "routes", "is not a record of how symbols were split; remove it only if you know the split"
+        )
     return content
 
 

@@ -143,21 +143,21 @@ async def ask(directory: Path, do: str, *, seconds: float = _ANSWER_S, **argumen
                 writer.close()
         answer = json.loads(line)
     except (FileNotFoundError, NotADirectoryError):
-        raise NobodyListensError(f"{where}: nobody listens; is the node up, and on this machine?") from None
+        raise NobodyListensError(f"{where}: no process listens; is the node up, and on this machine?") from None
     except ConnectionRefusedError:
-        raise NobodyListensError(f"{where}: the node that made it has gone; start it again") from None
+        raise NobodyListensError(f"{where}: the node that created it is down; start it again") from None
     except PermissionError:
-        raise OperatorError(f"{where}: only the user that runs the node may ask it") from None
+        raise OperatorError(f"{where}: permission denied; only the user that runs the node may send requests") from None
     except (OSError, TimeoutError) as reason:
         text = (
             os.strerror(reason.errno) if isinstance(reason, OSError) and reason.errno else f"silent for {seconds:g} s"
         )
         raise OperatorError(f"{where}: {text}") from None
     except ValueError:
-        raise OperatorError(f"{where}: the node hung up; its log may say why") from None
+        raise OperatorError(f"{where}: the node closed the connection; see its log") from None
     if not isinstance(answer, dict) or answer.get("ok") is not True:
         error = answer.get("error") if isinstance(answer, dict) else None
-        raise OperatorError(str(error or "an answer that says nothing"))
+        raise OperatorError(str(error or "the answer has no reason"))
     return answer
 
 

@@ -125,7 +125,9 @@ class RingChange:
         for name, view in sorted(views.items(), key=lambda item: -item[1].held):
             if view.site in view.ring and view.mode == "normal" and not view.leaving:
                 return name
-        raise OperatorError("nobody on this machine is on the ring: wait until it has formed, or run this elsewhere")
+        raise OperatorError(
+            "no node of this machine is on the ring: wait until the ring has formed, or run this on another machine"
+        )
 
     async def until(self, what: str, so: Callable[[dict[str, RingView]], bool], otherwise: str) -> dict[str, RingView]:
         """Wait until what everybody says makes it so; what is so already is not talked about."""
@@ -139,7 +141,7 @@ class RingChange:
                 self._told(what)
                 told = True
             if monotonic() > deadline:
-                raise OperatorError(f"{what}: not so after {self.patience_s:.0f} s. {otherwise}")
+                raise OperatorError(f"{what}: not done after {self.patience_s:.0f} s. {otherwise}")
             await asyncio.sleep(_LOOK_S)
 
     # Leaving and coming back --------------------------------------------------------------------
@@ -214,7 +216,7 @@ class RingChange:
             f" and cannot do with fewer than {_majority(newest)}"
         )
         going = ", ".join(self.market.name_of(site) for site in leaving if site in newest.ring)
-        raise OperatorError(f"{plan.name} cannot leave: {rule}{f', and {going} leaves too' if going else ''}")
+        raise OperatorError(f"{plan.name} cannot leave: {rule}{f', and {going} is leaving too' if going else ''}")
 
     # U ------------------------------------------------------------------------------------------
 
@@ -224,7 +226,7 @@ class RingChange:
         views = await self.views()
         self._insist_that_all_know(plan, views)
         if plan.node not in newest.universe and any(plan.node in view.left_out for view in views.values()):
-            rule = f"number {plan.number} was left out of U by force and never votes again"
+            rule = f"number {plan.number} was removed from U by force and must not vote again"
             advice = "give it another number in the market's file, an empty directory, and --join"
             raise OperatorError(f"{plan.name} cannot be added: {rule}; {advice}")
         if plan.node not in newest.universe:
@@ -308,7 +310,7 @@ class RingChange:
         names = ", ".join(plan.name for plan in others if plan.name in views or plan.name in alive)
         if names:
             rule = "isocast ring remove takes out who is up; to leave them out by force, stop them for good first"
-            raise OperatorError(f"not gone, they answer: {names}. {rule}")
+            raise OperatorError(f"these nodes still answer: {names}. {rule}")
 
     async def _change(self, do: str, what: str, plan: NodePlan, so: Callable[[tuple[NodeId, ...]], bool]) -> None:
         """Have U changed; a request that fell with the site that carried it is given to another."""
@@ -454,7 +456,7 @@ class RollingRestart:
     async def _back(self, plan: NodePlan, before: int) -> None:
         """Wait until another process answers and is ready."""
         deadline = monotonic() + self._change.patience_s
-        doubt = "it ended, and nobody started it again: isocast up and systemd do"
+        doubt = "it ended and was not restarted; `isocast up` and systemd restart nodes"
         while monotonic() < deadline:
             try:
                 status = (await self._change.ask(plan.name, "status", seconds=_ANSWER_S))["status"]

@@ -21,7 +21,7 @@ from isocast.ring.source import PrimarySourceSnapshot
 from isocast.runtime.net.clock import ClockStatus
 from isocast.runtime.watch.line_gauges import LineGauges
 from isocast.terms.ids import Epoch
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import Suspicion
 
 __all__ = [
@@ -51,7 +51,7 @@ class Channel(IntEnum):
     LINE = 3
 
 
-def packet_slot(channel: Channel, kind: Kind) -> int:
+def packet_slot(channel: Channel, kind: PacketKind) -> int:
     """The place of a kind of packet on a channel in `packets_received` and `packets_sent`."""
     return channel << _KIND_BITS | kind
 
@@ -221,11 +221,11 @@ class NodeCounters:
         if not marks or marks[-1].token_number != token_number:
             marks.append(ReleaseMark(token_number, first_sequence, now_ns))
 
-    def received_of(self, kind: Kind) -> int:
+    def received_of(self, kind: PacketKind) -> int:
         """Packets of a kind that came, on whichever channel."""
         return sum([self.packets_received[packet_slot(channel, kind)] for channel in Channel])
 
-    def sent_of(self, kind: Kind) -> int:
+    def sent_of(self, kind: PacketKind) -> int:
         """Packets of a kind that went out, on whichever channel."""
         return sum([self.packets_sent[packet_slot(channel, kind)] for channel in Channel])
 

@@ -29,7 +29,7 @@ from isocast.runtime.watch.status import Target, poll
 from isocast.terms.instants import MICROSECOND, MILLISECOND, SECOND
 from isocast.terms.quantities import counted
 
-__all__ = ["CheckOutcome", "DoctorFinding", "Listening", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
+__all__ = ["CheckOutcome", "DoctorFinding", "ListeningNode", "Probes", "SecretFile", "Wants", "examine", "wants_of"]
 
 
 # ---- What the doctor measures and tries on this machine; judging it is `doctor`'s.
@@ -90,9 +90,9 @@ class Probes:
                 sends.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, packed)
                 sends.bind((address, 0))
                 sends.sendto(word, (_GROUP, hears.getsockname()[1]))
-                return "" if hears.recv(64) == word else "something else was heard"
+                return "" if hears.recv(64) == word else "another datagram arrived"
         except TimeoutError:
-            return f"what was sent was not heard within {_ANSWER_SECONDS:g} s"
+            return f"the datagram did not arrive within {_ANSWER_SECONDS:g} s"
         except OSError as error:
             return error.strerror or str(error)
 
@@ -285,7 +285,7 @@ class DoctorFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListeningNode:
     """A node of this market, and where it listens: (`udp` or `tcp`, port)."""
 
     node: str
@@ -300,7 +300,7 @@ class Listening:
 class Wants:
     """What a market asks of the machine; without one, what any market would."""
 
-    nodes: tuple[Listening, ...] = ()
+    nodes: tuple[ListeningNode, ...] = ()
     receive_buffer: int = _BUFFER_WANTED
     clock_bound_ns: int | None = None
     kernel_clock_counts: bool = False
@@ -342,11 +342,11 @@ def wants_of(market: Market) -> Wants:
     )
 
 
-def _listening(plan: NodePlan, mode: NetworkMode) -> Listening:
+def _listening(plan: NodePlan, mode: NetworkMode) -> ListeningNode:
     block = PORT_BLOCK if mode is NetworkMode.FANOUT else 1
     udp = [("udp", plan.port + place) for place in range(block)]
     tcp = [("tcp", port) for port in (plan.http_port, plan.tcp_port) if port]
-    return Listening(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
+    return ListeningNode(plan.name, plan.address, (*udp, *tcp), plan.http_port, plan.role is NodeRole.CUSTOMER)
 
 
 def examine(wants: Wants | None = None, probes: Probes | None = None) -> Iterator[DoctorFinding]:
@@ -453,7 +453,7 @@ def _multicast(wants: Wants, probes: Probes) -> Iterator[DoctorFinding]:
     local = [address for address in wants.interfaces if probes.has_address(address)]
     for address in local or ["127.0.0.1"]:
         trouble = probes.multicast_trouble(address)
-        found = f"a datagram to a group on {address}: {trouble or 'sent and heard'}"
+        found = f"a datagram to a group on {address}: {trouble or 'sent and received'}"
         change = 'bring the interface up (`ip link set lo up` for loopback), or set mode = "fanout" under [network]'
         yield _judged("multicast", found, good=not trouble, otherwise=CheckOutcome.FAIL, change=change)
 

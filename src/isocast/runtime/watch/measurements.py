@@ -19,7 +19,7 @@ from isocast.runtime.watch.counters import NodeCounters
 from isocast.runtime.watch.metrics import Identity
 from isocast.terms.ids import NodeId
 from isocast.terms.instants import SECOND
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 from isocast.wire.packets import Token
 
 __all__ = ["COUNTERS", "FOLDER", "MEASUREMENT_VERSION", "Measurements", "TokenEar"]
@@ -29,11 +29,11 @@ FOLDER = "measurements"
 MEASUREMENT_VERSION = 1
 """Raised whenever the meaning of a field changes; readers know one version."""
 COUNTERS: Mapping[str, Callable[[NodeCounters], int]] = {
-    "data_received": lambda counters: counters.received_of(Kind.DATA),
-    "nacks_sent": lambda counters: counters.sent_of(Kind.NACK),
-    "nacks_received": lambda counters: counters.received_of(Kind.NACK),
-    "repairs_sent": lambda counters: counters.sent_of(Kind.REPAIR),
-    "repairs_received": lambda counters: counters.received_of(Kind.REPAIR),
+    "data_received": lambda counters: counters.received_of(PacketKind.DATA),
+    "nacks_sent": lambda counters: counters.sent_of(PacketKind.NACK),
+    "nacks_received": lambda counters: counters.received_of(PacketKind.NACK),
+    "repairs_sent": lambda counters: counters.sent_of(PacketKind.REPAIR),
+    "repairs_received": lambda counters: counters.received_of(PacketKind.REPAIR),
     "kernel_drops": lambda counters: sum(counters.kernel_drops),
     "injected_losses": lambda counters: counters.injected_losses,
     "unsent": lambda counters: counters.unsent,

@@ -21,7 +21,7 @@ from isocast import __version__
 from isocast.runtime.market.model import NodeRole
 from isocast.runtime.watch.counters import Channel, Histogram, NodeCounters, NodeGauges, gauges_from, packet_slot
 from isocast.terms.instants import SECOND
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 
 __all__ = [
     "CONTENT_TYPE",
@@ -89,8 +89,8 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
-Value: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
-Read: TypeAlias = Callable[[NodeReading], Value]
+MetricValue: TypeAlias = float | Histogram | Mapping[tuple[str, ...], float] | None
+Read: TypeAlias = Callable[[NodeReading], MetricValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,11 @@ def _total(attribute: str) -> Read:
     return lambda reading: sum(get(reading.counters))
 
 
-def _sent(kind: Kind) -> Read:
+def _sent(kind: PacketKind) -> Read:
     return lambda reading: reading.counters.sent_of(kind)
 
 
-def _came(kind: Kind) -> Read:
+def _came(kind: PacketKind) -> Read:
     return lambda reading: reading.counters.received_of(kind)
 
 
@@ -216,7 +216,7 @@ def _by_slot(attribute: str) -> Read:
 
     def read(reading: NodeReading) -> Mapping[tuple[str, ...], float]:
         counts: list[int] = get(reading.counters)
-        found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in Kind}
+        found = {(c.name.lower(), k.name): counts[packet_slot(c, k)] for c in Channel for k in PacketKind}
         return {labels: count for labels, count in found.items() if count}
 
     return read
@@ -272,15 +272,20 @@ METRICS: tuple[Metric, ...] = (
     _counter("packets_sent_total", _ALL, "packets sent", _total("packets_sent")),
     _counter("bytes_received_total", _ALL, "bytes of all datagrams that came", _total("bytes_received")),
     _counter("bytes_sent_total", _ALL, "bytes of all datagrams sent", _total("bytes_sent")),
-    _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(Kind.DATA)),
-    _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(Kind.DATA)),
+    _counter("data_received_total", _RECEIVERS, "DATA packets accepted", _came(PacketKind.DATA)),
+    _counter("data_sent_total", _SOURCES, "DATA packets sent, repeated ones included", _sent(PacketKind.DATA)),
     _counter("kernel_drops_total", _ALL, "datagrams that a full receive buffer dropped", _total("kernel_drops")),
     _counter("unsent_packets_total", _ALL, "datagrams that the kernel did not take", _count("unsent")),
     _counter(
         "authentication_failures_total", _ALL, "packets with a wrong tag, dropped", _count("authentication_failures")
     ),
     _counter("malformed_packets_total", _ALL, "packets that break a rule of the wire, dropped", _count("malformed")),
-    _counter("unknown_senders_total", _ALL, "packets from nobody of this market, dropped", _count("unknown_senders")),
+    _counter(
+        "unknown_senders_total",
+        _ALL,
+        "packets from senders that are not in the market, dropped",
+        _count("unknown_senders"),
+    ),
     _counter("unaddressed_packets_total", _ALL, "packets not for this role or stripe, dropped", _count("unaddressed")),
     _counter("injected_losses_total", _ALL, "packets lost on purpose (demo, lab)", _count("injected_losses")),
     # The ring
@@ -311,12 +316,12 @@ METRICS: tuple[Metric, ...] = (
     _gauge("acknowledged_unreleased", _RECEIVERS, "tokens held and not released yet", _unreleased),
     _gauge("waiting_messages", _RECEIVERS, "messages that no token has named yet", _state("waiting_messages")),
     _counter("window_drops_total", _RECEIVERS, "messages outside their source's window", _state("dropped_messages")),
-    _counter("nacks_sent_total", _RECEIVERS, "requests for what is missing", _sent(Kind.NACK)),
-    _counter("nacks_received_total", _RECEIVERS, "requests of others", _came(Kind.NACK)),
-    _counter("repairs_total", (*_RECEIVERS, *_ARCHIVES), "packets sent again on request", _sent(Kind.REPAIR)),
-    _counter("repairs_received_total", (*_RECEIVERS, *_CUSTOMERS), "packets got on request", _came(Kind.REPAIR)),
-    _counter("receipts_sent_total", _RECEIVERS, "receipts sent", _sent(Kind.RECEIPT)),
-    _counter("receipts_received_total", _RECEIVERS, "receipts of others", _came(Kind.RECEIPT)),
+    _counter("nacks_sent_total", _RECEIVERS, "requests for what is missing", _sent(PacketKind.NACK)),
+    _counter("nacks_received_total", _RECEIVERS, "requests of others", _came(PacketKind.NACK)),
+    _counter("repairs_total", (*_RECEIVERS, *_ARCHIVES), "packets sent again on request", _sent(PacketKind.REPAIR)),
+    _counter("repairs_received_total", (*_RECEIVERS, *_CUSTOMERS), "packets got on request", _came(PacketKind.REPAIR)),
+    _counter("receipts_sent_total", _RECEIVERS, "receipts sent", _sent(PacketKind.RECEIPT)),
+    _counter("receipts_received_total", _RECEIVERS, "receipts of others", _came(PacketKind.RECEIPT)),
     # Releases
     _gauge(
         "next_sequence", (*_RECEIVERS, *_CUSTOMERS), "sequence of the next message to come", _state("next_sequence")
@@ -330,11 +335,14 @@ METRICS: tuple[Metric, ...] = (
     _counter("fairness_faults_total", _RECEIVERS, "tokens held at their instant", _count("fairness_faults")),
     _counter("divergences_total", _RECEIVERS, "releases that a ring contradicts; 0 is right", _count("divergences")),
     _counter("sequences_diverged_total", _RECEIVERS, "sequences of them; 0 is right", _count("sequences_diverged")),
-    _counter("unopened_payloads_total", _RECEIVERS, "payloads whose seal did not fit", _count("unopened_payloads")),
+    _counter("unopened_payloads_total", _RECEIVERS, "payloads that failed authentication", _count("unopened_payloads")),
     # Ways in
     _counter("publishes_accepted_total", _SOURCES, "batches taken into the outbox", _count("publishes_accepted")),
     _counter(
-        "publishes_rejected_total", _SOURCES, "batches refused; the publisher knows", _count("publishes_rejected")
+        "publishes_rejected_total",
+        _SOURCES,
+        "batches refused; the publisher was notified",
+        _count("publishes_rejected"),
     ),
     _counter("events_published_total", _SOURCES, "market events taken", _count("events_published")),
     _gauge("outbox_unacknowledged", _SOURCES, "batches without a token", _state("outbox_unacknowledged")),
@@ -379,14 +387,19 @@ METRICS: tuple[Metric, ...] = (
     _gauge("stripe_packets_waiting", _RECEIVERS, "packets of narrow stripes not sent yet", _state("stripe_waiting")),
     _gauge("stripe_events_conflated", _RECEIVERS, "events left out for newer ones", _state("stripe_conflated")),
     _gauge(
-        "stripe_lateness_seconds", _RECEIVERS, "mean of packets behind their instants", _state("stripe_late_ns", SECOND)
+        "stripe_lateness_seconds",
+        _RECEIVERS,
+        "mean lateness of packets against their instants",
+        _state("stripe_late_ns", SECOND),
     ),
     _gauge("line_plan_epoch", _PLANNED, "ballot number of the plan of lines in force here", _plan("ballot")),
     _gauge("line_scope_km", _RECEIVERS, "how far its line reaches by the plan; 0 is silent", _plan("radius_km")),
     _gauge("line_groups_draining", _PLANNED, "groups that rest before they are used again", _plan("draining")),
     _gauge("lines_planned", _EDGE, "receivers that it hears by the plan", _plan("sources")),
     _gauge("customers_short", _SERVERS, "customers who hear too few lines by the plan; 0 is right", _plan("short")),
-    _counter("out_of_reach_total", _EDGE, "packets of lines whose scope does not come here", _count("out_of_reach")),
+    _counter(
+        "out_of_reach_total", _EDGE, "packets of lines whose scope does not cover this node", _count("out_of_reach")
+    ),
     _gauge("lines_heard", _CUSTOMERS, "lines that carried something lately", _state("lines_heard")),
     _gauge("lines_configured", _CUSTOMERS, "lines that there are", _state("lines_configured")),
     _counter("messages_received_total", _CUSTOMERS, "messages in sequence, once each", _count("messages_received")),
@@ -394,7 +407,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("line_duplicates_total", _CUSTOMERS, "later copies from other lines", _count("duplicates")),
     _counter("line_switches_total", _EDGE, "times that another line was followed than before", _count("line_switches")),
     _counter("line_conflicts_total", _EDGE, "copies with other content: an alarm; 0 is right", _count("conflicts")),
-    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms, or no line is heard", _waiting),
+    _gauge("ring_waiting", _EDGE, "1 while the ring re-forms or no line is received", _waiting),
     _gauge("sequence_gaps", _CUSTOMERS, "gaps that are open now; 0 is right", _state("sequence_gaps")),
     _counter("gaps_seen_total", _CUSTOMERS, "gaps that outlived the lines' skew", _count("gaps_seen")),
     _counter("gaps_repaired_total", _CUSTOMERS, "gaps closed by a retransmit server", _count("gaps_repaired")),
@@ -451,7 +464,7 @@ def _family(row: Metric) -> _Family:
     return _FAMILIES[row.type](row.full_name, row.meaning, labels=(*LABELS, *row.split_by))
 
 
-def _add(family: _Family, labels: tuple[str, ...], value: Value) -> None:
+def _add(family: _Family, labels: tuple[str, ...], value: MetricValue) -> None:
     match value:
         case None:
             return

@@ -24,17 +24,17 @@ from isocast.runtime.watch.metrics import Identity, Metrics, NodeReading, totals
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import SECOND
 from isocast.terms.quantities import counted
-from isocast.wire.frame import Kind
+from isocast.wire.frame import PacketKind
 
 __all__ = [
     "Alarm",
     "Alarms",
-    "Answer",
     "Monitor",
     "NodeStatus",
     "PeerStatus",
     "Rates",
     "Spread",
+    "StatusAnswer",
     "Target",
     "poll",
     "reasons_not_ready",
@@ -52,7 +52,7 @@ _STALLED_NS = 5 * SECOND
 _PATIENCE_NS = 10 * SECOND
 """Without a token for so long, a source says that it is not ready, unless its market's timing says otherwise."""
 _SLOTS = tuple(
-    (packet_slot(channel, kind), f"{channel.name.lower()} {kind.name}") for channel in Channel for kind in Kind
+    (packet_slot(channel, kind), f"{channel.name.lower()} {kind.name}") for channel in Channel for kind in PacketKind
 )
 _ALARMS_KEPT = 64
 """Distinct alarms: there are fewer kinds than that; whoever makes texts of hostile bytes fills no memory."""
@@ -228,14 +228,14 @@ def _reasons(role: NodeRole, gauges: NodeGauges, patience_ns: int) -> tuple[str,
     if role.is_source:
         return _token_reasons(gauges, patience_ns)
     if role is NodeRole.CUSTOMER and not gauges.lines_heard:
-        return ("no line is heard: are its receivers up, and does multicast reach this machine?",)
+        return ("no packets on any line: are its receivers up, and does multicast reach this machine?",)
     return ()
 
 
 def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     reasons = []
     if not gauges.epoch_number and gauges.universe == ():
-        reasons.append("joins a market that it has heard nothing of yet: are its other nodes up?")
+        reasons.append("joins a market and has received nothing from it yet: are the other nodes up?")
     elif not gauges.epoch_number:
         reasons.append("not on a ring yet: a majority of the receivers and one reformation server must be up")
     elif gauges.mode == "sealed":
@@ -253,7 +253,7 @@ def _receiver_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
 
 def _token_reasons(gauges: NodeGauges, patience_ns: int) -> tuple[str, ...]:
     if gauges.token_age_ns is None:
-        return ("no token was heard yet",)
+        return ("no token has arrived yet",)
     if gauges.token_age_ns > patience_ns:
         return (f"no token for {gauges.token_age_ns / SECOND:.1f} s",)
     return ()
@@ -463,7 +463,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StatusAnswer:
     """What a node said, or why it did not."""
 
     target: Target
@@ -471,24 +471,26 @@ class Answer:
     trouble: str = ""
 
 
-async def poll(targets: Sequence[Target], *, seconds: float = _SECONDS) -> list[Answer]:
+async def poll(targets: Sequence[Target], *, seconds: float = _SECONDS) -> list[StatusAnswer]:
     """Ask everybody at once; whoever is not done after `seconds` is unreachable."""
     return list(await asyncio.gather(*[_ask(target, seconds) for target in targets]))
 
 
-async def _ask(target: Target, seconds: float) -> Answer:
+async def _ask(target: Target, seconds: float) -> StatusAnswer:
     try:
         async with asyncio.timeout(seconds):
             body = await _get(target)
-        return Answer(target, status_from_json(json.loads(body)))
+        return StatusAnswer(target, status_from_json(json.loads(body)))
     except TimeoutError:
-        return Answer(target, None, f"no answer within {seconds:g} s")
+        return StatusAnswer(target, None, f"no answer within {seconds:g} s")
     except OSError as error:
         code = error.errno or 0
         # The event loop puts the address into its words, which the reader has already; a resolver has words of its own.
-        return Answer(target, None, os.strerror(code) if code > 0 else _status_poll_plain(error.strerror or str(error)))
+        return StatusAnswer(
+            target, None, os.strerror(code) if code > 0 else _status_poll_plain(error.strerror or str(error))
+        )
     except (RemoteProtocolError, ValueError, RecursionError) as error:
-        return Answer(target, None, f"not a status: {_status_poll_plain(str(error))}")
+        return StatusAnswer(target, None, f"not a status: {_status_poll_plain(str(error))}")
 
 
 async def _get(target: Target) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from isocast.reformation.scopes.addresses import clique, neighbours, overlaps
 from isocast.reformation.scopes.coverage import Coverage, cover
 from isocast.reformation.scopes.plan import KM_PER_MILE, HexagonalBounds, Plan, What, changes
-from isocast.reformation.scopes.world import World
+from isocast.reformation.scopes.world import CoverageWorld
 from isocast.terms.instants import MILLISECOND
 
 __all__ = ["CoverageReport", "GridComparison", "change_counts", "report"]
@@ -34,7 +34,7 @@ class GridComparison:
 class CoverageReport:
     """A judged plan."""
 
-    world: World
+    world: CoverageWorld
     plan: Plan
     coverage: Coverage
     overlapping: int
@@ -133,7 +133,7 @@ def _spread(radii: tuple[float, ...]) -> dict[str, float]:
     }
 
 
-def report(world: World, plan: Plan) -> CoverageReport:
+def report(world: CoverageWorld, plan: Plan) -> CoverageReport:
     """Judge a plan from the outside: nothing of how it was made is used."""
     radii = np.array([scope.radius_km for scope in plan.scopes])
     first, second = overlaps(world, radii)

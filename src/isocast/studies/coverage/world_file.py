@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.reformation.scopes.world import AddressPool, Floats, Link, Paths, Places, ScopeRules, Surface, World
+from isocast.reformation.scopes.world import (
+    AddressPool,
+    CoverageWorld,
+    Floats,
+    MeasuredPath,
+    Paths,
+    Places,
+    ScopeRules,
+    Surface,
+)
 from isocast.studies.coverage import places as drawn
 from isocast.studies.coverage.land import land_area_km2
 from isocast.terms.quantities import duration_text, suggestion
@@ -180,7 +189,7 @@ class WorldFile:
 
     title: str
     seed: int
-    world: World
+    world: CoverageWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +217,7 @@ def world_from_mapping(mapping: Mapping[str, object], file: str = "<world>") -> 
     surface = Surface(top.text("surface"))
     ground = _Ground(mapping, faults, surface, top.count("seed"), _area(mapping, surface, faults))
     receivers, customers = _places(ground, "receiver"), _places(ground, "customer")
-    world = World(
+    world = CoverageWorld(
         surface,
         receivers,
         customers,
@@ -291,7 +300,7 @@ def _places(ground: _Ground, what: str) -> Places:
     once: dict[str, None] = {}
     for name in names:
         if name in once:
-            raise ground.faults.error(what, f'the name "{name}" stands there twice')
+            raise ground.faults.error(what, f'the name "{name}" occurs twice')
         once[name] = None
     return Places(tuple(names), where)
 
@@ -352,8 +361,8 @@ def _drawn_on_plane(
     return drawn.hexagonal(spacing, bounds) if pattern == "hexagonal" else drawn.square(spacing, bounds)
 
 
-def _links(ground: _Ground, receivers: Places, customers: Places) -> tuple[Link, ...]:
-    links: dict[tuple[str, str], Link] = {}
+def _links(ground: _Ground, receivers: Places, customers: Places) -> tuple[MeasuredPath, ...]:
+    links: dict[tuple[str, str], MeasuredPath] = {}
     known = {"receiver": dict.fromkeys(receivers.names), "customer": dict.fromkeys(customers.names)}
     for values in read_list(ground.mapping, _LINK, ground.faults):
         ends = values.text("receiver"), values.text("customer")
@@ -361,6 +370,6 @@ def _links(ground: _Ground, receivers: Places, customers: Places) -> tuple[Link,
             if name not in known[key]:
                 raise values.error(key, f'unknown {key} "{name}"{suggestion(name, list(known[key])[:1000])}')
         if ends in links:
-            raise values.error("receiver", f"the link from {ends[0]} to {ends[1]} stands there twice")
-        links[ends] = values.into(Link)
+            raise values.error("receiver", f"the link from {ends[0]} to {ends[1]} occurs twice")
+        links[ends] = values.into(MeasuredPath)
     return tuple(links.values())

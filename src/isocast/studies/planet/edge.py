@@ -33,7 +33,7 @@ from isocast.studies.planet.settings import (
 from isocast.terms.instants import MILLISECOND
 from isocast.terms.topology import EARTH_RADIUS_KM, City
 
-__all__ = ["CustomerGaps", "EdgeWorld", "Ground", "RepairOutcome", "core_net", "lay_out", "repair", "run_servers"]
+__all__ = ["CustomerGaps", "EdgeInputs", "Ground", "RepairOutcome", "core_net", "lay_out", "repair", "run_servers"]
 
 
 # ---- Gaps of one message in one region, and how its retransmit server fills them (§7.1; protocol §7).
@@ -245,7 +245,7 @@ _MILLION = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeWorld:
+class EdgeInputs:
     """All that a region's computation needs."""
 
     ground: Ground
@@ -270,7 +270,7 @@ class _Block:
     server_km: Floats
 
 
-def run_servers(world: EdgeWorld, servers: Ints) -> EdgeTally:
+def run_servers(world: EdgeInputs, servers: Ints) -> EdgeTally:
     """The counts of some servers; a function of the world and of who they are."""
     tally = EdgeTally.empty(servers, len(world.ground.points))
     for row, server in enumerate(servers.tolist()):
@@ -281,7 +281,7 @@ def run_servers(world: EdgeWorld, servers: Ints) -> EdgeTally:
 class _Region:
     """One server's customers."""
 
-    def __init__(self, world: EdgeWorld, server: int, tally: EdgeTally, row: int) -> None:
+    def __init__(self, world: EdgeInputs, server: int, tally: EdgeTally, row: int) -> None:
         self.world = world
         self.settings = world.settings
         self.server = server

@@ -11,7 +11,7 @@ import numpy as np
 
 from isocast.reformation.scopes.world import Ints
 from isocast.studies.planet.core import CoreNet, CorePart, CoreTally, CoreWorld, joined, run_tokens
-from isocast.studies.planet.edge import EdgeWorld, Ground, core_net, lay_out, run_servers
+from isocast.studies.planet.edge import EdgeInputs, Ground, core_net, lay_out, run_servers
 from isocast.studies.planet.settings import EdgeTally, PlanetWorld
 from isocast.studies.spreading import Spreading, spread
 
@@ -59,7 +59,7 @@ def run_planet(world: PlanetWorld, how: Spreading | None = None, stage: StagePro
     step = max(_TOKENS_OF_PART, tokens // _PARTS)
     parts = [CorePart(first, min(first + step, tokens)) for first in range(0, tokens, step)]
     core = joined(spread(run_tokens, core_world, parts, how, stage("tokens", len(parts))))
-    edge_world = EdgeWorld(ground, world.edge, world.seed, core.releases_ns, net.ns_per_km, net.base_ns)
+    edge_world = EdgeInputs(ground, world.edge, world.seed, core.releases_ns, net.ns_per_km, net.base_ns)
     regions = _regions(ground)
     tallies = spread(run_servers, edge_world, regions, how, stage("regions", len(regions)))
     return PlanetRun(world, ground, net, core, reduce(EdgeTally.add, tallies))

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from isocast.studies.sweeps.sweep import Row, Status, SweepResult, Value
+from isocast.studies.sweeps.sweep import ParameterValue, Status, SweepResult, SweepRow
 
 __all__ = ["ConfidenceInterval", "PointSummary", "interval", "summarise"]
 
@@ -33,7 +33,7 @@ class ConfidenceInterval:
 class PointSummary:
     """One point over its seeds."""
 
-    point: tuple[Value, ...]
+    point: tuple[ParameterValue, ...]
     runs: int
     failed: int
     violated: int
@@ -57,13 +57,13 @@ def interval(values: list[float]) -> ConfidenceInterval:
 
 def summarise(result: SweepResult) -> list[PointSummary]:
     """Every point, in the order of the sweep; runs that failed are counted, and are in no mean."""
-    by_point: dict[tuple[Value, ...], list[Row]] = {point: [] for point in result.sweep.points}
+    by_point: dict[tuple[ParameterValue, ...], list[SweepRow]] = {point: [] for point in result.sweep.points}
     for row in result.rows:
         by_point[row.point].append(row)
     return [_summary(point, rows) for point, rows in by_point.items()]
 
 
-def _summary(point: tuple[Value, ...], rows: list[Row]) -> PointSummary:
+def _summary(point: tuple[ParameterValue, ...], rows: list[SweepRow]) -> PointSummary:
     good = [row for row in rows if row.status is not Status.FAILED]
     names = dict.fromkeys([name for row in good for name in row.figures])
     figures = {name: interval([row.figures[name] for row in good if name in row.figures]) for name in names}

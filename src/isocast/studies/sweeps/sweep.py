@@ -23,11 +23,11 @@ from isocast.terms.quantities import suggestion
 
 __all__ = [
     "FIGURES",
-    "Row",
+    "ParameterValue",
     "Status",
     "Sweep",
     "SweepResult",
-    "Value",
+    "SweepRow",
     "check_table",
     "columns",
     "load_sweep",
@@ -41,7 +41,7 @@ __all__ = [
 # ---- What a sweep visits: every combination of the values of its keys, with every seed.
 
 
-Value: TypeAlias = int | float | str | bool
+ParameterValue: TypeAlias = int | float | str | bool
 
 _RUNS_MAX = 1_000_000
 _SEED_MAX = 2**63 - 1
@@ -56,20 +56,20 @@ class Sweep:
     title: str
     base: Mapping[str, object]
     """The file as it stands."""
-    vary: Mapping[str, tuple[Value, ...]]
+    vary: Mapping[str, tuple[ParameterValue, ...]]
     seeds: tuple[int, ...]
 
     @property
-    def points(self) -> tuple[tuple[Value, ...], ...]:
+    def points(self) -> tuple[tuple[ParameterValue, ...], ...]:
         """Values of all keys in their order, the last key changing first."""
         return tuple(product(*self.vary.values()))
 
     @property
-    def runs(self) -> tuple[tuple[tuple[Value, ...], int], ...]:
+    def runs(self) -> tuple[tuple[tuple[ParameterValue, ...], int], ...]:
         """Every point with every seed."""
         return tuple([(point, seed) for point in self.points for seed in self.seeds])
 
-    def mapping(self, point: Sequence[Value]) -> dict[str, object]:
+    def mapping(self, point: Sequence[ParameterValue]) -> dict[str, object]:
         """The scenario at one point."""
         return {**self.base, **dict(zip(self.vary, point, strict=True))}
 
@@ -87,9 +87,9 @@ def load_sweep(path: Path, vary: Sequence[str], seeds: str) -> Sweep:
     return sweep
 
 
-def parse_vary(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
+def parse_vary(texts: Sequence[str]) -> dict[str, tuple[ParameterValue, ...]]:
     """``loss=0,0.01`` and its like: a key of a scenario, and its values."""
-    vary: dict[str, tuple[Value, ...]] = {}
+    vary: dict[str, tuple[ParameterValue, ...]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
         key = key.strip()
@@ -107,7 +107,7 @@ def parse_vary(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     return vary
 
 
-def _value(text: str) -> Value:
+def _value(text: str) -> ParameterValue:
     """As a file would have it; what is no number, true or false, or text in quotes is a text."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
@@ -163,10 +163,10 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepRow:
     """One run."""
 
-    point: tuple[Value, ...]
+    point: tuple[ParameterValue, ...]
     seed: int
     status: Status
     reason: str
@@ -180,7 +180,7 @@ class SweepResult:
     """All runs, points in their order and seeds ascending."""
 
     sweep: Sweep
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -200,17 +200,17 @@ def run_sweep(sweep: Sweep, how: Spreading, reached: Callable[[int], None] = lam
     return SweepResult(sweep, tuple(spread(_run, sweep, sweep.runs, how, reached)))
 
 
-def _run(sweep: Sweep, task: tuple[tuple[Value, ...], int]) -> Row:
+def _run(sweep: Sweep, task: tuple[tuple[ParameterValue, ...], int]) -> SweepRow:
     point, seed = task
     try:
         report = run_scenario(scenario_from_mapping(sweep.mapping(point), sweep.file), seed)
     except ConfigurationError as error:
-        return Row(point, seed, Status.FAILED, f"{error.key}: {error.rule}", "", {})
+        return SweepRow(point, seed, Status.FAILED, f"{error.key}: {error.rule}", "", {})
     except Exception as error:  # noqa: BLE001 (a machine that raises has failed, whatever it raises)
-        return Row(point, seed, Status.FAILED, f"{type(error).__name__}: {error}", "", {})
+        return SweepRow(point, seed, Status.FAILED, f"{type(error).__name__}: {error}", "", {})
     violations = report.violations
     status = Status.VIOLATED if violations else Status.SAFE
-    return Row(point, seed, status, violations[0] if violations else "", report.trace_digest, _figures(report))
+    return SweepRow(point, seed, status, violations[0] if violations else "", report.trace_digest, _figures(report))
 
 
 def _figures(report: RunReport) -> dict[str, float]:

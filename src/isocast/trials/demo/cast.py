@@ -72,7 +72,7 @@ def own_place(number: int | None = None) -> Iterator[DemoNetwork]:
             return
     raise TransportError(
         f"no free addresses for a market on loopback: {_TRIES} places from 127.{_FIRST}.0.0/16 on are in use"
-        f" (somebody holds UDP port {CLAIM_PORT} of their last address, or nodes answer at TCP port {_USED_PORT});"
+        f" (a process holds UDP port {CLAIM_PORT} of their last address, or nodes answer at TCP port {_USED_PORT});"
         " end other demos and markets, or try again"
     )
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from isocast.runtime.disk.journal_reader import JournalCursor
 from isocast.runtime.market.model import Market, NodePlan, NodeRole
-from isocast.runtime.watch.status import Answer, NodeStatus, Target, poll
+from isocast.runtime.watch.status import NodeStatus, StatusAnswer, Target, poll
 from isocast.terms.instants import SECOND
 from isocast.trials.demo.cast import Tone, actors
 from isocast.trials.demo.ledger import StatusLedger
@@ -67,7 +67,7 @@ class MarketWatch:
         """`note` hears what is worth a line."""
         self.market = market
         self.ledger = StatusLedger()
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, StatusAnswer] = {}
         self.rings: dict[str, WatchedRing] = {}
         """Every ring that was seen, by its epoch."""
         self.releases = Releases(market)

@@ -219,7 +219,7 @@ DRILLS: tuple[Drill, ...] = (
     Drill("partition", "part three sites from two, with half of everything else on each side", _partition),
     Drill(
         "even-split",
-        "part two sites from two: nobody has a majority until it heals",
+        "separate two sites from two: neither side has a majority until the partition heals",
         _even_split,
         sites=("london", "frankfurt", "tokyo", "sydney"),
         extra_ns=_invitation,
@@ -362,5 +362,5 @@ def _told(safety: Safety, journals: Journals) -> str:
         )
         if count
     ]
-    found = [f"{name}: damage found, and nothing behind it believed" for name in journals.damaged]
+    found = [f"{name}: damage found; the rest of the journal was not trusted" for name in journals.damaged]
     return "; ".join([*wrong, *found])

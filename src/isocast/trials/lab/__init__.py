@@ -7,6 +7,6 @@ namespace or device behind, and changes nothing of the machine's own network.
 
 from isocast.trials.lab.lab import Lab
 from isocast.trials.lab.report import LabReport
-from isocast.trials.lab.world import LinkChange, World
+from isocast.trials.lab.world import LabWorld, LinkChange
 
-__all__ = ["Lab", "LabReport", "LinkChange", "World"]
+__all__ = ["Lab", "LabReport", "LabWorld", "LinkChange"]

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from isocast.runtime.net.kernel import set_timer_slack
-from isocast.trials.lab.world import Impairment, Link, World, random_stream
+from isocast.trials.lab.world import LabWorld, Link, LinkImpairment, random_stream
 
 __all__ = [
     "CLONE_NEWNET",
@@ -118,12 +118,12 @@ Departure = tuple[int, int, int, bytes]
 class Fabric:
     """A link for each ordered pair of ports, and the frames on their way."""
 
-    def __init__(self, impairments: Mapping[tuple[int, int], Impairment], ports: int, seed: int) -> None:
+    def __init__(self, impairments: Mapping[tuple[int, int], LinkImpairment], ports: int, seed: int) -> None:
         """All links open; a pair without an impairment passes frames at once."""
         self._table = MacTable(ports)
         self._links = [
             [
-                Link(impairments.get((here, there), Impairment()), random_stream(seed, here, there))
+                Link(impairments.get((here, there), LinkImpairment()), random_stream(seed, here, there))
                 for there in range(ports)
             ]
             for here in range(ports)
@@ -444,7 +444,7 @@ def gain_privilege(*, user_namespace: bool | None) -> bool:
     return True
 
 
-def make_namespaces(world: World) -> list[SiteNamespace]:
+def make_namespaces(world: LabWorld) -> list[SiteNamespace]:
     """A namespace for each site, its device up and furnished; the caller ends in one of its own, without any."""
     made = []
     for place, site in enumerate(world.sites):
@@ -461,7 +461,7 @@ def make_namespaces(world: World) -> list[SiteNamespace]:
     return made
 
 
-def _furniture(world: World, place: int, index: int) -> Iterator[Request]:
+def _furniture(world: LabWorld, place: int, index: int) -> Iterator[Request]:
     """What a site's namespace needs: loopback, device, addresses, and the way to everybody else."""
     own = world.sites[place].addresses
     everywhere = [address for site in world.sites for address in site.addresses]

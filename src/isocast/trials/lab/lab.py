@@ -26,7 +26,7 @@ from isocast.terms.topology import City
 from isocast.trials.lab.fabric import evict, holders, namespace_number, residents
 from isocast.trials.lab.report import LabReport, LinkState
 from isocast.trials.lab.switch_process import SwitchProcess
-from isocast.trials.lab.world import LinkChange, World, WorldSettings, make_world
+from isocast.trials.lab.world import LabWorld, LinkChange, WorldSettings, make_world
 
 __all__ = ["Lab", "RunDirectory", "control_path", "default_run_directory"]
 
@@ -61,7 +61,7 @@ class Lab:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
-    def of(cls, world: World, *, user_namespace: bool | None = None) -> Self:
+    def of(cls, world: LabWorld, *, user_namespace: bool | None = None) -> Self:
         """A lab of a world that is described already."""
         lab = cls({site.name: site.place for site in world.sites}, user_namespace=user_namespace)
         lab.world = world

@@ -20,7 +20,7 @@ from isocast.terms.quantities import suggestion
 from isocast.trials.lab.lab import Lab, RunDirectory, control_path
 from isocast.trials.lab.nodes import LabNode, LabNodes, LabNodeStatus
 from isocast.trials.lab.report import LabReport
-from isocast.trials.lab.world import LinkChange, World
+from isocast.trials.lab.world import LabWorld, LinkChange
 
 __all__ = ["ControlServer", "LabSession", "SessionReport", "ask_lab", "run_session"]
 
@@ -269,7 +269,7 @@ def _noted_signals() -> Iterator[list[int]]:
 
 
 def run_session(
-    world: World,
+    world: LabWorld,
     nodes: Sequence[LabNode],
     directory: Path,
     *,

@@ -32,7 +32,7 @@ from isocast.trials.lab.fabric import (
     namespace_number,
 )
 from isocast.trials.lab.report import LabReport, LatenessRecord, LinkState
-from isocast.trials.lab.world import Link, LinkChange, World, world_from_json
+from isocast.trials.lab.world import LabWorld, Link, LinkChange, world_from_json
 
 __all__ = ["Switch", "main"]
 
@@ -50,7 +50,7 @@ class Switch:
     """The loop round a fabric, and the answers to whoever holds the other end of `control`."""
 
     def __init__(
-        self, world: World, namespaces: Sequence[SiteNamespace], control: socket.socket, facts: Mapping[str, bool]
+        self, world: LabWorld, namespaces: Sequence[SiteNamespace], control: socket.socket, facts: Mapping[str, bool]
     ) -> None:
         """Ready to run; `facts` are those of the report that never change."""
         self._world = world

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from isocast.trials.lab.world import World
+from isocast.trials.lab.world import LabWorld
 
 __all__ = ["SwitchProcess"]
 
@@ -27,7 +27,7 @@ _GONE = "the lab's switch has ended by itself"
 class SwitchProcess:
     """A switch in a process of its own, and the namespaces that it made."""
 
-    def __init__(self, world: World, *, user_namespace: bool | None) -> None:
+    def __init__(self, world: LabWorld, *, user_namespace: bool | None) -> None:
         """Build the world; OSError says what the machine refused."""
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
@@ -52,7 +52,7 @@ class SwitchProcess:
             raise
         self._socket.settimeout(_ANSWER_S)
 
-    def _build(self, world: World, *, user_namespace: bool | None) -> None:
+    def _build(self, world: LabWorld, *, user_namespace: bool | None) -> None:
         request = {"world": world.as_json(), "user_namespace": user_namespace}
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         data, fds, _, _ = socket.recv_fds(self._socket, 1 << 16, _FDS_MAX)

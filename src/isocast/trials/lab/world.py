@@ -21,11 +21,11 @@ __all__ = [
     "LOST",
     "MAX_SITES",
     "NAME",
-    "Impairment",
+    "LabWorld",
     "Link",
     "LinkChange",
+    "LinkImpairment",
     "Site",
-    "World",
     "WorldSettings",
     "make_world",
     "random_stream",
@@ -44,7 +44,7 @@ CUT = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Impairment:
+class LinkImpairment:
     """What one direction does to frames."""
 
     delay_ns: int = 0
@@ -69,7 +69,7 @@ class Link:
 
     __slots__ = ("_last_ns", "_random", "cut", "frames_cut", "frames_lost", "frames_taken", "impairment")
 
-    def __init__(self, impairment: Impairment, random: Random) -> None:
+    def __init__(self, impairment: LinkImpairment, random: Random) -> None:
         """Open, with nothing on its way."""
         self.impairment = impairment
         self.cut = False
@@ -143,9 +143,9 @@ class LinkChange:
     loss: float | None = None
     one_way: bool = False
 
-    def apply(self, before: Impairment) -> Impairment:
+    def apply(self, before: LinkImpairment) -> LinkImpairment:
         """The impairment after it."""
-        return Impairment(
+        return LinkImpairment(
             before.delay_ns if self.delay_ns is None else self.delay_ns,
             before.jitter_ns if self.jitter_ns is None else self.jitter_ns,
             before.loss if self.loss is None else self.loss,
@@ -153,15 +153,15 @@ class LinkChange:
 
     def check(self, file: str, prefix: str = "") -> None:
         """Refuse values that no link can have."""
-        _check_impairment(self.apply(Impairment()), file, prefix)
+        _check_impairment(self.apply(LinkImpairment()), file, prefix)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class LabWorld:
     """Everything that the switch must know."""
 
     sites: tuple[Site, ...]
-    impairments: Mapping[tuple[int, int], Impairment]
+    impairments: Mapping[tuple[int, int], LinkImpairment]
     """By the places of two sites among `sites`, for each direction."""
     seed: int = 1
     mtu: int = 1500
@@ -186,7 +186,7 @@ class World:
             raise ConfigurationError("lab", f"{here} {there}", "a link needs two different sites")
         return [(a, b)] if one_way else [(a, b), (b, a)]
 
-    def with_changes(self, changes: Sequence[LinkChange], file: str = "lab") -> World:
+    def with_changes(self, changes: Sequence[LinkChange], file: str = "lab") -> LabWorld:
         """The same world with some links different."""
         impairments = dict(self.impairments)
         for number, change in enumerate(changes, 1):
@@ -205,14 +205,14 @@ class World:
         }
 
 
-def world_from_json(value: Mapping[str, Any]) -> World:
-    """What `World.as_json` made of it."""
+def world_from_json(value: Mapping[str, Any]) -> LabWorld:
+    """What `LabWorld.as_json` made of it."""
     sites = tuple(
         Site(site["name"], City(**site["place"]) if site["place"] else None, tuple(site["addresses"]))
         for site in value["sites"]
     )
-    impairments = {(here, there): Impairment(**parts) for here, there, parts in value["impairments"]}
-    return World(sites, impairments, value["seed"], value["mtu"])
+    impairments = {(here, there): LinkImpairment(**parts) for here, there, parts in value["impairments"]}
+    return LabWorld(sites, impairments, value["seed"], value["mtu"])
 
 
 def make_world(
@@ -221,7 +221,7 @@ def make_world(
     addresses: Mapping[str, Sequence[str]] | None = None,
     *,
     file: str = "lab",
-) -> World:
+) -> LabWorld:
     """A world of these sites at the delay of light in fibre from each other; ConfigurationError names `file`.
 
     A city is given by its name, its code or its coordinates; None is at no distance from anybody.
@@ -239,12 +239,12 @@ def make_world(
         sites.append(Site(name, _place(where, f"sites.{name}", file), tuple(given)))
     _check_addresses(sites, file)
     impairments = {
-        (here, there): Impairment(_distance_ns(a, b, settings.scale), settings.jitter_ns, settings.loss)
+        (here, there): LinkImpairment(_distance_ns(a, b, settings.scale), settings.jitter_ns, settings.loss)
         for here, a in enumerate(sites)
         for there, b in enumerate(sites)
         if here != there
     }
-    return World(tuple(sites), impairments, settings.seed, settings.mtu)
+    return LabWorld(tuple(sites), impairments, settings.seed, settings.mtu)
 
 
 def site_address(place: int, number: int) -> str:
@@ -268,14 +268,14 @@ def _place(where: City | str | None, key: str, file: str) -> City | None:
 
 
 def _check_settings(settings: WorldSettings, file: str) -> None:
-    _check_impairment(Impairment(0, settings.jitter_ns, settings.loss), file)
+    _check_impairment(LinkImpairment(0, settings.jitter_ns, settings.loss), file)
     if not isfinite(settings.scale) or not 0 <= settings.scale <= 100:  # noqa: PLR2004  # 100 earths: a wrong unit
         raise ConfigurationError(file, "scale", f"must be from 0 to 100, not {settings.scale}")
     if not MIN_MTU <= settings.mtu <= MAX_MTU:
         raise ConfigurationError(file, "mtu", f"must be from {MIN_MTU} to {MAX_MTU} bytes, not {settings.mtu}")
 
 
-def _check_impairment(impairment: Impairment, file: str, prefix: str = "") -> None:
+def _check_impairment(impairment: LinkImpairment, file: str, prefix: str = "") -> None:
     if not 0 <= impairment.loss <= 1:
         raise ConfigurationError(file, f"{prefix}loss", f"must be a share from 0 to 1, not {impairment.loss}")
     for key, value in (("delay", impairment.delay_ns), ("jitter", impairment.jitter_ns)):

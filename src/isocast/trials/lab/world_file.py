@@ -14,7 +14,7 @@ from isocast.terms.quantities import duration_text, suggestion
 from isocast.terms.toml_files import Faults, Key, Kind, Table, Values, read_list, read_tables, read_toml, shown
 from isocast.terms.topology import City
 from isocast.trials.lab.nodes import LabNode
-from isocast.trials.lab.world import NAME, LinkChange, World, WorldSettings, make_world
+from isocast.trials.lab.world import NAME, LabWorld, LinkChange, WorldSettings, make_world
 
 __all__ = ["load_world", "market_settings", "market_world", "site_name"]
 
@@ -58,7 +58,7 @@ _MAX_NODES = 512
 """Bounds: more processes than one machine runs in real time."""
 
 
-def load_world(path: Path) -> tuple[World, tuple[LabNode, ...]]:
+def load_world(path: Path) -> tuple[LabWorld, tuple[LabNode, ...]]:
     """The world of a TOML file and its nodes; ConfigurationError names file, key and rule."""
     file = str(path)
     mapping = read_toml(path, _MAX_BYTES)
@@ -72,7 +72,7 @@ def load_world(path: Path) -> tuple[World, tuple[LabNode, ...]]:
         raise ConfigurationError(file, "nodes", f"at most {_MAX_NODES}, not {len(nodes)}")
     twice = {node.name for node in nodes if [other.name for other in nodes].count(node.name) > 1}
     if twice:
-        raise ConfigurationError(file, "nodes", f'the name "{min(twice)}" stands there twice')
+        raise ConfigurationError(file, "nodes", f'the name "{min(twice)}" occurs twice')
     return world.with_changes(changes, file), nodes
 
 
@@ -131,7 +131,7 @@ def market_settings(
 
 def market_world(
     market: Market, settings: WorldSettings, command_of: Callable[[str], tuple[str, ...]]
-) -> tuple[World, tuple[LabNode, ...]]:
+) -> tuple[LabWorld, tuple[LabNode, ...]]:
     """The world of a market, with its addresses; `command_of` says how a node of that name is run.
 
     Addresses on loopback are fine: each is as far away in the lab as its city. The nodes must not delay and lose

@@ -47,5 +47,5 @@ def test_repairs_have_groups_of_their_own(tmp_path: Path) -> None:
 
 def test_stripes_that_have_no_group_are_a_fault(tmp_path: Path) -> None:
     market = edge_market(tmp_path, {"edge": {"plan": "stripes.toml", "span": 4}})
-    with pytest.raises(ConfigurationError, match=r"edge\.span: is 4, and a stripe has the number 9"):
+    with pytest.raises(ConfigurationError, match=r"edge\.span: is 4, but there is a stripe 9"):
         check_edge(market)

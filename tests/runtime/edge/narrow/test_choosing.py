@@ -64,7 +64,7 @@ def test_symbols_without_a_rate_and_everything(market: Market) -> None:
 
 
 def test_whom_one_cannot_hear_is_a_clear_error(market: Market) -> None:
-    with pytest.raises(ConfigurationError, match="floor sends no narrow stripes; choose of a, b, c, a2"):
+    with pytest.raises(ConfigurationError, match="floor sends no narrow stripes; these do: a, b, c, a2"):
         choose(market, market.node("bank"), WIDE, lines=["floor"])
     with pytest.raises(ConfigurationError, match="needs a retransmit server"):
         choose(market, replace(market.node("bank"), retransmit=()), WIDE, complete=True)

@@ -137,7 +137,7 @@ def test_a_snapshot_of_other_settings_is_refused_with_the_way_out(tmp_path: Path
     advance(one)
     one.close()
     changed = market_of(tmp_path, patience=7)
-    with pytest.raises(ConfigurationError, match="other settings of the edge; put the settings back"):
+    with pytest.raises(ConfigurationError, match="other settings of the edge; restore the settings"):
         service(changed, [])
 
 
@@ -162,7 +162,7 @@ def test_a_plan_for_another_core_is_bad_configuration(tmp_path: Path) -> None:
     market = market_of(tmp_path)
     text = plan_text(PLAN_2).replace("core = 0", "core = 3")
     (tmp_path / "stripes.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="plans nothing for stripe 0"):
+    with pytest.raises(ConfigurationError, match="has no plan for stripe 0"):
         service(market, [])
     assert market.edge is not None
     assert PlanFolder(market.edge).find(PLAN_2.digest) is None

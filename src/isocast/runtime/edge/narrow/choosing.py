@@ -57,7 +57,7 @@ def choose(
     heard = tuple([_line(market, seat, name) for name in lines or seat.lines[:1]])
     servers = tuple([market.node(name) for name in seat.retransmit]) if complete else ()
     if complete and not servers:
-        rule = "must be given: who wants everything needs a retransmit server to ask"
+        rule = "is missing: a customer of grade complete needs a retransmit server"
         raise ConfigurationError(market.file, f"nodes.{seat.name}.retransmit", rule)
     # What a stripe takes of a line: a copy by each line, and the repairs of each server.
     costs = {stripe.number: _cost(market, plan, stripe, len(heard), len(servers)) for stripe in plan.stripes}
@@ -98,7 +98,7 @@ def _line(market: Market, seat: NodePlan, name: str) -> NodePlan:
     found = market.by_name.get(name)
     able = [plan.name for plan in market.receivers if plan.line]
     if found is None or found.name not in able:
-        rule = f"{name} sends no narrow stripes{suggestion(name, able)}; choose of {', '.join(able) or 'nobody'}"
+        rule = f"{name} sends no narrow stripes{suggestion(name, able)}; these do: {', '.join(able) or 'none'}"
         raise ConfigurationError(market.file, f"nodes.{seat.name}.lines", rule)
     return found
 

@@ -20,7 +20,7 @@ from isocast.feeds.mold import MoldPacket
 from isocast.feeds.release_stamps import read_milliseconds
 from isocast.striping.merging import StripeCut
 from isocast.striping.pacing import LATE_NS
-from isocast.striping.sequencer import Message
+from isocast.striping.sequencer import NarrowMessage
 from isocast.terms.errors import LocalProtocolError, TransportError
 from isocast.terms.instants import MILLISECOND, SECOND
 
@@ -210,7 +210,7 @@ class StripeInstants:
         if not known.seen or top > known.seen[-1][:2]:
             known.seen.append((*top, at))
 
-    def take(self, stripe: int, messages: Iterable[Message]) -> None:
+    def take(self, stripe: int, messages: Iterable[NarrowMessage]) -> None:
         """Messages in order; a number that is left out is lost."""
         known = self._stripes.get(stripe)
         if known is None:

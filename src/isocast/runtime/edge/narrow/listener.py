@@ -42,7 +42,7 @@ from isocast.runtime.market.model import Market, NodePlan
 from isocast.security.repairs import RepairOpener, RepairRequest, write_repair_request
 from isocast.striping.merging import StripeCut
 from isocast.striping.rates import RateMeter
-from isocast.striping.sequencer import GapRules, Message, SequencerCounts, StripeSequencer
+from isocast.striping.sequencer import GapRules, NarrowMessage, SequencerCounts, StripeSequencer
 from isocast.terms.errors import RemoteProtocolError
 from isocast.terms.instants import MILLISECOND, NEVER, SECOND
 from isocast.terms.market import Mic
@@ -311,7 +311,7 @@ class StripeListener:
             day, stripe = _day_of(packet.session), int(packet.session[6:], 36)
             sequencer = self._sequencers[stripe]
         except (ValueError, KeyError):
-            raise RemoteProtocolError("a session of nobody's") from None
+            raise RemoteProtocolError("the session belongs to no stripe of the plan") from None
         rate = next((one.rate for one in self.chosen.stripes if one.number == stripe), 0)
         if abs(day - day_at(self._now(), self._edge.zone)) > timedelta(days=1):
             raise RemoteProtocolError(f"a session of {day}")
@@ -375,7 +375,7 @@ class StripeListener:
                     self._told(f"more than {_BATCHES_MAX:,} batches wait to be read: the oldest are dropped")
             self._batches.put_nowait(batch)
 
-    def _batch(self, stripe: int, session: bytes, messages: Sequence[Message]) -> StripeBatch:
+    def _batch(self, stripe: int, session: bytes, messages: Sequence[NarrowMessage]) -> StripeBatch:
         known, decoder = self._decoders.get(stripe, (b"", None))
         if decoder is None or known != session:
             clock = DayClock.at(_day_of(session), self._edge.zone)

@@ -43,7 +43,7 @@ def check_cores(market: Market, plan: StripePlan) -> None:
     """ConfigurationError for a plan that divides other core stripes than the market's."""
     lacking = [core for core in market.stripes if not plan.of_core(core)]
     if lacking:
-        raise ConfigurationError(plan.file, "core", f"plans nothing for stripe {lacking[0]} of the market")
+        raise ConfigurationError(plan.file, "core", f"has no plan for stripe {lacking[0]} of the market")
     strange = [core for core in plan.cores if core not in market.all_stripes]
     if strange:
         # Its symbols travel in another stripe, whose receivers would not carry them.

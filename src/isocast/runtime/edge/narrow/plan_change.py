@@ -124,7 +124,9 @@ class PlanChange:
         for name, view in sorted(views.items(), key=lambda item: -item[1].held):
             if view.site in view.ring and view.mode == "normal" and not view.leaving:
                 return name
-        raise OperatorError("nobody on this machine is on the ring: wait until it has formed, or run this elsewhere")
+        raise OperatorError(
+            "no node of this machine is on the ring: wait until the ring has formed, or run this on another machine"
+        )
 
     async def _until_followed(self, plan: StripePlan) -> dict[str, dict[str, Any]]:
         self._told(f"the narrow stripes of plan {plan.version}")

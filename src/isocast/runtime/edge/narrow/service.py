@@ -265,9 +265,9 @@ class EdgeService:
                     engine.striper.learn(known)
             engine.restore(state)
         except RemoteProtocolError as reason:
-            self._alarm("edge-state", f"{where}: {reason}", "its narrow stripes are made anew from the journal")
+            self._alarm("edge-state", f"{where}: {reason}", "its narrow stripes are rebuilt from the journal")
         except LocalProtocolError as reason:
-            rule = "put the settings back, or begin anew: stop every receiver, and remove their directories `edge`"
+            rule = "restore the settings, or start over: stop every receiver and remove its directory `edge`"
             raise ConfigurationError(where, "edge", f"{reason}; {rule}") from None
 
     def _keep(self) -> None:
