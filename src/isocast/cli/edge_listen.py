@@ -199,7 +199,7 @@ async def _until_stopped(
 
 
 def _show(batch: StripeBatch, *, as_json: bool) -> None:
-    from isocast.cli.event_rows import fields_of
+    from isocast.runtime.client.rows import fields_of
 
     for event in batch.events.tolist():
         fields = fields_of(event)

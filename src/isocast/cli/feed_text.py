@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.cli.event_rows import fields_of
+from isocast.runtime.client.rows import fields_of
 from isocast.cli.render import Progress, figure
 from isocast.feeds.days import check_zone, read_day
 from isocast.feeds.itch_layout import NAMES

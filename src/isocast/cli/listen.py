@@ -244,7 +244,7 @@ async def tell_silence(listener: Listener) -> None:
 
 
 def _rows(batch: ReceivedBatch, number: int) -> _Rows:
-    from isocast.cli.event_rows import fields_of
+    from isocast.runtime.client.rows import fields_of
 
     sequences, instants, releases = (
         column[:number].tolist() for column in (batch.sequences, batch.instants, batch.releases)

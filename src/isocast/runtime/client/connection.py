@@ -1,0 +1,882 @@
+"""A market from Python: publish, listen, replay, the tape and snapshots, for programs with an event loop and without.
+
+    with isocast.connect() as market:
+        market.publish({"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100})
+        for batch in market.listen(start="beginning", timeout_s=5):
+            print(batch.to_pandas())
+
+`AsyncConnection` does the work. `Connection` is the same for programs without an event loop: it has one of its own, in
+a thread that ends with its `with` block, and waits for what is done there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from pathlib import Path
+from threading import Thread, current_thread
+from time import time_ns
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from weakref import WeakSet
+
+import numpy as np
+
+from isocast.hierarchy.latest import last_of_each_key
+from isocast.runtime.client.listener import Conflict, Listener, Start
+from isocast.runtime.client.live_tape import TapeRow, take_batch, tape_rows
+from isocast.runtime.client.publisher import Publisher
+from isocast.runtime.client.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.replay import Replay, ReplayReport
+from isocast.runtime.client.rows import Rows, events_of
+from isocast.runtime.market.file import load_market
+from isocast.runtime.market.finding import find_market
+from isocast.runtime.market.model import Market, NodeRole
+from isocast.runtime.net.door import DoorError
+from isocast.terms.errors import IsocastError
+from isocast.terms.ids import Label
+from isocast.terms.instants import read_instant
+from isocast.terms.market import Mic, Symbol
+from isocast.terms.quantities import counted
+from isocast.ticker.tape import Tape
+from isocast.ticker.views import symbol_views
+
+__all__ = [
+    "AsyncConnection",
+    "AsyncListening",
+    "AsyncTape",
+    "Connection",
+    "Listening",
+    "LiveTape",
+    "Published",
+    "connect",
+    "connect_async",
+]
+
+ResultT = TypeVar("ResultT")
+
+_PATIENCE_S = 10.0
+_LOOK_S = 0.02
+"""Between two looks whether a line is heard."""
+_QUIET_S = 0.1
+"""After so long without a batch it is asked whether there is more."""
+_COMPACT_EVENTS = 100_000
+"""Events of a snapshot under way before old ones are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What `publish` did: all of it is in the source's outbox, on disk, and will be in the sequence."""
+
+    source: str
+    events: int
+    labels: tuple[Label, ...]
+    """Of the messages that carry the events: the source's id and the number that it gave each."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages carry the events."""
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"<Published {counted(self.events, 'event')} in {counted(self.messages, 'message')} at {self.source}>"
+
+
+def connect(
+    market: str | Path | Market | None = None,
+    *,
+    source: str | None = None,
+    customer: str | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> Connection:
+    """Open a market; use it in a `with` block, which closes everything.
+
+    `market` is its file. Left out, it is that of the variable ISOCAST_MARKET, `market.toml` of the working directory,
+    or the only market that runs on this machine. `source` is where to publish, `customer` as whom to listen, if the
+    calls do not say. `patience_s` is how long a market may be away before a call raises an error.
+
+        with isocast.connect() as market:
+            market.publish({"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100})
+    """
+    return Connection(connect_async(market, source=source, customer=customer, patience_s=patience_s))
+
+
+def connect_async(
+    market: str | Path | Market | None = None,
+    *,
+    source: str | None = None,
+    customer: str | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> AsyncConnection:
+    """Open a market from a program with an event loop; use it in an `async with` block. See `connect`.
+
+    async with isocast.connect_async() as market:
+        await market.publish(rows)
+        async for batch in market.listen():
+            print(batch.to_pandas())
+    """
+    whole = market if isinstance(market, Market) else load_market(find_market(market))
+    return AsyncConnection(whole, source=source, customer=customer, patience_s=patience_s)
+
+
+class AsyncConnection:
+    """A market, for programs with an event loop. `connect_async` makes it."""
+
+    def __init__(
+        self,
+        market: Market,
+        *,
+        source: str | None = None,
+        customer: str | None = None,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """Nothing is opened before it is needed."""
+        self._market = market
+        self._source = source
+        self._customer = customer
+        self._patience_s = patience_s
+        self._doors: dict[str, Publisher] = {}
+        self._listenings: WeakSet[AsyncListening] = WeakSet()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return _connection_text(self)
+
+    @property
+    def name(self) -> str:
+        """The market's name."""
+        return self._market.name
+
+    @property
+    def file(self) -> Path:
+        """The market's file."""
+        return Path(self._market.file)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where one can publish."""
+        return tuple(dict.fromkeys([plan.origin for plan in self._market.nodes if plan.role.is_source]))
+
+    @property
+    def customers(self) -> tuple[str, ...]:
+        """As whom one can listen."""
+        return tuple(dict.fromkeys([plan.origin for plan in self._market.by_role(NodeRole.CUSTOMER)]))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection and socket; what was published is safe."""
+        self._is_closed = True
+        for listening in list(self._listenings):
+            await listening.close()
+        for door in self._doors.values():
+            await door.close()
+        self._doors.clear()
+
+    # ---- in
+
+    async def publish(
+        self,
+        rows: Rows,
+        *,
+        source: str | None = None,
+        key: bytes | str | None = None,
+        kind: str | None = None,
+        floor: str | None = None,
+        symbol: str | None = None,
+    ) -> Published:
+        """As `Connection.publish`."""
+        events = events_of(rows, kind=kind, floor=floor, symbol=symbol)
+        name = self._source_name(source)
+        if not len(events):
+            return Published(name, 0, ())
+        door = await self._door(name)
+        try:
+            labels = await door.publish(events, key.encode() if isinstance(key, str) else key)
+        except DoorError as reason:
+            raise self._down(reason) from reason
+        return Published(name, len(events), labels)
+
+    async def replay(  # noqa: PLR0913 - what files do not say themselves
+        self,
+        *files: str | Path,
+        source: str | None = None,
+        speed: float | None = None,
+        floor: str | None = None,
+        day: date | str | None = None,
+        symbol: str | None = None,
+        mapping: str | None = None,
+        run: str = "",
+        strict: bool = False,
+        told: Callable[[ReplayReport], None] | None = None,
+    ) -> ReplayReport:
+        """As `Connection.replay`."""
+        from isocast.feeds.days import read_day  # noqa: PLC0415 - readers of feeds, for those who replay
+        from isocast.runtime.client.feed_files import FeedFile, FeedOptions, load_mapping  # noqa: PLC0415
+        from isocast.runtime.client.replay_messages import FloorFeed  # noqa: PLC0415
+
+        if not files:
+            raise IsocastError("replay what? Give at least one file")
+        options = FeedOptions(
+            floor=None if floor is None else Mic(floor),
+            day=read_day(day) if isinstance(day, str) else day,
+            symbol=None if symbol is None else Symbol(symbol),
+            mapping=None if mapping is None else load_mapping(mapping),
+            strict=strict,
+        )
+        self._insist_on_open()
+        feed = FloorFeed(self._source_name(source), tuple([FeedFile(Path(file), options) for file in files]), run)
+        work = Replay(self._market, [feed], speed=speed, patience_s=self._patience_s, told=told)
+        try:
+            return await work.run()
+        except DoorError as reason:
+            raise self._down(reason) from reason
+
+    # ---- out
+
+    def listen(  # noqa: PLR0913 - what, from where, until when, and who hears of trouble
+        self,
+        symbols: str | Iterable[str] | None = None,
+        *,
+        start: Start | None = None,
+        latest: bool | None = None,
+        timeout_s: float | None = None,
+        customer: str | None = None,
+        stripes: Iterable[int] | None = None,
+        merged: bool = True,
+        told: Callable[[str], None] | None = None,
+        conflict: Callable[[Conflict], None] | None = None,
+    ) -> AsyncListening:
+        """As `Connection.listen`; it is opened by `async with`, or by the loop."""
+        self._insist_on_open()
+        names = (symbols,) if isinstance(symbols, str) else None if symbols is None else tuple(symbols)
+        listener = Listener(
+            self._market,
+            customer or self._customer,
+            latest=latest,
+            start=start,
+            told=told,
+            conflict=conflict,
+            stripes=stripes,
+            symbols=names,
+            merged=merged,
+        )
+        listening = AsyncListening(listener, names, timeout_s, self._patience_s)
+        self._listenings.add(listening)
+        return listening
+
+    async def snapshot(
+        self,
+        at: int | str | datetime | None = None,
+        *,
+        symbols: str | Iterable[str] | None = None,
+        customer: str | None = None,
+    ) -> ReceivedBatch:
+        """As `Connection.snapshot`."""
+        if at is None:
+            async with self.listen(symbols, start="snapshot", latest=False, customer=customer) as listening:
+                return await _newest_of_all(listening, self._patience_s)
+        sequence, moment = _moment(at)
+        if sequence is not None and len(self._market.stripes) > 1:
+            raise IsocastError(f"{self.name} has several stripes and no common sequence: give a time")
+        if moment is not None and moment > time_ns():
+            raise IsocastError(f"{at} is still to come: nobody knows what will be")
+        async with self.listen(symbols, start="beginning", latest=False, customer=customer) as listening:
+            return await _newest_until(listening, sequence, moment)
+
+    def tape(
+        self,
+        symbols: str | Iterable[str] | None = None,
+        *,
+        floors: str | Iterable[str] | None = None,
+        timeout_s: float | None = None,
+        customer: str | None = None,
+    ) -> AsyncTape:
+        """As `Connection.tape`; it is opened by `async with`."""
+        names = (symbols,) if isinstance(symbols, str) else None if symbols is None else tuple(symbols)
+        places = (floors,) if isinstance(floors, str) else None if floors is None else tuple(floors)
+        listening = self.listen(names, start="beginning", latest=False, timeout_s=timeout_s, customer=customer)
+        return AsyncTape(listening, names, places)
+
+    # ---- inside
+
+    def _insist_on_open(self) -> None:
+        if self._is_closed:
+            raise IsocastError(f"this connection to {self.name} is closed: connect again")
+
+    def _source_name(self, given: str | None) -> str:
+        name = given or self._source
+        if name is not None:
+            return name
+        if len(self.sources) == 1:
+            return self.sources[0]
+        names = ", ".join(self.sources) or "none"
+        raise IsocastError(f"which source publishes? Give source=…, here or to connect; {self.name} has {names}")
+
+    async def _door(self, name: str) -> Publisher:
+        self._insist_on_open()
+        door = self._doors.get(name)
+        if door is None:
+            door = Publisher(self._market, name, patience_s=self._patience_s)
+            try:
+                await door.__aenter__()
+            except DoorError as reason:
+                raise self._down(reason) from reason
+            self._doors[name] = door
+        return door
+
+    def _down(self, reason: DoorError) -> DoorError:
+        remedy = f"is the market up? isocast up --config {self._market.file} starts it, isocast doctor looks"
+        return type(reason)(f"{reason}: {remedy}")
+
+
+class AsyncListening:
+    """Batches of a market as they are released; `AsyncConnection.listen` makes it."""
+
+    def __init__(
+        self, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None, patience_s: float
+    ) -> None:
+        """Nothing is opened yet."""
+        self.listener = listener
+        """Counters, alarms and the state of its lines, for whoever looks closer."""
+        self._symbols = symbols
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._is_open = self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
+        return f"<{type(self).__name__} of {self.listener.market.name}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Take a place, and wait until a line of every stripe is heard; IsocastError says why none is."""
+        if self._is_open or self._is_closed:
+            return
+        await self.listener.open()
+        self._is_open = True
+        try:
+            async with asyncio.timeout(self._patience_s):
+                while self.listener.silence() is not None or not self._has_joined():
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            reason = self.listener.silence() or "the lines of the market are heard, but not how far they are"
+            await self.close()
+            raise IsocastError(reason) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Leave the place."""
+        if self._is_open and not self._is_closed:
+            self._is_closed = True
+            await self.listener.close()
+        self._is_closed = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedBatch:
+        await self.open()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._next()
+        except TimeoutError:
+            await self.close()
+            raise StopAsyncIteration from None
+
+    async def _next(self) -> ReceivedBatch:
+        while True:
+            whole = await anext(self.listener)
+            batch = whole if self._symbols is None else whole.of_symbols(self._symbols)
+            if len(batch) or not len(whole):
+                return batch
+
+    async def next_if_any(self) -> ReceivedBatch | None:
+        """The next batch; None once everything that the market has released was given, and for now there is no more."""
+        await self.open()
+        while True:
+            is_complete = self._has_all()
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    return await self._next()
+            except TimeoutError:
+                if is_complete:
+                    return None
+
+    def _has_joined(self) -> bool:
+        return all(view.joined for view in self.listener.snapshots().values())
+
+    def _has_all(self) -> bool:
+        return all(view.joined and view.next_sequence > view.newest for view in self.listener.snapshots().values())
+
+
+class AsyncTape:
+    """The consolidated tape of a market as it goes on; `AsyncConnection.tape` makes it."""
+
+    def __init__(
+        self, listening: AsyncListening, symbols: Collection[str] | None, floors: Collection[str] | None
+    ) -> None:
+        """Empty until it is opened."""
+        self.tape = Tape()
+        """The state behind it, with prices in ticks: `isocast.ticker` says what it can."""
+        self._listening = listening
+        self._symbols = symbols
+        self._floors = floors
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {counted(len(self.rows()), 'symbol')}, {counted(self.tape.events, 'event')}>"
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Read everything that the market has released; from then on the tape is up to date."""
+        while (batch := await self._listening.next_if_any()) is not None:
+            self._take(batch)
+
+    async def close(self) -> None:
+        """Stop to listen; what is on the tape stays."""
+        await self._listening.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[TapeRow]:
+        batch = await anext(self._listening)
+        self._take(batch)
+        names = [name.decode("ascii") for name in np.unique(batch.events["symbol"]).tolist() if name]
+        return self._rows(names)
+
+    def rows(self) -> list[TapeRow]:
+        """Each symbol as it stands now, by name."""
+        return self._rows(self._symbols)
+
+    def __getitem__(self, symbol: str) -> TapeRow:
+        for row in self._rows([symbol]):
+            return row
+        raise KeyError(symbol)
+
+    def _rows(self, names: Collection[str] | None) -> list[TapeRow]:
+        return tape_rows(symbol_views(self.tape, names, self._floors))
+
+    def _take(self, batch: ReceivedBatch) -> None:
+        take_batch(self.tape, batch, len(batch), several=len(self._listening.listener.stripes) > 1)
+
+
+async def _newest_of_all(listening: AsyncListening, patience_s: float) -> ReceivedBatch:
+    """The snapshots of all stripes together."""
+    missing = set(listening.listener.stripes)
+    found: list[ReceivedBatch] = []
+    try:
+        async with asyncio.timeout(patience_s):
+            async for batch in listening:
+                if batch.kind is BatchKind.SNAPSHOT and batch.stripe in missing:
+                    missing.discard(batch.stripe)
+                    found.append(batch)
+                if not missing:
+                    break
+    except TimeoutError:
+        raise IsocastError(f"no retransmit server gives a snapshot of stripe {min(missing)}: is one up?") from None
+    return _together(found)
+
+
+def _together(batches: list[ReceivedBatch]) -> ReceivedBatch:
+    first, *others = sorted(batches, key=lambda batch: batch.stripe)
+    if not others:
+        return first
+    last = max(batch.last_sequence for batch in batches)
+    return replace(
+        first,
+        first_sequence=last,
+        last_sequence=last,
+        events=np.concatenate([first.events, *[batch.events for batch in others]]),
+        sequences=np.concatenate([first.sequences, *[batch.sequences for batch in others]]),
+        instants=np.concatenate([first.instants, *[batch.instants for batch in others]]),
+    )
+
+
+async def _newest_until(listening: AsyncListening, sequence: int | None, moment: int | None) -> ReceivedBatch:
+    """The newest event of every key among those that were released by then."""
+    found: list[ReceivedBatch] = []
+    last = {stripe: 0 for stripe in listening.listener.stripes}
+    while (batch := await listening.next_if_any()) is not None:
+        kept = batch.sequences <= sequence if sequence is not None else batch.releases <= (moment or 0)
+        part = replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+        found.append(part)
+        if len(part):
+            last[batch.stripe] = int(part.sequences[-1])
+        if sum(map(len, found)) > _COMPACT_EVENTS:
+            found = [_newest(found)]
+        if len(part) < len(batch):
+            break
+    if not found:
+        raise IsocastError("nothing was published yet: there is no snapshot")
+    newest = max(last.values())
+    return replace(_newest(found), kind=BatchKind.SNAPSHOT, first_sequence=newest, last_sequence=newest)
+
+
+def _newest(batches: list[ReceivedBatch]) -> ReceivedBatch:
+    events = np.concatenate([batch.events for batch in batches])
+    kept = last_of_each_key(events.tobytes())
+    sequences = np.concatenate([batch.sequences for batch in batches])[kept]
+    instants = np.concatenate([batch.instants for batch in batches])[kept]
+    return replace(batches[-1], events=events[kept], sequences=sequences, instants=instants)
+
+
+def _moment(at: int | str | datetime) -> tuple[int | None, int | None]:
+    """A sequence, or a time in nanoseconds since 1970."""
+    if isinstance(at, int):
+        return at, None
+    try:
+        return None, read_instant(at if isinstance(at, str) else at.isoformat())
+    except ValueError:
+        raise IsocastError(f'"{at}" is neither a sequence nor a time such as 2026-03-02T14:30:00Z') from None
+
+
+def _connection_text(market: AsyncConnection | Connection) -> str:
+    places = f"sources {', '.join(market.sources) or 'none'}; customers {', '.join(market.customers) or 'none'}"
+    return f"<{type(market).__name__} to {market.name} ({market.file}): {places}>"
+
+
+# ---- without an event loop
+
+
+class _LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A program that forgets to close it ends all the same.
+        self._thread = Thread(target=self._loop.run_forever, name="isocast", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """What comes of it; whoever is interrupted meanwhile leaves nothing under way."""
+        if self._loop.is_closed() or current_thread() is self._thread:
+            work.close()
+            raise IsocastError("this connection is closed: connect again")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Do it, without waiting: for whoever must not."""
+        with suppress(RuntimeError):  # The loop may be closed by now: then nothing is left to do.
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(work()))
+
+    def close(self) -> None:
+        """End what is under way, and the thread."""
+        if self._loop.is_closed():
+            return
+        self.wait_for(self._settle())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _settle(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
+
+
+class Connection:
+    """A market, to be used in a `with` block. `connect` makes it."""
+
+    def __init__(self, market: AsyncConnection) -> None:
+        """`market` does the work, in a thread."""
+        self._async = market
+        self._loop = _LoopThread()
+
+    def __repr__(self) -> str:
+        return _connection_text(self)
+
+    @property
+    def name(self) -> str:
+        """The market's name."""
+        return self._async.name
+
+    @property
+    def file(self) -> Path:
+        """The market's file."""
+        return self._async.file
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where one can publish."""
+        return self._async.sources
+
+    @property
+    def customers(self) -> tuple[str, ...]:
+        """As whom one can listen."""
+        return self._async.customers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection and socket, and end the thread; what was published is safe."""
+        if not self._async._is_closed:  # noqa: SLF001 - its other face
+            self._loop.wait_for(self._async.close())
+        self._loop.close()
+
+    def publish(
+        self,
+        rows: Rows,
+        *,
+        source: str | None = None,
+        key: bytes | str | None = None,
+        kind: str | None = None,
+        floor: str | None = None,
+        symbol: str | None = None,
+    ) -> Published:
+        """Put events into the sequence, in this order; returns once all of them are safe on the source's disk.
+
+        `rows` are dicts or dataclasses (one or many), a DataFrame of pandas or polars, an Arrow table or a structured
+        numpy array, with the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time. Kind and
+        floor must be there, or be given for all rows by `kind`, `floor` and `symbol`; a time left out is now. A price is
+        in units, as text, Decimal or int; a float must be a whole number of ticks of 0.0001. An array of
+        `isocast.EVENT_DTYPE` is taken as it is, with prices in ticks.
+
+        All rows are checked first: RowError names the row and the column, and nothing was published. `source` is one of
+        `sources`; a market with one needs no name. With a `key` of yours (at most 60 bytes) the same call may be
+        repeated after any failure: it publishes once.
+        """
+        return self._loop.wait_for(
+            self._async.publish(rows, source=source, key=key, kind=kind, floor=floor, symbol=symbol)
+        )
+
+    def replay(  # noqa: PLR0913 - what files do not say themselves
+        self,
+        *files: str | Path,
+        source: str | None = None,
+        speed: float | None = None,
+        floor: str | None = None,
+        day: date | str | None = None,
+        symbol: str | None = None,
+        mapping: str | None = None,
+        run: str = "",
+        strict: bool = False,
+        told: Callable[[ReplayReport], None] | None = None,
+    ) -> ReplayReport:
+        """Publish files of feeds (ITCH, captures, tables, Parquet, LOBSTER) at a source; each message once.
+
+        `speed` is market time to real time, such as 10; left out, it goes as fast as the source takes it. Repeated after
+        an interruption it goes on; under another name (`run`) the same files are published again. `floor`, `day`,
+        `symbol` and `mapping` say what the files do not. `told` hears how far it is.
+        """
+        return self._loop.wait_for(
+            self._async.replay(
+                *files,
+                source=source,
+                speed=speed,
+                floor=floor,
+                day=day,
+                symbol=symbol,
+                mapping=mapping,
+                run=run,
+                strict=strict,
+                told=told,
+            )
+        )
+
+    def listen(  # noqa: PLR0913 - what, from where, until when, and who hears of trouble
+        self,
+        symbols: str | Iterable[str] | None = None,
+        *,
+        start: Start | None = None,
+        latest: bool | None = None,
+        timeout_s: float | None = None,
+        customer: str | None = None,
+        stripes: Iterable[int] | None = None,
+        merged: bool = True,
+        told: Callable[[str], None] | None = None,
+        conflict: Callable[[Conflict], None] | None = None,
+    ) -> Listening:
+        """Hear the market from now on: batches as they are released, every message once and in sequence.
+
+            for batch in market.listen("VOD"):
+                print(batch.to_pandas())
+
+        It hears from the moment of this call; IsocastError says why, if no line is heard. `start` is now, beginning,
+        snapshot or a sequence. With `latest` only the newest event of each key comes. The loop ends after `timeout_s`
+        without a batch, or by `break`; a `with` block closes it at once. `customer` is the place to take, the first free
+        one if left out. Of several stripes all, or `stripes`, or those of `symbols` are heard, `merged` into one order.
+        `told` hears of trouble in words, `conflict` of lines that contradict each other.
+        """
+        listening = self._async.listen(
+            symbols,
+            start=start,
+            latest=latest,
+            timeout_s=timeout_s,
+            customer=customer,
+            stripes=stripes,
+            merged=merged,
+            told=told,
+            conflict=conflict,
+        )
+        return Listening(listening, self._loop)
+
+    def snapshot(
+        self,
+        at: int | str | datetime | None = None,
+        *,
+        symbols: str | Iterable[str] | None = None,
+        customer: str | None = None,
+    ) -> ReceivedBatch:
+        """The newest event of each floor, symbol, kind and side: now, or of what was released by a time or a sequence.
+
+        `at` is a sequence, a datetime, or a text such as "2026-03-02T14:30:00Z" (UTC if it names no zone).
+        """
+        return self._loop.wait_for(self._async.snapshot(at, symbols=symbols, customer=customer))
+
+    def tape(
+        self,
+        symbols: str | Iterable[str] | None = None,
+        *,
+        floors: str | Iterable[str] | None = None,
+        timeout_s: float | None = None,
+        customer: str | None = None,
+    ) -> LiveTape:
+        """The consolidated tape: last sale, best bid and offer, volume and status of each symbol over all floors.
+
+        It has everything that the market has released so far, and a loop over it goes on with what comes:
+
+            with market.tape() as tape:
+                print(tape["VOD"].last)
+                for changed in tape:
+                    print(changed)
+        """
+        return LiveTape(self._async.tape(symbols, floors=floors, timeout_s=timeout_s, customer=customer), self._loop)
+
+
+class Listening:
+    """Batches of a market as they are released; `Connection.listen` makes it."""
+
+    def __init__(self, listening: AsyncListening, loop: _LoopThread) -> None:
+        """Listens at once."""
+        self._async = listening
+        self._loop = loop
+        loop.wait_for(listening.open())
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("Async", "", 1)
+
+    @property
+    def listener(self) -> Listener:
+        """Counters, alarms and the state of its lines, for whoever looks closer."""
+        return self._async.listener
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the place."""
+        self._loop.wait_for(self._async.close())
+
+    def __del__(self) -> None:
+        # Whoever leaves a loop by `break` has closed it.
+        if hasattr(self, "_async"):
+            self._loop.begin(self._async.close)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedBatch:
+        batch = self._loop.wait_for(_next_or_none(self._async))
+        if batch is None:
+            raise StopIteration
+        return batch
+
+
+class LiveTape:
+    """The consolidated tape of a market as it goes on; `Connection.tape` makes it."""
+
+    def __init__(self, tape: AsyncTape, loop: _LoopThread) -> None:
+        """Reads everything that was released so far."""
+        self._async = tape
+        self._loop = loop
+        loop.wait_for(tape.open())
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("Async", "Live", 1)
+
+    @property
+    def tape(self) -> Tape:
+        """The state behind it, with prices in ticks: `isocast.ticker` says what it can."""
+        return self._async.tape
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop to listen; what is on the tape stays."""
+        self._loop.wait_for(self._async.close())
+
+    def __del__(self) -> None:
+        if hasattr(self, "_async"):
+            self._loop.begin(self._async.close)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> list[TapeRow]:
+        rows = self._loop.wait_for(_next_or_none(self._async))
+        if rows is None:
+            raise StopIteration
+        return rows
+
+    def rows(self) -> list[TapeRow]:
+        """Each symbol as it stands now, by name."""
+        return self._async.rows()
+
+    def __getitem__(self, symbol: str) -> TapeRow:
+        return self._async[symbol]
+
+
+async def _next_or_none(stream: Any) -> Any:  # noqa: ANN401 - a batch of one, rows of the other
+    return await anext(stream, None)
