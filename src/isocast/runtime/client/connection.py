@@ -12,7 +12,7 @@ a thread that ends with its `with` block, and waits for what is done there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -21,7 +21,6 @@ from threading import Thread, current_thread
 from time import time_ns
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from weakref import WeakSet
 
 import numpy as np
 
@@ -139,7 +138,8 @@ class AsyncConnection:
         self._customer = customer
         self._patience_s = patience_s
         self._doors: dict[str, Publisher] = {}
-        self._listenings: WeakSet[AsyncListening] = WeakSet()
+        self._open: set[Listener] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -176,8 +176,9 @@ class AsyncConnection:
     async def close(self) -> None:
         """Close every connection and socket; what was published is safe."""
         self._is_closed = True
-        for listening in list(self._listenings):
-            await listening.close()
+        await asyncio.gather(*self._leaving)
+        for listener in list(self._open):
+            await self.leave(listener)
         for door in self._doors.values():
             await door.close()
         self._doors.clear()
@@ -270,9 +271,7 @@ class AsyncConnection:
             symbols=names,
             merged=merged,
         )
-        listening = AsyncListening(listener, names, timeout_s, self._patience_s)
-        self._listenings.add(listening)
-        return listening
+        return AsyncListening(self, listener, names, timeout_s)
 
     async def snapshot(
         self,
@@ -309,6 +308,29 @@ class AsyncConnection:
 
     # ---- inside
 
+    @property
+    def patience_s(self) -> float:
+        """How long the market may be away before a call raises an error."""
+        return self._patience_s
+
+    async def enter(self, listener: Listener) -> None:
+        """Begin to listen; whoever forgets to leave does so when this connection is closed."""
+        self._insist_on_open()
+        await listener.open()
+        self._open.add(listener)
+
+    async def leave(self, listener: Listener) -> None:
+        """End it."""
+        if listener in self._open:
+            self._open.discard(listener)
+            await listener.close()
+
+    def leave_soon(self, listener: Listener) -> None:
+        """The same, for whoever cannot wait."""
+        task = asyncio.ensure_future(self.leave(listener))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
     def _insist_on_open(self) -> None:
         if self._is_closed:
             raise IsocastError(f"this connection to {self.name} is closed: connect again")
@@ -343,15 +365,23 @@ class AsyncListening:
     """Batches of a market as they are released; `AsyncConnection.listen` makes it."""
 
     def __init__(
-        self, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None, patience_s: float
+        self, market: AsyncConnection, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None
     ) -> None:
         """Nothing is opened yet."""
+        self._market = market
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.listener = listener
         """Counters, alarms and the state of its lines, for whoever looks closer."""
         self._symbols = symbols
         self._timeout_s = timeout_s
-        self._patience_s = patience_s
         self._is_open = self._is_closed = False
+
+    def __del__(self) -> None:
+        # Whoever left a loop by `break` has closed it.
+        loop = getattr(self, "_loop", None)
+        if loop is not None and not self._is_closed:
+            with suppress(RuntimeError):  # The loop is closed: then nothing is open.
+                loop.call_soon_threadsafe(self._market.leave_soon, self.listener)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
@@ -370,10 +400,11 @@ class AsyncListening:
         """Take a place, and wait until a line of every stripe is heard; IsocastError says why none is."""
         if self._is_open or self._is_closed:
             return
-        await self.listener.open()
+        self._loop = asyncio.get_running_loop()
+        await self._market.enter(self.listener)
         self._is_open = True
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._market.patience_s):
                 while self.listener.silence() is not None or not self._has_joined():
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
@@ -386,10 +417,8 @@ class AsyncListening:
 
     async def close(self) -> None:
         """Leave the place."""
-        if self._is_open and not self._is_closed:
-            self._is_closed = True
-            await self.listener.close()
         self._is_closed = True
+        await self._market.leave(self.listener)
 
     def __aiter__(self) -> Self:
         return self
@@ -586,10 +615,23 @@ class _LoopThread:
         finally:
             future.cancel()
 
-    def begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do it, without waiting: for whoever must not."""
-        with suppress(RuntimeError):  # The loop may be closed by now: then nothing is left to do.
-            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(work()))
+    def next_of(self, stream: AsyncIterator[ResultT]) -> ResultT:
+        """Its next one; StopIteration at its end, and when the loop is closed."""
+        if self._loop.is_closed():
+            raise StopIteration
+
+        async def following() -> ResultT | None:
+            return await anext(stream, None)
+
+        found = self.wait_for(following())
+        if found is None:
+            raise StopIteration
+        return found
+
+    def end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close something; with the loop everything was closed."""
+        if not self._loop.is_closed():
+            self.wait_for(close())
 
     def close(self) -> None:
         """End what is under way, and the thread."""
@@ -811,21 +853,13 @@ class Listening:
 
     def close(self) -> None:
         """Leave the place."""
-        self._loop.wait_for(self._async.close())
-
-    def __del__(self) -> None:
-        # Whoever leaves a loop by `break` has closed it.
-        if hasattr(self, "_async"):
-            self._loop.begin(self._async.close)
+        self._loop.end(self._async.close)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedBatch:
-        batch = self._loop.wait_for(_next_or_none(self._async))
-        if batch is None:
-            raise StopIteration
-        return batch
+        return self._loop.next_of(self._async)
 
 
 class LiveTape:
@@ -855,20 +889,13 @@ class LiveTape:
 
     def close(self) -> None:
         """Stop to listen; what is on the tape stays."""
-        self._loop.wait_for(self._async.close())
-
-    def __del__(self) -> None:
-        if hasattr(self, "_async"):
-            self._loop.begin(self._async.close)
+        self._loop.end(self._async.close)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> list[TapeRow]:
-        rows = self._loop.wait_for(_next_or_none(self._async))
-        if rows is None:
-            raise StopIteration
-        return rows
+        return self._loop.next_of(self._async)
 
     def rows(self) -> list[TapeRow]:
         """Each symbol as it stands now, by name."""
@@ -876,7 +903,3 @@ class LiveTape:
 
     def __getitem__(self, symbol: str) -> TapeRow:
         return self._async[symbol]
-
-
-async def _next_or_none(stream: Any) -> Any:  # noqa: ANN401 - a batch of one, rows of the other
-    return await anext(stream, None)

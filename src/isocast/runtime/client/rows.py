@@ -298,7 +298,9 @@ class _BadRowError(Exception):
         self.row = row
 
 
-def events_of(rows: Rows, *, kind: str | None = None, floor: str | None = None, symbol: str | None = None) -> EventArray:
+def events_of(
+    rows: Rows, *, kind: str | None = None, floor: str | None = None, symbol: str | None = None
+) -> EventArray:
     """The records of rows in any form; `kind`, `floor` and `symbol` are for rows that do not say.
 
     RowError names the first row that is no event, and its column. An array of EVENT_DTYPE is taken as it is, with its
