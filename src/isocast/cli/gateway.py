@@ -176,8 +176,8 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     json
         Print the final counts as one JSON object.
     """
-    from isocast.runtime.client.rows import fields_of
     from isocast.runtime.client.listener import Listener
+    from isocast.runtime.client.rows import fields_of
     from isocast.runtime.market.file import load_market
 
     try:

@@ -297,7 +297,6 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
     digest: TapeDigest | None = None,
 ) -> None:
     """Listen until the end that was asked for, or a signal; the tape has everything that was heard."""
-
     # A tape of newest prices alone would have no volume: every message is wanted, whatever the seat's grade.
     complete = None if start == "snapshot" else False
     listener = Listener(

@@ -552,7 +552,7 @@ def _together(batches: list[ReceivedBatch]) -> ReceivedBatch:
 async def _newest_until(listening: AsyncListening, sequence: int | None, moment: int | None) -> ReceivedBatch:
     """The newest event of every key among those that were released by then."""
     found: list[ReceivedBatch] = []
-    last = {stripe: 0 for stripe in listening.listener.stripes}
+    last = dict.fromkeys(listening.listener.stripes, 0)
     while (batch := await listening.next_if_any()) is not None:
         kept = batch.sequences <= sequence if sequence is not None else batch.releases <= (moment or 0)
         part = replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
