@@ -52,7 +52,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     *,
-    config: Annotated[Path, Parameter(name=["--config", "-c"])],
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
     rate: str | None = None,
     symbols: str | None = None,
@@ -70,7 +70,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be: its address is where groups are joined.
     rate
@@ -98,8 +98,9 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     chosen_rate = _rate(rate)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "customer_named", "sent_text"]
 
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
-_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
+_Config: TypeAlias = Annotated[Path | None, Parameter(name=["--config", "-c"])]
 _Port: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=65_536))]
 _Seconds: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0))]
 
@@ -48,7 +48,7 @@ refused an address or a port.
 )
 def itch(  # noqa: PLR0913 - where from, where to, and what for
     *,
-    config: _Config,
+    config: _Config = None,
     name: str,
     group: str = "239.255.80.0",
     port: _Port = 26_477,
@@ -70,7 +70,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; its address is where requests are heard.
     group
@@ -100,9 +100,10 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     from isocast.runtime.edge.feed import EdgeFeed
     from isocast.runtime.edge.gateway import ItchGateway, groups_of
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.sockets import Endpoint
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
@@ -140,7 +141,7 @@ the extra `websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine r
 )
 def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     *,
-    config: _Config,
+    config: _Config = None,
     name: str,
     port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 8_765,
     address: str = "127.0.0.1",
@@ -158,7 +159,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be.
     port
@@ -179,13 +180,14 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.client.rows import fields_of
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
     try:
         from isocast.runtime.edge.web_gateway import WebGateway
     except ModuleNotFoundError:
         rule = "needs the package websockets: pip install isocast[websocket]"
         raise ConfigurationError("command line", "gateway websocket", rule) from None
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     start = "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])

@@ -24,7 +24,7 @@ app = App(
     help_epilogue="Start with:\n\n    isocast keys init --config market.toml\n",
 )
 
-_Config: TypeAlias = Annotated[Path, Parameter(name=["--config", "-c"])]
+_Config: TypeAlias = Annotated[Path | None, Parameter(name=["--config", "-c"])]
 _Flag: TypeAlias = Annotated[bool, Parameter(negative="")]
 _WRONG = 1
 _NAMES_SHOWN = 6
@@ -39,7 +39,7 @@ Run it once, on one machine, and copy to each other machine the files that its n
 which.
 """
 )
-def init(*, config: _Config, json: _Flag = False) -> int:
+def init(*, config: _Config = None, json: _Flag = False) -> int:
     """Make the keys directory (0700) and every key file that is missing (0600). A file that exists is never touched.
 
     Parameters
@@ -50,9 +50,10 @@ def init(*, config: _Config, json: _Flag = False) -> int:
         Print one JSON object instead of a table.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.key_files import init_keys
 
-    market = load_market(config)
+    market = load_market(find_market(config, running=False))
     files = init_keys(market)
     made = sum(file.made for file in files)
     if json:
@@ -74,7 +75,7 @@ def init(*, config: _Config, json: _Flag = False) -> int:
 Equal fingerprints on two machines mean equal keys. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> int:
+def check(*, config: _Config = None, node: str | None = None, json: _Flag = False) -> int:
     """Check the key files: there, whole, and readable by their owner alone.
 
     Parameters
@@ -87,9 +88,10 @@ def check(*, config: _Config, node: str | None = None, json: _Flag = False) -> i
         Print one JSON object instead of a table.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.key_files import check_keys
 
-    market = load_market(config)
+    market = load_market(find_market(config, running=False))
     files = check_keys(market, None if node is None else _plan(market, node))
     faults = sum(bool(file.fault) for file in files)
     if json:

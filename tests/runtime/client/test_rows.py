@@ -143,14 +143,14 @@ def test_what_no_row_says_may_be_given_for_all() -> None:
     assert (events["kind"][0], events["symbol"][0]) == (3, b"VOD")
     prices = pd.DataFrame({"price": [1.5, 2.5], "qty": [1, 2]})
     assert events_of(prices, kind="trade", floor="XLON", symbol="VOD")["symbol"].tolist() == [b"VOD", b"VOD"]
-    with pytest.raises(RowError, match='column kind: "trad" is not one of .*did you mean'):
+    with pytest.raises(RowError, match=r'column kind: "trad" is not one of .*did you mean'):
         events_of(prices, kind="trad", floor="XLON")
 
 
 def test_a_status_goes_by_name_and_a_reference_of_anything_else_by_number() -> None:
     rows = [{**ROW, "kind": "status", "reference": "halted"}, {**ROW, "reference": 7}]
     assert events_of(rows)["reference"].tolist() == events_of(pd.DataFrame(rows))["reference"].tolist() == [2, 7]
-    with pytest.raises(RowError, match="row 1 .*, column reference: "):
+    with pytest.raises(RowError, match=r"row 1 .*, column reference: "):
         events_of([ROW, {**ROW, "reference": "halted"}])
 
 

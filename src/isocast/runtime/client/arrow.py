@@ -28,6 +28,7 @@ _TICK_DIGITS = 19
 
 
 def import_pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better type
+    """The library; IsocastError says how to get it."""
     try:
         import pyarrow as pa  # noqa: PLC0415
     except ImportError as reason:

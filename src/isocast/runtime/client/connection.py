@@ -405,7 +405,7 @@ class AsyncListening:
         self._is_open = True
         try:
             async with asyncio.timeout(self._market.patience_s):
-                while self.listener.silence() is not None or not self._has_joined():
+                while self.listener.silence() is not None or not self._has_joined():  # noqa: ASYNC110 - a machine's state
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             reason = self.listener.silence() or "the lines of the market are heard, but not how far they are"
@@ -709,9 +709,9 @@ class Connection:
         """Put events into the sequence, in this order; returns once all of them are safe on the source's disk.
 
         `rows` are dicts or dataclasses (one or many), a DataFrame of pandas or polars, an Arrow table or a structured
-        numpy array, with the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time. Kind and
-        floor must be there, or be given for all rows by `kind`, `floor` and `symbol`; a time left out is now. A price is
-        in units, as text, Decimal or int; a float must be a whole number of ticks of 0.0001. An array of
+        numpy array, with the columns kind, floor, symbol, side, price, quantity, id, reference, flags and time. Kind
+        and floor must be there, or be given for all rows by `kind`, `floor` and `symbol`; a time left out is now. A
+        price is in units, as text, Decimal or int; a float must be a whole number of ticks of 0.0001. An array of
         `isocast.EVENT_DTYPE` is taken as it is, with prices in ticks.
 
         All rows are checked first: RowError names the row and the column, and nothing was published. `source` is one of
@@ -737,8 +737,8 @@ class Connection:
     ) -> ReplayReport:
         """Publish files of feeds (ITCH, captures, tables, Parquet, LOBSTER) at a source; each message once.
 
-        `speed` is market time to real time, such as 10; left out, it goes as fast as the source takes it. Repeated after
-        an interruption it goes on; under another name (`run`) the same files are published again. `floor`, `day`,
+        `speed` is market time to real time, such as 10; left out, it goes as fast as the source takes it. Repeated
+        after an interruption it goes on; under another name (`run`) the same files are published again. `floor`, `day`,
         `symbol` and `mapping` say what the files do not. `told` hears how far it is.
         """
         return self._loop.wait_for(
@@ -776,9 +776,9 @@ class Connection:
 
         It hears from the moment of this call; IsocastError says why, if no line is heard. `start` is now, beginning,
         snapshot or a sequence. With `latest` only the newest event of each key comes. The loop ends after `timeout_s`
-        without a batch, or by `break`; a `with` block closes it at once. `customer` is the place to take, the first free
-        one if left out. Of several stripes all, or `stripes`, or those of `symbols` are heard, `merged` into one order.
-        `told` hears of trouble in words, `conflict` of lines that contradict each other.
+        without a batch, or by `break`; a `with` block closes it at once. `customer` is the place to take, the first
+        free one if left out. Of several stripes all, or `stripes`, or those of `symbols` are heard, `merged` into one
+        order. `told` hears of trouble in words, `conflict` of lines that contradict each other.
         """
         listening = self._async.listen(
             symbols,

@@ -71,7 +71,7 @@ _IGNORED = frozenset(
         "token",
     }
 )
-"""What batches, `isocast listen` and `isocast journal cat` have beside an event: their output can be published again."""
+"""What batches, `isocast listen` and `isocast journal cat` have beside an event: it can be published again."""
 _ALIASES = {"time": "time_ns", "qty": "quantity", "size": "quantity", "ref": "reference"}
 _SHORT = {"b": Side.BUY, "s": Side.SELL, "": Side.NONE}
 _FLAGS = {flag.name.lower(): int(flag) for flag in EventFlag if flag.name}
