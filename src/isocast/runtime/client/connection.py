@@ -138,8 +138,7 @@ class AsyncConnection:
         self._customer = customer
         self._patience_s = patience_s
         self._doors: dict[str, Publisher] = {}
-        self._open: set[Listener] = set()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._places = _Places(patience_s)
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -176,9 +175,7 @@ class AsyncConnection:
     async def close(self) -> None:
         """Close every connection and socket; what was published is safe."""
         self._is_closed = True
-        await asyncio.gather(*self._leaving)
-        for listener in list(self._open):
-            await self.leave(listener)
+        await self._places.leave_all()
         for door in self._doors.values():
             await door.close()
         self._doors.clear()
@@ -271,7 +268,7 @@ class AsyncConnection:
             symbols=names,
             merged=merged,
         )
-        return AsyncListening(self, listener, names, timeout_s)
+        return AsyncListening(self._places, listener, names, timeout_s)
 
     async def snapshot(
         self,
@@ -308,29 +305,6 @@ class AsyncConnection:
 
     # ---- inside
 
-    @property
-    def patience_s(self) -> float:
-        """How long the market may be away before a call raises an error."""
-        return self._patience_s
-
-    async def enter(self, listener: Listener) -> None:
-        """Begin to listen; whoever forgets to leave does so when this connection is closed."""
-        self._insist_on_open()
-        await listener.open()
-        self._open.add(listener)
-
-    async def leave(self, listener: Listener) -> None:
-        """End it."""
-        if listener in self._open:
-            self._open.discard(listener)
-            await listener.close()
-
-    def leave_soon(self, listener: Listener) -> None:
-        """The same, for whoever cannot wait."""
-        task = asyncio.ensure_future(self.leave(listener))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
     def _insist_on_open(self) -> None:
         if self._is_closed:
             raise IsocastError(f"this connection to {self.name} is closed: connect again")
@@ -361,14 +335,50 @@ class AsyncConnection:
         return type(reason)(f"{reason}: {remedy}")
 
 
+class _Places:
+    """The customers' places that a connection has taken; what was forgotten is left when it is closed."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._taken: set[Listener] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def enter(self, listener: Listener) -> None:
+        """Begin to listen."""
+        if self._is_closed:
+            raise IsocastError("this connection is closed: connect again")
+        await listener.open()
+        self._taken.add(listener)
+
+    async def leave(self, listener: Listener) -> None:
+        """End it, if it was begun."""
+        if listener in self._taken:
+            self._taken.discard(listener)
+            await listener.close()
+
+    def leave_soon(self, listener: Listener) -> None:
+        """The same, for whoever cannot wait."""
+        task = asyncio.ensure_future(self.leave(listener))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def leave_all(self) -> None:
+        """Nobody enters any more."""
+        self._is_closed = True
+        await asyncio.gather(*self._leaving)
+        for listener in list(self._taken):
+            await self.leave(listener)
+
+
 class AsyncListening:
     """Batches of a market as they are released; `AsyncConnection.listen` makes it."""
 
     def __init__(
-        self, market: AsyncConnection, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None
+        self, places: _Places, listener: Listener, symbols: tuple[str, ...] | None, timeout_s: float | None
     ) -> None:
         """Nothing is opened yet."""
-        self._market = market
+        self._places = places
         self._loop: asyncio.AbstractEventLoop | None = None
         self.listener = listener
         """Counters, alarms and the state of its lines, for whoever looks closer."""
@@ -381,7 +391,7 @@ class AsyncListening:
         loop = getattr(self, "_loop", None)
         if loop is not None and not self._is_closed:
             with suppress(RuntimeError):  # The loop is closed: then nothing is open.
-                loop.call_soon_threadsafe(self._market.leave_soon, self.listener)
+                loop.call_soon_threadsafe(self._places.leave_soon, self.listener)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
@@ -401,10 +411,10 @@ class AsyncListening:
         if self._is_open or self._is_closed:
             return
         self._loop = asyncio.get_running_loop()
-        await self._market.enter(self.listener)
+        await self._places.enter(self.listener)
         self._is_open = True
         try:
-            async with asyncio.timeout(self._market.patience_s):
+            async with asyncio.timeout(self._places.patience_s):
                 while self.listener.silence() is not None or not self._has_joined():  # noqa: ASYNC110 - a machine's state
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
@@ -418,7 +428,7 @@ class AsyncListening:
     async def close(self) -> None:
         """Leave the place."""
         self._is_closed = True
-        await self._market.leave(self.listener)
+        await self._places.leave(self.listener)
 
     def __aiter__(self) -> Self:
         return self
