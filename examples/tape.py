@@ -4,11 +4,12 @@ import isocast
 
 
 def main() -> None:
-    """Show how things stand, and the state of the first sequence beside it."""
-    with isocast.connect() as market, market.tape() as tape:
-        for row in tape.rows():
-            print(f"{row.symbol:8} last {row.last} bid {row.bid} ask {row.ask} volume {row.volume:,}")
-        print("to begin with:", market.snapshot(1).rows()[0]["price"])
+    """Show how things stand, and how they stood to begin with."""
+    with isocast.connect() as market:
+        with market.tape() as tape:
+            for row in tape.rows():
+                print(f"{row.symbol:8} last {row.last} bid {row.bid} ask {row.ask} volume {row.volume:,}")
+        print("the first price was", market.snapshot(1).rows()[0]["price"])
 
 
 if __name__ == "__main__":

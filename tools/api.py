@@ -80,7 +80,7 @@ def _attributes(value: type) -> Iterator[tuple[str, str]]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
     for field, below in zip(tree.body, [*tree.body[1:], None], strict=True):
-        target = field.target if isinstance(field, ast.AnnAssign) else None
+        target: ast.expr | None = field.target if isinstance(field, ast.AnnAssign) else None
         if isinstance(field, ast.Assign) and issubclass(value, Enum):
             target = field.targets[0]
         if isinstance(target, ast.Name) and not target.id.startswith("_"):

@@ -164,6 +164,24 @@ def test_the_tape_and_snapshots_say_how_things_stand_and_stood(world: World) -> 
                 tape["NONE"]
 
 
+def test_several_stripes_are_one_market(tmp_path: Path) -> None:
+    symbols = [f"S{number}" for number in range(12)]
+    rows = [{"kind": "trade", "floor": "XLON", "symbol": name, "price": 1, "quantity": 5, "id": 1} for name in symbols]
+    path = market_file(tmp_path, NODES, settings={"ring": {"stripes": [0, 1]}})
+    with running(path), isocast.connect(path) as market:
+        with market.listen(timeout_s=20) as listening:
+            assert market.publish(rows).messages == 2
+            heard = [next(listening), next(listening)]
+        assert {batch.stripe for batch in heard} == {0, 1}
+        now = market.snapshot().rows()
+        assert sorted(row["symbol"] for row in now) == sorted(symbols)
+        assert sorted(row["symbol"] for row in market.snapshot(datetime.now(UTC)).rows()) == sorted(symbols)
+        with pytest.raises(isocast.IsocastError, match="no common sequence: give a time"):
+            market.snapshot(1)
+        with market.tape() as tape:
+            assert [(row.symbol, row.volume) for row in tape.rows()] == [(name, 5) for name in sorted(symbols)]
+
+
 def test_a_file_is_replayed_once(world: World, tmp_path: Path) -> None:
     events = trades(60, first_id=1, symbols=(b"FILE",))
     (tmp_path / "day.events").write_bytes(events.tobytes())

@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.worlds import eventually, market_file, trades
 
 from isocast.runtime.client import publisher as module
-from isocast.runtime.client.publisher import Publisher, PublishRefusedError
+from isocast.runtime.client.publisher import Batch, Publisher, PublishRefusedError
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
 from isocast.runtime.market.model import Market
@@ -108,7 +108,7 @@ def with_source(
 
 def test_arrays_and_bytes_arrive_as_the_same_events(market: Market) -> None:
     events = trades(3)
-    forms = [events, events.tobytes(), bytearray(events.tobytes()), memoryview(events.tobytes())]
+    forms: list[Batch] = [events, events.tobytes(), bytearray(events.tobytes()), memoryview(events.tobytes())]
 
     async def work(source: Source, publisher: Publisher) -> None:
         for place, batch in enumerate(forms, 1):

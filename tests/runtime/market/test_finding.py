@@ -76,7 +76,7 @@ def test_notes_behind_a_link_are_not_believed(empty: Path) -> None:
 def test_commands_and_programs_find_the_same_market(
     empty: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for command in ("publish --source floor", "listen", "replay x=floor", "tape", "top --once", "keys check", "ring"):
+    for command in ("publish --source floor", "listen", "tape", "top --once", "keys check", "ring"):
         assert main(command.split()) == 2
         assert "which market?" in capsys.readouterr().err
     path = market_file(empty)

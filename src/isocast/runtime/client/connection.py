@@ -453,7 +453,7 @@ class AsyncListening:
         """The next batch; None once everything that the market has released was given, and for now there is no more."""
         await self.open()
         while True:
-            is_complete = self._has_all()
+            is_complete = self.listener.has_all
             try:
                 async with asyncio.timeout(_QUIET_S):
                     return await self._next()
@@ -463,9 +463,6 @@ class AsyncListening:
 
     def _has_joined(self) -> bool:
         return all(view.joined for view in self.listener.snapshots().values())
-
-    def _has_all(self) -> bool:
-        return all(view.joined and view.next_sequence > view.newest for view in self.listener.snapshots().values())
 
 
 class AsyncTape:

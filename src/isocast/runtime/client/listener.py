@@ -239,6 +239,11 @@ class HeardStripes:
         """Whether all stripes come as one sequence."""
         return self._merge is not None
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether something of one stripe waits for another."""
+        return self._merge is not None and bool(self._merge.awaited)
+
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it. Only of merged stripes."""
         if self._merge is None:
@@ -418,6 +423,14 @@ class Listener:
             return f"no line is heard yet: {wrong_key_reason(forged, 'edge.key')}"
         where = f" of stripe {silent[0].plan.stripe}" if len(self._seats) > 1 else ""
         return f"no line{where} is heard yet: is the market up? isocast up --config … starts it, isocast doctor looks"
+
+    @property
+    def has_all(self) -> bool:
+        """Whether everything that was released, as far as its lines tell, was read."""
+        views = [seat.snapshot() for seat in self._running]
+        is_up_to_date = all(view.joined and view.next_sequence > view.newest for view in views)
+        waits = any(seat.inbox for seat in self._seats) or (self._heard is not None and self._heard.holds_back)
+        return is_up_to_date and not waits
 
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant in the merged stripes; None while one of them has not passed it."""
