@@ -1,9 +1,11 @@
 """A market from Python: what is published is heard, in every form, and a `with` block leaves nothing behind."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -74,6 +76,34 @@ def test_a_with_block_leaves_no_thread_socket_or_process(world: World) -> None:
     words = [sys.executable, "-W", "error", "-c", LEAVES_NOTHING, str(world.path)]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_ends_a_loop_that_waits(world: World) -> None:
+    program = (
+        "import isocast, sys\nwith isocast.connect(sys.argv[1]) as market:\n    listening = market.listen('NONE')\n"
+    )
+    program += "    print('listening', flush=True)\n    for batch in listening:\n        print(batch)\n"
+    words = [sys.executable, "-W", "error", "-c", program, str(world.path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "listening\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    assert (child.returncode, said.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+    assert said.count("Traceback") == 1
+
+
+def test_threads_share_a_connection(world: World) -> None:
+    row = {"kind": "trade", "floor": "XLON", "symbol": "MANY", "price": 1, "quantity": 1}
+    with isocast.connect(world.path) as market, ThreadPoolExecutor(8) as threads:
+        done = list(threads.map(lambda number: market.publish({**row, "id": number}), range(1, 41)))
+        assert len({label for each in done for label in each.labels}) == 40
+        with market.listen("MANY", start="beginning") as listening:
+            heard: list[int] = []
+            while len(heard) < 40:
+                heard += [row["id"] for row in next(listening).rows()]
+            assert sorted(heard) == list(range(1, 41))
+            assert listening.next_if_any() is None
 
 
 def forms() -> dict[str, Any]:
@@ -187,7 +217,7 @@ def test_a_file_is_replayed_once(world: World, tmp_path: Path) -> None:
     (tmp_path / "day.events").write_bytes(events.tobytes())
     with isocast.connect(world.path) as market:
         report = market.replay(tmp_path / "day.events")
-        assert (report.events, report.known_messages) == (60, 0)
+        assert repr(report) == "<ReplayReport of 60 events in 3 messages at floor>"
         again = market.replay(tmp_path / "day.events")
         assert (again.events, again.known_messages) == (60, again.messages)
 

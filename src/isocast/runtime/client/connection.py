@@ -138,6 +138,7 @@ class AsyncConnection:
         self._customer = customer
         self._patience_s = patience_s
         self._doors: dict[str, Publisher] = {}
+        self._opening = asyncio.Lock()
         self._places = _Places(patience_s)
         self._is_closed = False
 
@@ -319,16 +320,17 @@ class AsyncConnection:
         raise IsocastError(f"which source publishes? Give source=…, here or to connect; {self.name} has {names}")
 
     async def _door(self, name: str) -> Publisher:
+        """The one door to a source, however many publish at once."""
         self._insist_on_open()
-        door = self._doors.get(name)
-        if door is None:
-            door = Publisher(self._market, name, patience_s=self._patience_s)
-            try:
-                await door.__aenter__()
-            except DoorError as reason:
-                raise self._down(reason) from reason
-            self._doors[name] = door
-        return door
+        async with self._opening:
+            if name not in self._doors:
+                door = Publisher(self._market, name, patience_s=self._patience_s)
+                try:
+                    await door.__aenter__()
+                except DoorError as reason:
+                    raise self._down(reason) from reason
+                self._doors[name] = door
+            return self._doors[name]
 
     def _down(self, reason: DoorError) -> DoorError:
         remedy = f"is the market up? isocast up --config {self._market.file} starts it, isocast doctor looks"
@@ -867,6 +869,10 @@ class Listening:
 
     def __next__(self) -> ReceivedBatch:
         return self._loop.next_of(self._async)
+
+    def next_if_any(self) -> ReceivedBatch | None:
+        """The next batch; None once everything that the market has released was given, and for now there is no more."""
+        return self._loop.wait_for(self._async.next_if_any())
 
 
 class LiveTape:
