@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.runtime.worlds import SMALL, World, market_file, running, trades, wai
 
 import isocast
 from isocast.runtime.client.rows import events_of
+from isocast.runtime.market.key_files import init_keys
 from isocast.terms.instants import SECOND
 from isocast.wire.events import events_view
 
@@ -62,7 +63,9 @@ def test_what_is_published_is_heard(world: World) -> None:
     with isocast.connect(world.path) as market:
         assert market.sources == ("floor",)
         with market.listen(timeout_s=20) as listening:
+            assert isinstance(listening, isocast.Listening)
             done = market.publish(ROWS)
+            assert isinstance(done, isocast.Published)
             assert (done.source, done.events, done.messages) == ("floor", 3, 1)
             batch = next(listening)
         assert [row["price"] for row in batch.rows()] == [Decimal("72.5"), Decimal("72.4"), Decimal("72.6")]
@@ -181,6 +184,7 @@ def test_the_tape_and_snapshots_say_how_things_stand_and_stood(world: World) -> 
         (then,) = market.snapshot(first.last_sequence, symbols="TAPE").rows()
         moment = datetime.fromtimestamp((int(second.releases[0]) - 1_000) / SECOND, UTC)
         (before,) = market.snapshot(moment, symbols="TAPE").rows()
+        assert market.snapshot(symbols="TAPE").kind is isocast.BatchKind.SNAPSHOT
         assert (now["price"], then["price"], before["price"]) == (Decimal("1.75"), Decimal("1.5"), Decimal("1.5"))
         with pytest.raises(isocast.IsocastError, match="still to come"):
             market.snapshot("2999-01-01")
@@ -188,6 +192,8 @@ def test_the_tape_and_snapshots_say_how_things_stand_and_stood(world: World) -> 
             assert (tape["TAPE"].last, tape["TAPE"].volume, tape["TAPE"].trades) == (Decimal("1.75"), 20, 2)
             market.publish([{**sale, "price": "2", "id": 3}])
             (changed,) = next(tape)
+            assert isinstance(tape, isocast.LiveTape)
+            assert isinstance(changed, isocast.TapeRow)
             assert (changed.last, changed.volume) == (Decimal(2), 30)
             assert [row.symbol for row in tape.rows()] == ["TAPE"]
             with pytest.raises(KeyError):
@@ -217,6 +223,7 @@ def test_a_file_is_replayed_once(world: World, tmp_path: Path) -> None:
     (tmp_path / "day.events").write_bytes(events.tobytes())
     with isocast.connect(world.path) as market:
         report = market.replay(tmp_path / "day.events")
+        assert isinstance(report, isocast.ReplayReport)
         assert repr(report) == "<ReplayReport of 60 events in 3 messages at floor>"
         again = market.replay(tmp_path / "day.events")
         assert (again.events, again.known_messages) == (60, again.messages)
@@ -225,7 +232,9 @@ def test_a_file_is_replayed_once(world: World, tmp_path: Path) -> None:
 def test_the_asynchronous_face_is_the_same(world: World) -> None:
     async def work() -> None:
         async with isocast.connect_async(world.path) as market:
+            assert isinstance(market, isocast.AsyncConnection)
             async with market.listen("LOOP", timeout_s=20) as listening:
+                assert isinstance(listening, isocast.AsyncListening)
                 await market.publish({"kind": "trade", "floor": "XLON", "price": 3, "quantity": 1}, symbol="LOOP")
                 (row,) = (await anext(listening)).rows()
             assert row["price"] == 3
@@ -235,6 +244,7 @@ def test_the_asynchronous_face_is_the_same(world: World) -> None:
                     break
             assert len((await market.snapshot(symbols="LOOP")).rows()) == 1
             async with market.tape("LOOP") as tape:
+                assert isinstance(tape, isocast.AsyncTape)
                 assert tape["LOOP"].last == 3
 
     asyncio.run(work())
@@ -252,7 +262,15 @@ def test_whoever_calls_hears_what_to_do(world: World, tmp_path: Path) -> None:
             market.listen()
         with pytest.raises(isocast.ConfigurationError, match='did you mean "floor"'):
             market.publish(ROWS, source="flor")
+    stranger = replace(world.market, keys_directory=tmp_path / "other keys")
+    init_keys(stranger)
+    with isocast.connect(stranger, patience_s=3) as market:
+        with pytest.raises(isocast.PublishRefusedError, match="floor: "):
+            market.publish(ROWS)
+        with pytest.raises(isocast.IsocastError, match=r"that edge\.key did not make"):
+            market.listen()
     with isocast.connect(world.path) as market:
+        assert isinstance(market, isocast.Connection)
         assert repr(market.publish(ROWS[:1])) == "<Published 1 event in 1 message at floor>"
         assert market.publish([]).events == 0
         assert len(market.publish(ROWS, key="monday").labels) == len(market.publish(ROWS, key="monday").labels) == 1

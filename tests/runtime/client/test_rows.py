@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.worlds import trades
 
+import isocast
 from isocast.runtime.client.received import BatchKind, ReceivedBatch
 from isocast.runtime.client.rows import events_of
 from isocast.terms.errors import IsocastError, RowError
@@ -234,5 +235,6 @@ def test_a_library_that_is_missing_is_named(library: str, method: str, monkeypat
 
 
 def test_a_batch_says_what_it_is() -> None:
+    assert (isocast.ReceivedBatch, isocast.EVENT_DTYPE) == (ReceivedBatch, EVENT_DTYPE)
     assert repr(batch_of(trades(2))) == "<ReceivedBatch of 2 events, messages, sequences 1 to 2>"
     assert [row["id"] for row in batch_of(trades(2, symbols=(b"A", b"B"))).of_symbols(["B"]).rows()] == [2]
