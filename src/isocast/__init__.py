@@ -14,15 +14,12 @@ from __future__ import annotations
 TYPE_CHECKING = False  # As `typing` has it, which takes some milliseconds to import.
 
 if TYPE_CHECKING:
+    from isocast.runtime.client.blocking import Connection, Listening, LiveTape, connect
     from isocast.runtime.client.connection import (
         AsyncConnection,
         AsyncListening,
         AsyncTape,
-        Connection,
-        Listening,
-        LiveTape,
         Published,
-        connect,
         connect_async,
     )
     from isocast.runtime.client.live_tape import TapeRow
@@ -63,17 +60,17 @@ _HOMES = {
     "AsyncTape": "isocast.runtime.client.connection",
     "BatchKind": "isocast.runtime.client.received",
     "ConfigurationError": "isocast.terms.errors",
-    "Connection": "isocast.runtime.client.connection",
+    "Connection": "isocast.runtime.client.blocking",
     "IsocastError": "isocast.terms.errors",
-    "Listening": "isocast.runtime.client.connection",
-    "LiveTape": "isocast.runtime.client.connection",
+    "Listening": "isocast.runtime.client.blocking",
+    "LiveTape": "isocast.runtime.client.blocking",
     "PublishRefusedError": "isocast.runtime.client.publisher",
     "Published": "isocast.runtime.client.connection",
     "ReceivedBatch": "isocast.runtime.client.received",
     "ReplayReport": "isocast.runtime.client.replay",
     "RowError": "isocast.terms.errors",
     "TapeRow": "isocast.runtime.client.live_tape",
-    "connect": "isocast.runtime.client.connection",
+    "connect": "isocast.runtime.client.blocking",
     "connect_async": "isocast.runtime.client.connection",
 }
 

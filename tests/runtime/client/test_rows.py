@@ -219,7 +219,7 @@ def test_two_columns_for_one_field_are_refused() -> None:
 def test_no_library_is_imported_before_it_is_asked_for() -> None:
     program = """
 import sys
-from isocast.runtime.client.connection import connect
+from isocast.runtime.client.blocking import connect
 from isocast.runtime.client.rows import events_of
 events_of({"kind": "trade", "floor": "XLON", "price": 1.5})
 assert not {"pandas", "polars", "pyarrow"} & set(sys.modules)
