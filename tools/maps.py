@@ -155,7 +155,7 @@ WALK = (
             ),
             Step(
                 "A program gets it as a numpy or Arrow batch",
-                ("runtime/client/listener:listen", "runtime/client/received:ReceivedBatch"),
+                ("runtime/client/listener:Listener", "runtime/client/received:ReceivedBatch"),
             ),
         ),
         "journal blocks, as files or from a retransmit server's door",

@@ -1,12 +1,12 @@
 """Isocast: one sequence of market messages, released everywhere at the same instant.
 
-    async for batch in isocast.listen("market.toml"):
-        print(batch.last_sequence, batch.events["price"])
+    with isocast.connect() as market:
+        market.publish({"kind": "trade", "floor": "XLON", "symbol": "VOD", "price": "72.5", "quantity": 100})
+        for batch in market.listen(start="beginning", timeout_s=5):
+            print(batch.to_pandas())
 
-    async with isocast.Source("market.toml", "nyse") as source:
-        await source.publish(events)
-
-The public names are loaded when they are first used, so that `import isocast` costs nothing.
+`connect_async` is the same for programs with an event loop. The public names are loaded when they are first used, so
+that `import isocast` costs nothing.
 """
 
 from __future__ import annotations
@@ -14,36 +14,64 @@ from __future__ import annotations
 TYPE_CHECKING = False  # As `typing` has it, which takes some milliseconds to import.
 
 if TYPE_CHECKING:
-    from isocast.runtime.client.listener import Listener, listen
-    from isocast.runtime.client.publisher import Publisher as Source
+    from isocast.runtime.client.blocking import Connection, Listening, LiveTape, connect
+    from isocast.runtime.client.connection import (
+        AsyncConnection,
+        AsyncListening,
+        AsyncTape,
+        Published,
+        connect_async,
+    )
+    from isocast.runtime.client.live_tape import TapeRow
     from isocast.runtime.client.publisher import PublishRefusedError
     from isocast.runtime.client.received import BatchKind, ReceivedBatch
-    from isocast.terms.errors import IsocastError
+    from isocast.runtime.client.replay import ReplayReport
+    from isocast.terms.errors import ConfigurationError, IsocastError, RowError
     from isocast.wire.events import EVENT_DTYPE
 
 __all__ = [
     "EVENT_DTYPE",
+    "AsyncConnection",
+    "AsyncListening",
+    "AsyncTape",
     "BatchKind",
+    "ConfigurationError",
+    "Connection",
     "IsocastError",
-    "Listener",
+    "Listening",
+    "LiveTape",
     "PublishRefusedError",
+    "Published",
     "ReceivedBatch",
-    "Source",
+    "ReplayReport",
+    "RowError",
+    "TapeRow",
     "__version__",
-    "listen",
+    "connect",
+    "connect_async",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "EVENT_DTYPE": ("isocast.wire.events", "EVENT_DTYPE"),
-    "BatchKind": ("isocast.runtime.client.received", "BatchKind"),
-    "IsocastError": ("isocast.terms.errors", "IsocastError"),
-    "Listener": ("isocast.runtime.client.listener", "Listener"),
-    "PublishRefusedError": ("isocast.runtime.client.publisher", "PublishRefusedError"),
-    "ReceivedBatch": ("isocast.runtime.client.received", "ReceivedBatch"),
-    "Source": ("isocast.runtime.client.publisher", "Publisher"),
-    "listen": ("isocast.runtime.client.listener", "listen"),
+    "EVENT_DTYPE": "isocast.wire.events",
+    "AsyncConnection": "isocast.runtime.client.connection",
+    "AsyncListening": "isocast.runtime.client.connection",
+    "AsyncTape": "isocast.runtime.client.connection",
+    "BatchKind": "isocast.runtime.client.received",
+    "ConfigurationError": "isocast.terms.errors",
+    "Connection": "isocast.runtime.client.blocking",
+    "IsocastError": "isocast.terms.errors",
+    "Listening": "isocast.runtime.client.blocking",
+    "LiveTape": "isocast.runtime.client.blocking",
+    "PublishRefusedError": "isocast.runtime.client.publisher",
+    "Published": "isocast.runtime.client.connection",
+    "ReceivedBatch": "isocast.runtime.client.received",
+    "ReplayReport": "isocast.runtime.client.replay",
+    "RowError": "isocast.terms.errors",
+    "TapeRow": "isocast.runtime.client.live_tape",
+    "connect": "isocast.runtime.client.blocking",
+    "connect_async": "isocast.runtime.client.connection",
 }
 
 
@@ -56,8 +84,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415 - not before it is needed
 
-        module, attribute = _HOMES[name]
-        value = getattr(import_module(module), attribute)
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

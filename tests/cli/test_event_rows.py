@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocast.cli.event_rows import FIELDS, RowFault, RowFormat, RowReader, fields_of, guess_format
+from isocast.cli.event_rows import RowFault, RowFormat, RowReader, guess_format
+from isocast.runtime.client.rows import FIELDS, fields_of
 from isocast.terms.market import MAX_TICKS, EventFlag, EventKind, MarketStatus, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 

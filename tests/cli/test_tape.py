@@ -148,7 +148,6 @@ def test_a_snapshot_goes_on_where_it_ended(feed: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     "arguments, reason",
     [
-        ([], "--config, --journal and --feed"),
         (["--config", "m.toml", "--feed", "x"], "--config, --journal and --feed"),
         (["--feed", "x", "--seconds", "3"], "running market"),
         (["--config", "m.toml", "--at", "3"], "--at"),

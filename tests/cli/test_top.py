@@ -365,7 +365,6 @@ def test_the_live_view_gives_the_terminal_back(end: signal.Signals | bytes) -> N
 @pytest.mark.parametrize(
     "arguments, rule",
     [
-        ([], "--config: give either"),
         (["--config", "a.toml", "--url", "b:1"], "--config: give either"),
         (["--url", "nowhere"], '--url: "nowhere" is not HOST:PORT'),
         (["--url", "host:99999"], "is not HOST:PORT"),

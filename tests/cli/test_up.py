@@ -21,6 +21,7 @@ from isocast.cli.main import main
 from isocast.cli.up import ending, next_steps
 from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.market.file import load_market
+from isocast.runtime.market.finding import running_markets
 from isocast.runtime.market.founding import is_new, joins
 from isocast.runtime.operate.supervisor import Child
 
@@ -121,6 +122,17 @@ def test_a_program_hears_of_everything_in_lines_of_json(config: Path) -> None:
     assert all("time" in one for one in up.events)
     assert up.err == ""
     assert all(is_new(load_market(config).directory_of(name)) for name in NAMES)
+
+
+def test_while_it_runs_its_market_is_found_without_a_name(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    with running(command(config, "--json")) as up:
+        up.until("all-ready")
+        assert running_markets() == [config]
+        assert up.end(signal.SIGTERM) == 0
+    assert running_markets() == []
 
 
 def test_a_person_reads_sentences_and_what_to_try_next(config: Path) -> None:

@@ -19,6 +19,7 @@ from isocast.runtime.client.publisher import Publisher
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.net.door import Visit
 from isocast.terms.errors import ConfigurationError, JournalError
+from isocast.wire.events import EventArray
 from isocast.wire.journal_blocks import view_block
 
 NODES = {**SMALL, "lake": {"role": "customer", "lines": ["b", "c"], "retransmit": ["archive"], "start": False}}
@@ -36,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield alive
 
 
-def publish(world: World, events: object) -> None:
+def publish(world: World, events: EventArray) -> None:
     async def work() -> None:
         async with Publisher(world.market, "floor") as door:
             await door.publish(events)

@@ -47,23 +47,24 @@ app.command("isocast.cli.edge_listen:listen", name="listen")
 
 
 @app.command(show=False)
-def send(*, config: Config, name: str) -> int:
+def send(*, config: Config = None, name: str) -> int:
     """Send the narrow stripes of one receiver: the receiver starts this process itself.
 
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The receiver whose journal it follows.
     """
     from isocast.runtime.edge.narrow.service import run_edge
+    from isocast.runtime.market.finding import find_market
 
-    return run_edge(config, name)
+    return run_edge(find_market(config), name)
 
 
 @app.command
-def status(*, config: Config, json: Flag = False) -> int:
+def status(*, config: Config = None, json: Flag = False) -> int:
     """Show what the receivers on this machine send: their plan, packets, what waits and what was conflated.
 
     A second table has what retransmit servers keep, repair for customers and answer to strangers. Exit code 1 means
@@ -72,14 +73,15 @@ def status(*, config: Config, json: Flag = False) -> int:
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     json
         Print one JSON object instead of a table.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange, edges_of
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     change = PlanChange(market)
     views, repairs = shutdown.run(change.views()), shutdown.run(change.repairs())
     names = [plan.name for plan in edges_of(market)]
@@ -115,7 +117,7 @@ def _row(name: str, view: dict[str, Any] | None) -> tuple[str, ...]:
 
 
 @app.command
-def plan(path: Path, /, *, config: Config) -> int:
+def plan(path: Path, /, *, config: Config = None) -> int:
     """Put a new stripe plan into force while the market runs.
 
     The plan is written to the directory of plans and announced in a token; every receiver follows it behind that token.
@@ -127,14 +129,15 @@ def plan(path: Path, /, *, config: Config) -> int:
     path
         The plan, TOML or JSON, as `isocast plan stripes --from OLD --out NEW` writes it.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.edge.narrow.plan_change import PlanChange
     from isocast.runtime.edge.narrow.plans import load_plan
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.operate.operator_door import OperatorError
 
-    market, wanted = load_market(config), load_plan(path)
+    market, wanted = load_market(find_market(config)), load_plan(path)
     change = PlanChange(market, told=lambda what: note(f"isocast: waiting for {what}"))
     try:
         views = shutdown.run(change.apply(wanted))

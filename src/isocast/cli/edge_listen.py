@@ -49,7 +49,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     *,
-    config: Config,
+    config: Config = None,
     name: Annotated[str, Parameter(name=["--name", "-n", "--as"])],
     rate: str | None = None,
     symbols: str | None = None,
@@ -67,7 +67,7 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be: its address is where groups are joined.
     rate
@@ -95,8 +95,9 @@ def _listen(  # noqa: PLR0913 - who, what, how much and for how long
     from isocast.runtime.edge.narrow.choosing import choose, describe
     from isocast.runtime.edge.narrow.listener import StripeListener
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     chosen_rate = _rate(rate)
 
@@ -196,7 +197,7 @@ async def _until_stopped(
 
 
 def _show(batch: StripeBatch, *, as_json: bool) -> None:
-    from isocast.cli.event_rows import fields_of
+    from isocast.runtime.client.rows import fields_of
 
     for event in batch.events.tolist():
         fields = fields_of(event)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from isocast.cli.event_rows import fields_of
 from isocast.cli.render import Progress, figure
 from isocast.feeds.days import check_zone, read_day
 from isocast.feeds.itch_layout import NAMES
@@ -17,6 +16,7 @@ from isocast.feeds.mold import MoldSession
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.feed_files import FeedFile, FeedFormat, FeedOptions, load_mapping, open_sink, out_format
+from isocast.runtime.client.rows import fields_of
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic, Symbol
 from isocast.terms.quantities import suggestion

@@ -45,7 +45,7 @@ refused an address or a port.
 )
 def itch(  # noqa: PLR0913 - where from, where to, and what for
     *,
-    config: Config,
+    config: Config = None,
     name: str,
     group: str = "239.255.80.0",
     port: Port = 26_477,
@@ -67,7 +67,7 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be; its address is where requests are heard.
     group
@@ -97,9 +97,10 @@ def itch(  # noqa: PLR0913 - where from, where to, and what for
     from isocast.runtime.edge.feed import EdgeFeed
     from isocast.runtime.edge.gateway import ItchGateway, groups_of
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.sockets import Endpoint
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     stripes, split = _striping(plan, seat.stripes[0])
     folder = directory or market.directory_of(name) / "edge"
@@ -137,7 +138,7 @@ the extra `websocket`. Exit code: 0 it was stopped, 2 bad input, 3 the machine r
 )
 def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     *,
-    config: Config,
+    config: Config = None,
     name: str,
     port: Annotated[int, Parameter(validator=Number(gte=0, lt=65_536))] = 8_765,
     address: str = "127.0.0.1",
@@ -155,7 +156,7 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         The customer of the file to be.
     port
@@ -173,16 +174,17 @@ def websocket(  # noqa: PLR0913 - where from, where to, and for how many
     json
         Print the final counts as one JSON object.
     """
-    from isocast.cli.event_rows import fields_of
     from isocast.runtime.client.listener import Listener
+    from isocast.runtime.client.rows import fields_of
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
     try:
         from isocast.runtime.edge.web_gateway import WebGateway
     except ModuleNotFoundError:
         rule = "needs the package websockets: pip install isocast[websocket]"
         raise ConfigurationError("command line", "gateway websocket", rule) from None
-    market = load_market(config)
+    market = load_market(find_market(config))
     seat = customer_named(market, name)
     start = "snapshot" if seat.retransmit else "now"
     listener = Listener(market, name, latest=False, start=start, told=_told, stripes=[seat.stripe])

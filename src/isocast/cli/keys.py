@@ -37,7 +37,7 @@ Run it once, on one machine, and copy to each other machine the files that its n
 which.
 """
 )
-def init(*, config: Config, json: Flag = False) -> int:
+def init(*, config: Config = None, json: Flag = False) -> int:
     """Make the keys directory (0700) and every key file that is missing (0600). A file that exists is never touched.
 
     Parameters
@@ -48,9 +48,10 @@ def init(*, config: Config, json: Flag = False) -> int:
         Print one JSON object instead of a table.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.key_files import init_keys
 
-    market = load_market(config)
+    market = load_market(find_market(config, running=False))
     files = init_keys(market)
     made = sum(file.made for file in files)
     if json:
@@ -72,7 +73,7 @@ def init(*, config: Config, json: Flag = False) -> int:
 Equal fingerprints on two machines mean equal keys. Exit code: 0 fine, 1 something is wrong, 2 bad input.
 """
 )
-def check(*, config: Config, node: str | None = None, json: Flag = False) -> int:
+def check(*, config: Config = None, node: str | None = None, json: Flag = False) -> int:
     """Check the key files: there, whole, and readable by their owner alone.
 
     Parameters
@@ -85,9 +86,10 @@ def check(*, config: Config, node: str | None = None, json: Flag = False) -> int
         Print one JSON object instead of a table.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.key_files import check_keys
 
-    market = load_market(config)
+    market = load_market(find_market(config, running=False))
     files = check_keys(market, None if node is None else _plan(market, node))
     faults = sum(bool(file.fault) for file in files)
     if json:

@@ -73,7 +73,7 @@ listen = App(name="listen", help_epilogue=_EXAMPLES)
 @listen.default
 def _command(  # noqa: PLR0913 - what, from where, until when, how
     *,
-    config: Config,
+    config: Config = None,
     name: Annotated[str | None, Parameter(name=["--as", "--name"])] = None,
     latest: Flag = False,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
@@ -94,7 +94,7 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     name
         Which customer of the file to be; if left out, the first that nobody is yet.
     latest
@@ -118,9 +118,10 @@ def _command(  # noqa: PLR0913 - what, from where, until when, how
     from isocast.cli.stripe_choice import read_choice, read_start
     from isocast.runtime.client.listener import Listener
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
     wanted = read_choice(stripes, symbols)
-    market = load_market(config)
+    market = load_market(find_market(config))
     heard, printer = _Heard(), _Printer(as_json=json, stripes=len(market.stripes))
 
     def conflict(found: Conflict) -> None:
@@ -240,7 +241,7 @@ async def tell_silence(listener: Listener) -> None:
 
 
 def _rows(batch: ReceivedBatch, number: int) -> _Rows:
-    from isocast.cli.event_rows import fields_of
+    from isocast.runtime.client.rows import fields_of
 
     sequences, instants, releases = (
         column[:number].tolist() for column in (batch.sequences, batch.instants, batch.releases)

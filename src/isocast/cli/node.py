@@ -37,7 +37,7 @@ node = App(name="node", help_epilogue=_EXAMPLES)
 @node.default
 def _node(  # noqa: PLR0913  # how it begins, and how much it says
     *,
-    config: Config,
+    config: Config = None,
     name: Annotated[str, Parameter(name=["--name", "-n"])],
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[bool, Parameter(name="--join", negative="")] = False,
@@ -73,10 +73,11 @@ def _node(  # noqa: PLR0913  # how it begins, and how much it says
         Log more.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.founding import found_node, insist_on_past, join_node
     from isocast.runtime.market.model import Impairment
 
-    market = load_market(config)
+    market = load_market(find_market(config, running=False))
     plan = node_of(market, name)
     if new and join:
         raise ConfigurationError(
@@ -101,12 +102,14 @@ def _run(market: Market, plan: NodePlan, level: str, *, as_json: bool | None) ->
 
     gc.disable()  # Nothing that is imported is garbage, and looking for it is a tenth of the start.
     from isocast.runtime.hosts.process import run_node
+    from isocast.runtime.market.finding import is_running
     from isocast.runtime.watch.logs import configure_logs
 
     gc.enable()
     logs = configure_logs(node=plan.name, role=plan.role.value, as_json=as_json, level=level)
     try:
-        return shutdown.run(run_node(market, plan, logs.tell_suppressed))
+        with is_running(market.file):
+            return shutdown.run(run_node(market, plan, logs.tell_suppressed))
     finally:
         logs.tell_suppressed(ending=True)
 

@@ -71,7 +71,7 @@ def _command(
     file: Path | None = None,
     /,
     *,
-    config: Config,
+    config: Config = None,
     source: Annotated[str, Parameter(name=["--source", "-s"])],
     form: Annotated[_Format, Parameter(name="--format")] = "auto",
     key_prefix: str = "",
@@ -89,7 +89,7 @@ def _command(
     file
         Events as JSON lines, CSV with a header, or records of 48 bytes; standard input if left out.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     source
         The primary or secondary source at whose door to publish: of several stripes, each event at that of its symbol.
     form
@@ -103,10 +103,11 @@ def _command(
     """
     from isocast.runtime.client.message_cutter import FULL, MessageCutter
     from isocast.runtime.client.publisher import Publisher
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.door import DoorError
 
     prefix = _prefix(key_prefix)
-    door = Publisher(config, source, patience_s=patience)
+    door = Publisher(find_market(config), source, patience_s=patience)
     began = monotonic()
     lanes = {stripe: MessageCutter(door.events_per_message, FULL) for stripe in door.lanes}
     sent = _Sent(prefix, door.events_per_message, door.routes, lanes)

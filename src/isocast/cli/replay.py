@@ -55,7 +55,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     files: Annotated[list[str], Parameter(consume_multiple=True)],
     /,
     *,
-    config: Config = Path("market.toml"),
+    config: Config = None,
     floor: Annotated[str | None, Parameter(name="--as")] = None,
     speed: str = "1x",
     day: str | None = None,
@@ -81,7 +81,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     files
         Files, each with =FLOOR behind it unless --as says it for all.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     floor
         The source at which files are published that name none.
     speed
@@ -112,12 +112,13 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     from isocast.cli.feed_text import feed_options
     from isocast.runtime.client.replay import Replay
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.net.door import DoorError
 
     pace = _speed(speed)
     options = feed_options(None, day, symbol, mapping, format, port, zone, strict=strict)
     feeds = _floors(files, floor, options, run)
-    market = load_market(config)
+    market = load_market(find_market(config))
     began = monotonic()
     with _Shown() as shown:
         work = Replay(market, feeds, speed=pace, patience_s=patience, progress=progress, told=shown.tell)

@@ -54,7 +54,7 @@ Stripe = Annotated[int | None, Parameter(name="--stripe", negative="")]
 
 @app.default
 @app.command
-def status(*, config: Config, stripe: Stripe = None, json: Flag = False) -> int:
+def status(*, config: Config = None, stripe: Stripe = None, json: Flag = False) -> int:
     """Show the ring, U, and where every primary receiver and reformation server stands; of every stripe its own.
 
     Exit code 1 means that there is no ring at work, or that it lacks a site of U.
@@ -62,7 +62,7 @@ def status(*, config: Config, stripe: Stripe = None, json: Flag = False) -> int:
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only the ring of this stripe.
     json
@@ -70,8 +70,9 @@ def status(*, config: Config, stripe: Stripe = None, json: Flag = False) -> int:
     """
     from isocast.cli.ring import ring_report, show_ring
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     if stripe is not None and stripe not in market.stripes:
         listed = ", ".join(map(str, market.stripes))
         raise ConfigurationError("command line", "--stripe", f"stripe {stripe} is not in ring.stripes ({listed})")
@@ -86,7 +87,7 @@ def status(*, config: Config, stripe: Stripe = None, json: Flag = False) -> int:
 
 
 @app.command
-def drain(name: str, /, *, config: Config, stripe: Stripe = None, undo: Flag = False) -> int:
+def drain(name: str, /, *, config: Config = None, stripe: Stripe = None, undo: Flag = False) -> int:
     """Take a primary receiver off the ring, so that it can be stopped or moved without anybody waiting for it.
 
     It stays in U, votes, follows and releases; only the token passes it by. A restart brings it back, and so does
@@ -97,7 +98,7 @@ def drain(name: str, /, *, config: Config, stripe: Stripe = None, undo: Flag = F
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     undo
@@ -113,7 +114,7 @@ def drain(name: str, /, *, config: Config, stripe: Stripe = None, undo: Flag = F
 
 
 @app.command
-def add(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
+def add(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int:
     """Make a primary receiver a member of U, and let it onto the ring.
 
     First give it a table in the market's file with a number of its own, never used before; roll the file out
@@ -124,7 +125,7 @@ def add(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
     name
         The receiver, in all its stripes; NAME.s1 in stripe 1 alone.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Only its process in this stripe.
     """
@@ -137,7 +138,7 @@ def add(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
 
 
 @app.command
-def remove(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
+def remove(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int:
     """Take a primary receiver out of U, alive or dead: its vote no longer counts, and nobody waits for it.
 
     One that lost its disk has forgotten what it promised: remove it, give its table another number, start it with
@@ -162,7 +163,7 @@ def remove(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
 
 
 @app.command
-def restart(*names: str, config: Config) -> int:
+def restart(*names: str, config: Config = None) -> int:
     """Start nodes anew, one after the other, each when the one before is back: for a new version or a new file.
 
     A primary receiver leaves the ring before and comes back after. Whoever supervises the nodes starts them again:
@@ -173,13 +174,14 @@ def restart(*names: str, config: Config) -> int:
     names
         Which nodes, in all their stripes, or NAME.s1 in stripe 1 alone; without names all that are up on this machine.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.operate.operator_door import OperatorError
     from isocast.runtime.operate.ring_change import RingChange, RollingRestart, restart_order
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     for name in names:
         processes_of(market, name)
     plans = restart_order(market, names)
@@ -205,7 +207,7 @@ def restart(*names: str, config: Config) -> int:
 
 
 @app.command
-def force(*names: str, config: Config, stripe: Stripe = None, yes: Flag = False) -> int:
+def force(*names: str, config: Config = None, stripe: Stripe = None, yes: Flag = False) -> int:
     """Let U be these receivers alone, because a majority of it will never come back.
 
     The only command that can make two histories: if those left out are alive somewhere, they may go on without these.
@@ -217,16 +219,17 @@ def force(*names: str, config: Config, stripe: Stripe = None, yes: Flag = False)
     names
         The receivers that are left, all of them up: two or more.
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET, ./market.toml, or the only market that runs here.
     stripe
         Whose ring: must be given where there are several.
     yes
         The others are gone for good, and I know what this means.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.operate.ring_change import RingChange
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     if stripe is None and len(market.stripes) > 1:
         raise ConfigurationError("command line", "--stripe", "is missing: each stripe has its own U")
     market = market.of_stripe(market.stripes[0] if stripe is None else stripe)
@@ -246,13 +249,14 @@ def force(*names: str, config: Config, stripe: Stripe = None, yes: Flag = False)
 
 
 def _on_receiver(
-    config: Path, name: str, stripe: int | None, work: Callable[[RingChange, NodePlan], Coroutine[Any, Any, str]]
+    config: Path | None, name: str, stripe: int | None, work: Callable[[RingChange, NodePlan], Coroutine[Any, Any, str]]
 ) -> int:
     """In each of its stripes, one after the other, until one does not do it."""
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.operate.ring_change import RingChange
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     for plan in _receivers(market, name, stripe):
         if _carry_out(work(RingChange(market.of_stripe(plan.stripe), _waiting), plan)):
             return 1

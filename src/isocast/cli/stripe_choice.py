@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isocast.terms.errors import ConfigurationError, LocalProtocolError
@@ -24,13 +24,7 @@ class StripeChoice:
 
     def part(self, batch: ReceivedBatch) -> ReceivedBatch:
         """The events of the symbols that are wanted, and those of no symbol."""
-        if self.symbols is None:
-            return batch
-        import numpy as np
-
-        names = np.array([b"", *[symbol.encode("ascii") for symbol in self.symbols]], batch.events["symbol"].dtype)
-        kept = np.isin(batch.events["symbol"], names)
-        return replace(batch, events=batch.events[kept], sequences=batch.sequences[kept], instants=batch.instants[kept])
+        return batch if self.symbols is None else batch.of_symbols(self.symbols)
 
 
 def read_choice(stripes: str | None, symbols: str | None) -> StripeChoice:

@@ -106,7 +106,10 @@ def _command(  # noqa: PLR0913 - where from, what, until when, how
     """
     from isocast.cli.stripe_choice import read_choice
     from isocast.cli.tape_live import Moment, Wanted, load_snapshot, save_snapshot
+    from isocast.runtime.market.finding import find_market
 
+    if not journal and not feed:
+        config = find_market(config)
     if [config is not None, bool(journal), bool(feed)].count(True) != 1:
         raise ConfigurationError("command line", "tape", "give one of --config, --journal and --feed")
     if config is None and (unmerged or any(value is not None for value in (name, from_, stripes, seconds))):

@@ -23,7 +23,8 @@ from isocast.cli.render import line, note
 from isocast.cli.tape_view import live_frame, view_as_json
 from isocast.feeds.tape_digest import TapeDigest
 from isocast.runtime.client.listener import Listener, Start
-from isocast.runtime.client.received import BatchKind, ReceivedBatch
+from isocast.runtime.client.live_tape import take_batch, take_messages
+from isocast.runtime.client.received import ReceivedBatch
 from isocast.runtime.disk.journal_reader import read_blocks
 from isocast.runtime.disk.journal_segments import segment_files
 from isocast.runtime.operate import shutdown
@@ -47,7 +48,6 @@ __all__ = [
     "read_journal",
     "read_journals",
     "save_snapshot",
-    "take_batch",
     "tell_gap",
     "watch",
 ]
@@ -165,6 +165,10 @@ def read_journal(where: Path, tape: Tape, moment: Moment, wanted: Wanted, digest
             return
 
 
+def _tell(text: str) -> None:
+    note(f"isocast: {text}")
+
+
 def tell_gap(tape: Tape, first_sequence: int) -> None:
     """Say which messages a tape does not get: it is not complete then."""
     expected = tape.sequence + 1
@@ -233,30 +237,7 @@ def _behind(blocks: Iterator[EventArray], number: int) -> Iterator[EventArray]:
             yield block[skipped:]
 
 
-# ---- A tape of several stripes: one sequence, ordered by (token instant, stripe, sequence), numbered from 1 on.
-
-
-def take_batch(tape: Tape, batch: ReceivedBatch, part: int) -> None:
-    """The first events of what a listener heard of one stripe; the whole of it if those are all."""
-    if batch.kind is BatchKind.MESSAGES:
-        last = batch.last_sequence if part == len(batch) else int(batch.sequences[part - 1]) if part else 0
-        if last:
-            _take(tape, batch.stripe, batch.events[:part], batch.sequences[:part], batch.first_sequence, last)
-        return
-    # The newest of each key: it has the place of the last message that it takes account of, whatever that is.
-    places = np.full(part, tape.sequence, np.uint64)
-    tape.take(batch.events[:part], places, tape.sequence)
-    tape.positions[batch.stripe] = batch.last_sequence
-
-
-def _take(tape: Tape, stripe: int, events: EventArray, sequences: Sequences, first: int, last: int) -> None:
-    known = tape.positions.get(stripe)
-    if known is not None and first > known + 1:
-        missing = f"sequences {known + 1:,} to {first - 1:,} of stripe {stripe} are not here"
-        note(f"isocast: {missing}: the tape lacks what they say")
-    places = sequences - np.uint64(first) + np.uint64(tape.sequence + 1)
-    tape.take(events, places, tape.sequence + last - first + 1)
-    tape.positions[stripe] = last
+# ---- several stripes
 
 
 def read_journals(where: list[Path], tape: Tape, moment: Moment, wanted: Wanted, digest: TapeDigest | None) -> None:
@@ -287,7 +268,7 @@ def read_journals(where: list[Path], tape: Tape, moment: Moment, wanted: Wanted,
         if part < len(events):
             last = int(sequences[part - 1]) if part else 0
         if last:
-            _take(tape, stripe, events[:part], sequences[:part], first, last)
+            take_messages(tape, stripe, events[:part], sequences[:part], first, last, _tell)
         if digest is not None:
             digest.update(events[:part])
         if wanted.is_enough(tape.events - began):
@@ -317,10 +298,6 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
     digest: TapeDigest | None = None,
 ) -> None:
     """Listen until the end that was asked for, or a signal; the tape has everything that was heard."""
-
-    def told(text: str) -> None:
-        note(f"isocast: {text}")
-
     # A tape of newest prices alone would have no volume: every message is wanted, whatever the seat's grade.
     complete = None if start == "snapshot" else False
     listener = Listener(
@@ -328,7 +305,7 @@ def watch(  # noqa: PLR0913 - what, as whom, from where, until when, how
         name,
         latest=complete,
         start=start,
-        told=told,
+        told=_tell,
         stripes=stripes,
         symbols=wanted.symbols if stripes is None else None,
         merged=merged,
@@ -372,13 +349,7 @@ async def _hear(listener: Listener, tape: Tape, wanted: Wanted, digest: TapeDige
     heard, is_striped = 0, len(listener.stripes) > 1
     async for batch in listener:
         part = wanted.part(batch.sequences, heard)
-        if is_striped:
-            take_batch(tape, batch, part)
-        else:
-            if batch.kind is BatchKind.MESSAGES and tape.sequence:
-                tell_gap(tape, batch.first_sequence)
-            is_whole = part == len(batch)
-            tape.take(batch.events[:part], batch.sequences[:part], batch.last_sequence if is_whole else None)
+        take_batch(tape, batch, part, several=is_striped, told=_tell)
         if digest is not None:
             digest.update(batch.events[:part])
         heard += part

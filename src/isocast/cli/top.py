@@ -81,14 +81,15 @@ def _top(
 def _targets(config: Path | None, urls: list[str]) -> tuple[str, list[Target]]:
     from isocast.runtime.watch.status import Target
 
-    if (config is None) == (not urls):
+    if config is not None and urls:
         raise ConfigurationError("command line", "--config", "give either a market's file or --url HOST:PORT")
-    if config is None:
+    if urls:
         return "", [_target(text) for text in urls]
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market
     from isocast.runtime.market.model import NodeRole
 
-    market = load_market(config)
+    market = load_market(find_market(config))
     targets = [
         Target(
             plan.address,

@@ -235,7 +235,7 @@ up = App(name="up", help_epilogue=_EXAMPLES)
 @up.default
 def _up(
     *,
-    config: Config,
+    config: Config = None,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     new: Annotated[bool, Parameter(name="--new", negative="")] = False,
     join: Annotated[list[str] | None, Parameter(name="--join", negative="", consume_multiple=True)] = None,
@@ -250,7 +250,7 @@ def _up(
     Parameters
     ----------
     config
-        The market's file.
+        The market's file; if left out, that of ISOCAST_MARKET or ./market.toml.
     only
         Start these nodes alone: on each of several machines its own. NAME.s1 is a node's process in stripe 1 alone.
     new
@@ -265,7 +265,9 @@ def _up(
         Print a line of JSON for each thing that happens, instead of sentences.
     """
     from isocast.runtime.market.file import load_market
+    from isocast.runtime.market.finding import find_market, is_running
 
+    config = find_market(config, running=False)
     market = load_market(config)
     started = [plan for plan in market.nodes if plan.start]
     plans = started if only is None else _processes(market, only)
@@ -274,7 +276,8 @@ def _up(
     _prepare(market, plans, report, whole=only is None, new=new, joining=joining)
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
-    return shutdown.run(_run(config, plans, seconds, logs, report))
+    with is_running(config):
+        return shutdown.run(_run(config, plans, seconds, logs, report))
 
 
 def _processes(market: Market, names: Sequence[str]) -> list[NodePlan]:

@@ -361,7 +361,7 @@ class NarrowWorld:
         self._reading[packet.stripe] = session, packet.number + packet.count, decoder
         places = np.array(parsed.places, np.int64)
         events = decoder.decode(np.frombuffer(parsed.body, np.uint8), places, places)
-        wanted: NDArray[np.void] = events[events["kind"] != EventKind.DIRECTORY]
+        wanted: EventArray = events[events["kind"] != EventKind.DIRECTORY]
         return wanted
 
     def _sent(self, host: SimulatedHost, stripe: int, raw: bytes) -> None:

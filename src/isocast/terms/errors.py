@@ -12,6 +12,7 @@ __all__ = [
     "LocalProtocolError",
     "NodeFailedError",
     "RemoteProtocolError",
+    "RowError",
     "StoreError",
     "StoreFull",
     "StoreGone",
@@ -61,6 +62,24 @@ class ConfigurationError(IsocastError):
     def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, str, str]]:
         """Pass from a worker process to its parent with all three parts."""
         return ConfigurationError, (self.file, self.key, self.rule)
+
+
+class RowError(IsocastError):
+    """A row that is no event: nothing of its batch was published. The message names the row, the column and the rule.
+
+    `row` counts from 0, `column` is its name (empty if the whole row is meant), `rule` says what is wanted.
+    """
+
+    def __init__(self, row: int, column: str, rule: str) -> None:
+        """Remember the parts, so that a program can mark the cell."""
+        super().__init__(f"row {row} (from 0){f', column {column}' if column else ''}: {rule}")
+        self.row = row
+        self.column = column
+        self.rule = rule
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[int, str, str]]:
+        """Pass from a worker process to its parent with all parts."""
+        return RowError, (self.row, self.column, self.rule)
 
 
 class FeedError(IsocastError):

@@ -1,10 +1,8 @@
 """Listening from a program: every batch once, wherever one begins, however slowly one reads, and nothing left open."""
 
 import asyncio
-import gc
 import subprocess
 import sys
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +31,7 @@ SEATS = {
 async def gather(events: int, *where: object, **options: object) -> list[isocast.ReceivedBatch]:
     """Batches until so many events have come."""
     batches: list[isocast.ReceivedBatch] = []
-    async with aclosing(isocast.listen(*where, **options)) as listening:  # type: ignore[arg-type]
+    async with Listener(*where, **options) as listening:  # type: ignore[arg-type]
         async for batch in listening:
             batches.append(batch)
             if sum(map(len, batches)) >= events:
@@ -55,7 +53,6 @@ def test_the_public_names_are_there_and_no_others() -> None:
     assert set(isocast.__all__) <= set(dir(isocast))
     for name in isocast.__all__:
         assert getattr(isocast, name) is not None
-    assert isocast.Source.__name__ == "Publisher"
     assert issubclass(isocast.PublishRefusedError, isocast.IsocastError)
     with pytest.raises(AttributeError, match="nonsense"):
         isocast.nonsense  # type: ignore[attr-defined]  # noqa: B018
@@ -136,10 +133,7 @@ def test_leaving_the_loop_frees_the_place(tmp_path: Path) -> None:
             await world.publish("floor", trades(1))
             await world.until_journals_have([1], "archive")
             for _ in range(3):
-                async for batch in isocast.listen(world.path, "desk", start="beginning"):
-                    assert len(batch) == 1
-                    break
-            gc.collect()
+                await gather(1, world.path, "desk", start="beginning")
             task = asyncio.create_task(gather(1_000, world.path, "desk"))
             await eventually(lambda: _is_taken(world))
             task.cancel()
@@ -191,7 +185,7 @@ def test_what_cannot_be_is_said_before_anything_is_opened(
     tmp_path: Path, customer: str, options: dict[str, object], rule: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=rule):
-        isocast.listen(market_file(tmp_path, SEATS), customer, **options)  # type: ignore[arg-type]
+        Listener(market_file(tmp_path, SEATS), customer, **options)  # type: ignore[arg-type]
 
 
 def test_a_failure_inside_ends_the_loop_with_its_reason(tmp_path: Path) -> None:

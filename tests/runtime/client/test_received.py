@@ -56,7 +56,7 @@ def test_as_arrow_with_sequence_and_instant() -> None:
     assert isinstance(table, pa.RecordBatch)
     assert table.column("sequence").to_pylist() == [7, 7, 7]
     assert table.column("id").to_pylist() == [1, 2, 3]
-    assert str(table.schema.field("instant").type) == "timestamp[ns]"
+    assert str(table.schema.field("instant").type) == "timestamp[ns, tz=UTC]"
 
 
 def test_the_arrays_of_a_batch_are_read_only() -> None:

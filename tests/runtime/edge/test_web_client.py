@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.runtime.worlds import trades
 
-from isocast.cli.event_rows import fields_of
 from isocast.hierarchy.latest import LatestTable
+from isocast.runtime.client.rows import fields_of
 from isocast.runtime.edge.web_gateway import SNAPSHOT_ROWS, SYMBOLS_MAX, WebClient, read_wish
 from isocast.terms.errors import RemoteProtocolError
 from isocast.wire.events import EventArray

@@ -15,9 +15,9 @@ from tests.runtime.worlds import SMALL, World, eventually, market_file, run, tra
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from isocast.cli.event_rows import fields_of
 from isocast.runtime.client.listener import Listener
 from isocast.runtime.client.received import ReceivedBatch, batch_of
+from isocast.runtime.client.rows import fields_of
 from isocast.runtime.edge.web_gateway import Batches, WebGateway
 from isocast.terms.errors import TransportError
 from isocast.terms.ids import NO_EPOCH

@@ -1,29 +1,34 @@
-"""Events as Arrow: the columns of `wire.events.EVENT_DTYPE`, for whoever reads with pandas, Polars, DuckDB or Spark.
+"""Events as Arrow: `to_arrow` and `from_arrow` have the fields of a record as they are, `readable` what people read.
 
 pyarrow comes with the extra `isocast[arrow]`, and is imported when somebody asks for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from isocast.terms.errors import IsocastError, LocalProtocolError
+from isocast.terms.market import PRICE_DECIMALS, EventKind, Side
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["from_arrow", "to_arrow"]
+__all__ = ["from_arrow", "import_pyarrow", "readable", "to_arrow"]
 
 _TEXT = ("floor", "symbol")
 _TIME = "time"
 _NAMES = EVENT_DTYPE.names or ()
+_TICK_DIGITS = 19
+"""Of 64 bits."""
 
 
-def _pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better type
+def import_pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better type
+    """The library; IsocastError says how to get it."""
     try:
         import pyarrow as pa  # noqa: PLC0415
     except ImportError as reason:
@@ -33,7 +38,7 @@ def _pyarrow() -> Any:  # noqa: ANN401 - a module, which has no better type
 
 def to_arrow(events: EventArray, **more: npt.NDArray[Any]) -> pa.RecordBatch:
     """The events as a record batch; `more` are further columns of the same length."""
-    pa = _pyarrow()
+    pa = import_pyarrow()
     columns: dict[str, object] = {}
     for name in _NAMES:
         column = events[name]
@@ -66,13 +71,49 @@ def _text_column(pa: Any, values: npt.NDArray[np.bytes_]) -> Any:  # noqa: ANN40
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
+# ---- as people read them
+
+
+def readable(events: EventArray, flags: Callable[[int], str], **more: npt.NDArray[Any]) -> pa.RecordBatch:
+    """Kinds, sides and flags by name, prices as decimals in units, times in UTC; `more` are further columns."""
+    pa = import_pyarrow()
+    columns = dict(zip(_NAMES, to_arrow(events).columns, strict=True))
+    columns["kind"] = _named_column(pa, events["kind"], {int(kind): kind.name.lower() for kind in EventKind})
+    columns["side"] = _named_column(pa, events["side"], {int(side): side.name.lower() for side in Side})
+    found = np.unique(events["flags"]).tolist()
+    columns["flags"] = _named_column(pa, events["flags"], {value: flags(value) for value in found})
+    columns["price"] = _decimals(pa, events["price"])
+    times = {"time": events["time"].astype("<i8"), **{n: v for n, v in more.items() if v.dtype.kind == "M"}}
+    columns.update({name: _column(pa, values) for name, values in more.items()})
+    utc = pa.timestamp("ns", "UTC")
+    columns.update({name: _column(pa, values.view("<i8")).view(utc) for name, values in times.items()})
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _named_column(pa: Any, values: npt.NDArray[Any], names: dict[int, str]) -> Any:  # noqa: ANN401
+    known = np.array(sorted(names), values.dtype)
+    words = _text_column(pa, np.array([names[code] for code in known.tolist()], "S"))
+    return pa.DictionaryArray.from_arrays(_column(pa, np.searchsorted(known, values).astype(np.int32)), words)
+
+
+def _decimals(pa: Any, ticks: npt.NDArray[Any]) -> Any:  # noqa: ANN401
+    """Whole ticks are the digits of decimals: 128 bits, of which the upper half has the sign."""
+    words = np.empty((len(ticks), 2), np.int64)
+    words[:, 0], words[:, 1] = ticks, ticks.astype(np.int64) >> 63
+    kind = pa.decimal128(_TICK_DIGITS, PRICE_DECIMALS)
+    return pa.Array.from_buffers(kind, len(ticks), [None, pa.py_buffer(words.reshape(-1).view(np.uint8))])
+
+
+# ---- as records have them
+
+
 def from_arrow(batch: Any) -> EventArray:  # noqa: ANN401 - a RecordBatch or a Table, known only at run time
     """Events from a record batch or table; a column that is missing is zero, one that nobody knows is an error.
 
     Nothing is rounded, cut or wrapped to make it fit: LocalProtocolError names the column. An event of the whole floor
     has no symbol, which may be null; everything else has a value.
     """
-    pa = _pyarrow()
+    pa = import_pyarrow()
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise LocalProtocolError(f"{type(batch).__name__} is neither an array of events nor an Arrow batch")
     names = batch.schema.names

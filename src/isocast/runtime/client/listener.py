@@ -1,7 +1,8 @@
 """Listen to a market from a program: a customer in this event loop for each stripe, merged or each as it comes.
 
-    async for batch in isocast.listen("market.toml"):
-        print(batch.last_sequence, batch.events["price"])
+    async with Listener("market.toml") as listener:
+        async for batch in listener:
+            print(batch.last_sequence, batch.events["price"])
 
 Sockets are read whether or not the program keeps up. What a program does not read waits in a bounded inbox; when that
 is full, a complete service rests and fetches the rest later, and the grade latest keeps the newest of each key. Nothing
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ from isocast.terms.quantities import suggestion
 from isocast.terms.timing import Timing
 from isocast.wire.limits import MAX_NUMBER
 
-__all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish", "listen"]
+__all__ = ["INBOX_MESSAGES", "Conflict", "HeardStripes", "Listener", "Start", "StripeSeat", "Wish"]
 
 
 # ---- One stripe of a market, heard from a program: a customer that lives in this event loop, and its inbox.
@@ -238,6 +239,11 @@ class HeardStripes:
         """Whether all stripes come as one sequence."""
         return self._merge is not None
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether something of one stripe waits for another."""
+        return self._merge is not None and bool(self._merge.awaited)
+
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant; None while a stripe has not passed it. Only of merged stripes."""
         if self._merge is None:
@@ -327,45 +333,14 @@ _LEAVING_S = 0.5
 _POINTS = {"now": JoinPoint.NOW, "beginning": JoinPoint.SEQUENCE, "snapshot": JoinPoint.SNAPSHOT}
 
 
-def listen(
-    market: Market | Path | str,
-    customer: str | None = None,
-    *,
-    latest: bool | None = None,
-    start: Start | None = None,
-    inbox_messages: int = INBOX_MESSAGES,
-    stripes: Iterable[int] | None = None,
-    symbols: Iterable[str] | None = None,
-    merged: bool = True,
-) -> AsyncGenerator[ReceivedBatch]:
-    """Batches of a market as they are released, for ever; leaving the loop closes everything.
+class Listener:
+    """Batches of a market as they are released, for ever; to be used in an `async with` block.
 
     `customer` is a customer of the market's file: without a name the first whose ports nobody uses. Its grade may be
     changed by `latest`. `start` is now, beginning, snapshot or a sequence; left out, it is now, and for the grade
     latest a snapshot where a retransmit server gives one. `stripes`, or those of `symbols`, are heard instead of all;
     with `merged` false, or the grade latest, each as it comes.
     """
-    listener = Listener(
-        market,
-        customer,
-        latest=latest,
-        start=start,
-        inbox_messages=inbox_messages,
-        stripes=stripes,
-        symbols=symbols,
-        merged=merged,
-    )
-    return _batches(listener)
-
-
-async def _batches(listener: Listener) -> AsyncGenerator[ReceivedBatch]:
-    async with listener:
-        async for batch in listener:
-            yield batch
-
-
-class Listener:
-    """The same as an object, to be used in an `async with` block: for whoever wants counters and alarms too."""
 
     def __init__(  # noqa: PLR0913 - what, from where, how much, and who hears of trouble
         self,
@@ -448,6 +423,14 @@ class Listener:
             return f"no valid packets on any line yet: {wrong_key_reason(forged, 'edge.key')}"
         where = f" of stripe {silent[0].plan.stripe}" if len(self._seats) > 1 else ""
         return f"no packets on any line{where} yet: is the market up? `isocast up` starts it, `isocast doctor` checks"
+
+    @property
+    def has_all(self) -> bool:
+        """Whether everything that was released, as far as its lines tell, was read."""
+        views = [seat.snapshot() for seat in self._running]
+        is_up_to_date = all(view.joined and view.next_sequence > view.newest for view in views)
+        waits = any(seat.inbox for seat in self._seats) or (self._heard is not None and self._heard.holds_back)
+        return is_up_to_date and not waits
 
     def cut(self, instant: int) -> StripeCut | None:
         """What existed at an instant in the merged stripes; None while one of them has not passed it."""

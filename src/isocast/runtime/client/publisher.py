@@ -16,11 +16,10 @@ from pathlib import Path
 from secrets import token_bytes
 from time import time_ns
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from isocast.runtime.client.arrow import from_arrow
 from isocast.runtime.client.message_cutter import FULL, MessageCutter
 from isocast.runtime.market.file import load_market
 from isocast.runtime.market.key_files import load_source_key
@@ -37,8 +36,8 @@ from isocast.wire.events import EVENT_DTYPE, EventArray, events_view
 
 __all__ = ["DOOR_BYTES", "Batch", "PublishRefusedError", "Publisher", "SourceDoor"]
 
-Batch: TypeAlias = "EventArray | bytes | Any"
-"""Events: an array of EVENT_DTYPE, the bytes of one, or an Arrow record batch or table with its columns."""
+Batch: TypeAlias = "EventArray | bytes | bytearray | memoryview"
+"""Events: an array of EVENT_DTYPE, or the bytes of one."""
 
 ResultT = TypeVar("ResultT")
 
@@ -354,7 +353,7 @@ def as_bytes(batch: Batch, now: int) -> bytes:
     elif isinstance(batch, bytes | bytearray | memoryview):
         whole = bytes(batch)
     else:
-        whole = from_arrow(batch).tobytes()
+        raise LocalProtocolError(f"{type(batch).__name__} is neither an array of events nor its bytes")
     try:
         events = events_view(whole)
     except RemoteProtocolError as reason:

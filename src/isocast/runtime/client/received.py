@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from isocast.hierarchy.edge import Deliver, DeliverLatest, DeliverSnapshot, TokensPassed
 from isocast.hierarchy.latest import last_of_each_key
-from isocast.runtime.client.arrow import to_arrow
+from isocast.runtime.client.arrow import readable
+from isocast.runtime.client.rows import fields_of, flag_names
 from isocast.runtime.hosts.customer import Delivery
+from isocast.terms.errors import IsocastError
+from isocast.terms.market import TICKS_PER_UNIT, from_ticks
+from isocast.terms.quantities import counted
 from isocast.wire.events import EVENT_DTYPE, EventArray, are_events
 from isocast.wire.limits import EVENT_BYTES
 from isocast.wire.packets import ReleasedPacket
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 __all__ = ["BatchKind", "Inbox", "ReceivedBatch"]
 
+_PRICE_AT = list(EVENT_DTYPE.names or ()).index("price")
 _CONFLATE_EVENTS = 8_192
 """Unread events of grade latest before they are conflated: 400 kB."""
 
@@ -78,9 +85,61 @@ class ReceivedBatch:
         """For each event the scheduled instant of its release; 0 where not known."""
         return np.where(self.instants > 0, self.instants + self.release_delay_ns, 0)
 
+    def __repr__(self) -> str:
+        span = f"sequences {self.first_sequence:,} to {self.last_sequence:,}"
+        if self.first_sequence == self.last_sequence:
+            span = f"sequence {self.last_sequence:,}"
+        where = f" of stripe {self.stripe}" if self.stripe else ""
+        return f"<{type(self).__name__} of {counted(len(self), 'event')}, {self.kind}, {span}{where}>"
+
+    def of_symbols(self, symbols: Iterable[str]) -> ReceivedBatch:
+        """The events of some symbols, and those of a whole floor."""
+        names = np.array([b"", *[symbol.encode("ascii") for symbol in symbols]], self.events["symbol"].dtype)
+        kept = np.isin(self.events["symbol"], names)
+        return replace(self, events=self.events[kept], sequences=self.sequences[kept], instants=self.instants[kept])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The events as dicts, each with its `sequence` and `instant_ns`; a price is a Decimal in units."""
+        return [
+            {
+                **fields_of(event),
+                "price": from_ticks(event[_PRICE_AT]),
+                "sequence": sequence,
+                "instant_ns": instant,
+            }
+            for event, sequence, instant in zip(
+                self.events.tolist(), self.sequences.tolist(), self.instants.tolist(), strict=True
+            )
+        ]
+
     def to_arrow(self) -> pa.RecordBatch:
-        """The events as an Arrow record batch, with the columns `sequence` and `instant` beside their own."""
-        return to_arrow(self.events, sequence=self.sequences, instant=self.instants.view("datetime64[ns]"))
+        """The events as an Arrow record batch, each with its `sequence` and `instant`; prices are decimals in units."""
+        return readable(
+            self.events,
+            lambda flags: " ".join(flag_names(flags)),
+            sequence=self.sequences,
+            instant=self.instants.view("datetime64[ns]"),
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a DataFrame of pandas; prices are floats in units, the nearest to each tick."""
+        try:
+            import pandas as pd  # noqa: F401, PLC0415 - seconds, for those who ask
+        except ImportError as reason:
+            raise IsocastError("to_pandas needs pandas: pip install 'isocast[pandas]'") from reason
+        frame = self.to_arrow().to_pandas()
+        frame["price"] = self.events["price"] / TICKS_PER_UNIT
+        return frame
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same as a DataFrame of polars; prices are decimals in units."""
+        try:
+            import polars as pl  # noqa: PLC0415 - optional
+        except ImportError as reason:
+            raise IsocastError("to_polars needs polars: pip install 'isocast[polars]'") from reason
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)  # noqa: S101 - as a record batch always becomes
+        return frame
 
 
 def batch_of(packets: Sequence[ReleasedPacket], release_delay_ns: int, now: int) -> ReceivedBatch:

@@ -28,6 +28,7 @@ from isocast.runtime.client.publisher import DOOR_BYTES, Publisher, SourceDoor
 from isocast.runtime.client.replay_messages import FloorFeed, ReplayMessage, gathering
 from isocast.runtime.market.model import Market
 from isocast.terms.errors import ConfigurationError
+from isocast.terms.quantities import counted
 from isocast.wire.door import MAX_BATCH
 from isocast.wire.limits import MAX_PAYLOAD
 
@@ -73,7 +74,7 @@ class FloorReport:
     """Of the events that were read: all that it has published, once the replay is complete."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReplayReport:
     """How far a replay is."""
 
@@ -85,6 +86,12 @@ class ReplayReport:
     worst_s: float = 0.0
     part: float = 0.0
     """How much of the files was read, 0 to 1."""
+
+    def __repr__(self) -> str:
+        names = ", ".join([floor.source for floor in self.floors])
+        known = f", {self.known_messages:,} of them known before" if self.known_messages else ""
+        what = f"{counted(self.events, 'event')} in {counted(self.messages, 'message')}"
+        return f"<ReplayReport of {what} at {names}{known}>"
 
     @property
     def events(self) -> int:

@@ -1,0 +1,657 @@
+"""Market events as rows and columns that people write: dicts, dataclasses, pandas, polars, Arrow and numpy; and back.
+
+A row has the names of an event's fields. Kinds, sides and flags go by name or number, a price is in units ("12.34",
+`Decimal`, or a float that is a whole number of ticks), a time is ISO 8601, a `datetime` or nanoseconds since 1970.
+What a row leaves out is zero, and a time of zero means: now. Every form is read as columns by the same rules, so equal
+data gives equal records. A `RowError` names the row and the column, and nothing is returned then.
+
+None of the libraries is imported here: whoever hands over a table has imported its library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import IntEnum
+from functools import reduce
+from math import isfinite, isnan
+from operator import or_
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from isocast.runtime.client.arrow import import_pyarrow
+from isocast.terms.errors import LocalProtocolError, RemoteProtocolError, RowError
+from isocast.terms.instants import read_instant
+from isocast.terms.market import (
+    MAX_TICKS,
+    PRICE_DECIMALS,
+    TICKS_PER_UNIT,
+    EventFlag,
+    EventKind,
+    MarketStatus,
+    Mic,
+    Side,
+    Symbol,
+    from_ticks,
+    to_ticks,
+)
+from isocast.terms.quantities import suggestion
+from isocast.wire.events import EVENT_DTYPE, EventArray, are_events, events_view
+from isocast.wire.limits import EVENT_BYTES
+
+__all__ = ["FIELDS", "BadFieldError", "Rows", "events_of", "field_of", "fields_of", "flag_names", "read_row"]
+
+Rows: TypeAlias = Any
+"""Dicts or dataclasses, one or many; a frame of pandas or polars; an Arrow table or batch; a structured numpy array."""
+
+FIELDS = ("kind", "side", "flags", "floor", "symbol", "price", "quantity", "reference", "time_ns", "id")
+"""Of a row, in the order of an event's record."""
+
+_IGNORED = frozenset(
+    {
+        "batch",
+        "clock_bound_ns",
+        "due_ns",
+        "epoch",
+        "instant",
+        "instant_ns",
+        "late_ns",
+        "number",
+        "received_ns",
+        "release_ns",
+        "released_ns",
+        "sequence",
+        "source",
+        "stripe",
+        "token",
+    }
+)
+"""What batches, `isocast listen` and `isocast journal cat` have beside an event: it can be published again."""
+_ALIASES = {"time": "time_ns", "qty": "quantity", "size": "quantity", "ref": "reference"}
+_SHORT = {"b": Side.BUY, "s": Side.SELL, "": Side.NONE}
+_FLAGS = {flag.name.lower(): int(flag) for flag in EventFlag if flag.name}
+_KIND_NAMES = {int(kind): kind.name.lower() for kind in EventKind}
+_SIDE_NAMES = {int(side): side.name.lower() for side in Side}
+_STATUS_NAMES = {int(status): status.name.lower() for status in MarketStatus}
+_STATUS = int(EventKind.STATUS)
+_SHOWN_MAX = 40
+"""Characters of a wrong value: as much as a line of error can bear."""
+_EXACT_MAX = 1 << 53
+"""From here on a float does not tell whole numbers apart."""
+_TIME_BITS = 63
+_BITS = {"quantity": 32, "reference": 32, "id": 64, "time_ns": _TIME_BITS}
+
+
+class BadFieldError(Exception):
+    """A value that its field cannot have, before it is known in which row it stands."""
+
+    def __init__(self, column: str, rule: str) -> None:
+        """`column` is as the user wrote it."""
+        super().__init__(rule)
+        self.column = column
+
+
+# ---- one value
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace").strip()
+    return str(value).strip()
+
+
+def _number(value: object, bits: int = 32) -> int:
+    """A whole number that is not negative."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_MAX:
+        value = int(value)  # As pandas has whole numbers in a column with gaps.
+    text = _text(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{_shown(value)} is not a whole number from 0 on")
+    if int(text) >> bits:
+        raise ValueError(f"{text} does not fit {bits} bits")
+    return int(text)
+
+
+def _member(value: object, names: type[IntEnum]) -> int:
+    """By name, as people write it, or by number."""
+    text = _text(value)
+    if text.isascii() and text.isdigit() and int(text) in names._value2member_map_:
+        return int(text)
+    name = text.upper().replace("-", "_").replace(" ", "_")
+    if name in names.__members__:
+        return int(names[name])
+    known = [member.lower() for member in names.__members__]
+    raise ValueError(f"{_shown(value)} is not one of {', '.join(known)}{suggestion(text.lower(), known)}")
+
+
+def _kind(value: object) -> int:
+    return _member(value, EventKind)
+
+
+def _side(value: object) -> int:
+    short = _SHORT.get(_text(value).lower())
+    return int(short) if short is not None else _member(value, Side)
+
+
+def _flags(value: object) -> int:
+    if isinstance(value, list | tuple | set | frozenset | np.ndarray):
+        parts = list(value)
+    else:
+        text = _text(value)
+        if text.isascii() and text.isdigit():
+            if int(text) & ~sum(EventFlag):
+                raise ValueError(f"{text} has bits that no flag has")
+            return int(text)
+        parts = text.replace("|", " ").replace(",", " ").split()
+    words = [str(part).lower() for part in parts]
+    for word in words:
+        if word not in _FLAGS:
+            raise ValueError(f"{_shown(word)} is not one of {', '.join(_FLAGS)}{suggestion(word, _FLAGS)}")
+    return reduce(or_, [_FLAGS[word] for word in words], 0)
+
+
+def _price(value: object) -> int:
+    if isinstance(value, float):
+        return _float_ticks(value)
+    if isinstance(value, Decimal | int | str) and not isinstance(value, bool):
+        return to_ticks(value.strip() if isinstance(value, str) else value)
+    raise ValueError(f"{_shown(value)} is not a price")
+
+
+def _float_ticks(value: float) -> int:
+    """Ticks of a float that is the nearest to a price; one that only lies near it was computed, and is not guessed."""
+    ticks = round(value * TICKS_PER_UNIT) if isfinite(value) else _EXACT_MAX
+    if abs(ticks) >= _EXACT_MAX:
+        raise ValueError(f"{value!r} is not exact as a float: give a Decimal")
+    if ticks / TICKS_PER_UNIT != value:
+        tick = from_ticks(1)
+        rule = f"is not a whole number of ticks of {tick}: give a Decimal, or round it to {PRICE_DECIMALS} places"
+        raise ValueError(f"{value!r} {rule}")
+    return ticks
+
+
+def _time(value: object) -> int:
+    if isinstance(value, np.datetime64):
+        return _number(int(value.astype("datetime64[ns]").astype(np.int64)), _TIME_BITS)
+    # A timestamp of pandas is a datetime that knows nanoseconds, and writes them.
+    text = value.isoformat() if isinstance(value, datetime | date) else _text(value)
+    if text.isascii() and text.isdigit():
+        return _number(text, _TIME_BITS)
+    try:
+        instant = read_instant(text)
+    except ValueError:
+        raise ValueError(f"{_shown(value)} is neither nanoseconds since 1970 nor ISO 8601") from None
+    if instant < 0:
+        raise ValueError(f"{text} is before 1970")
+    return _number(instant, _TIME_BITS)
+
+
+def _reference(value: object, kind: int) -> int:
+    return _member(value, MarketStatus) if kind == EventKind.STATUS else _number(value)
+
+
+_Parser: TypeAlias = Callable[[object], Any]
+_PARSERS: Mapping[str, _Parser] = {
+    "kind": _kind,
+    "side": _side,
+    "flags": _flags,
+    "floor": lambda value: Mic(_text(value)),
+    "symbol": lambda value: Symbol(_text(value)),
+    "price": _price,
+    "quantity": _number,
+    "time_ns": _time,
+    "id": lambda value: _number(value, 64),
+}
+"""All but a reference, whose meaning its kind decides."""
+_REQUIRED = ("kind", "floor")
+
+
+def _is_missing(value: object) -> bool:
+    """Whether nothing is said: None, an empty text, and what pandas and numpy put into a gap."""
+    if value is None:
+        return True
+    if isinstance(value, str | bytes):
+        return not value.strip()
+    if isinstance(value, float):
+        return isnan(value)
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
+    return type(value).__name__ in {"NAType", "NaTType"}
+
+
+def _parsed(name: str, value: object, parse: _Parser) -> Any:  # noqa: ANN401 - a number or a text, as the field has it
+    try:
+        return parse(value)
+    except (ValueError, LocalProtocolError) as reason:
+        raise BadFieldError(name, str(reason)) from reason
+
+
+def read_row(row: Mapping[str, object]) -> tuple[object, ...]:
+    """The values of an event's record, in its order; `row` has only the names of FIELDS. BadFieldError if it cannot."""
+    found: dict[str, object] = {}
+    for name in FIELDS:
+        value = row.get(name)
+        if _is_missing(value):
+            if name in _REQUIRED:
+                raise BadFieldError(name, "must be given")
+            found[name] = "" if name == "symbol" else 0
+        elif name == "reference":
+            kind = int(str(found["kind"]))
+            found[name] = _parsed(name, value, lambda given: _reference(given, kind))  # noqa: B023 - called at once
+        else:
+            found[name] = _parsed(name, value, _PARSERS[name])
+    return tuple(found.values())
+
+
+def field_of(name: object) -> str:
+    """The field that a column is, or "" for one of those that our own output has beside them."""
+    plain = str(name).strip().lower()
+    plain = _ALIASES.get(plain, plain)
+    if plain in FIELDS:
+        return plain
+    if plain in _IGNORED:
+        return ""
+    raise BadFieldError(str(name), f"unknown column{suggestion(plain, FIELDS)}; an event has {', '.join(FIELDS)}")
+
+
+# ---- columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """A column with few distinct values, as categories of pandas and dictionaries of Arrow are."""
+
+    codes: npt.NDArray[np.integer[Any]]
+    """The place of each row's value; negative: nothing is said."""
+    values: Sequence[object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticks:
+    """Decimals that are whole numbers of ticks."""
+
+    values: npt.NDArray[np.int64]
+
+    def tolist(self) -> list[object]:
+        """As decimals again, for a column that is no price."""
+        return [from_ticks(ticks) for ticks in self.values.tolist()]
+
+
+_Column: TypeAlias = "npt.NDArray[Any] | Sequence[object] | _Coded | _Ticks"
+
+
+class _BadRowError(Exception):
+    """A value of a column that its field cannot have: which, and why."""
+
+    def __init__(self, row: int, rule: str) -> None:
+        super().__init__(rule)
+        self.row = row
+
+
+def events_of(
+    rows: Rows, *, kind: str | None = None, floor: str | None = None, symbol: str | None = None
+) -> EventArray:
+    """The records of rows in any form; `kind`, `floor` and `symbol` are for rows that do not say.
+
+    RowError names the first row that is no event, and its column. An array of EVENT_DTYPE is taken as it is, with its
+    prices in ticks: these are the records as they travel.
+    """
+    if isinstance(rows, np.ndarray) and rows.dtype == EVENT_DTYPE:
+        return _checked(np.ascontiguousarray(rows.reshape(-1)))
+    count, columns = _columns(rows)
+    events = np.zeros(count, EVENT_DTYPE)
+    faults: list[RowError] = []
+    defaults = {"kind": kind, "floor": floor, "symbol": symbol}
+    for name in FIELDS:
+        written, column = columns.get(name, (name, None))
+        if name == "reference" and any(fault.column == columns.get("kind", ("kind",))[0] for fault in faults):
+            continue  # What it means nobody knows.
+        try:
+            values = _read(name, column, defaults.get(name), count, events["kind"])
+        except _BadRowError as wrong:
+            faults.append(RowError(wrong.row, str(written), str(wrong)))
+        else:
+            events["time" if name == "time_ns" else name] = values
+    if faults:
+        raise min(faults, key=lambda fault: fault.row)
+    return events
+
+
+def _checked(events: EventArray) -> EventArray:
+    """Records that somebody made; RowError for the first that no reader would accept."""
+    raw = events.tobytes()
+    if not are_events(raw):
+        for row in range(len(events)):
+            try:
+                events_view(raw[row * EVENT_BYTES : (row + 1) * EVENT_BYTES])
+            except RemoteProtocolError as reason:
+                column = next((name for name in FIELDS if name in str(reason)), "")
+                raise RowError(row, column, str(reason)) from reason
+    return events
+
+
+def _read(
+    name: str, column: _Column | None, default: object, count: int, kinds: npt.NDArray[Any]
+) -> npt.NDArray[Any] | int | str:
+    """A field's values; _BadRowError for the first that is wrong."""
+    parse = _PARSERS.get(name, _number)
+    absent: Any = "" if name == "symbol" else 0
+    if default is not None:
+        try:
+            absent = parse(default)
+        except (ValueError, LocalProtocolError) as reason:
+            raise _BadRowError(0, str(reason)) from reason
+    is_needed = name in _REQUIRED and default is None
+    if column is None:
+        if is_needed and count:
+            raise _BadRowError(0, "must be given")
+        return absent  # type: ignore[no-any-return]
+    if isinstance(column, _Coded) and name == "reference":
+        column = [None if code < 0 else column.values[code] for code in column.codes.tolist()]
+    if isinstance(column, _Coded):
+        return _coded(column, parse, None if is_needed else absent)
+    if isinstance(column, _Ticks):
+        if name == "price":
+            return column.values
+        column = column.tolist()
+    array = _as_array(name, column)
+    if array is not None and name == "reference" and (kinds == EventKind.STATUS).any():
+        array = None
+    if array is not None:
+        return _vector(name, array)
+    values = column.tolist() if isinstance(column, np.ndarray) else column
+    if name == "reference":
+        return np.array([_one(row, value, _by_kind(kinds[row]), 0) for row, value in enumerate(values)], np.int64)
+    return _each(values, parse, None if is_needed else absent)
+
+
+def _by_kind(kind: int) -> _Parser:
+    return lambda value: _reference(value, kind)
+
+
+def _one(row: int, value: object, parse: _Parser, absent: object) -> Any:  # noqa: ANN401
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    if _is_missing(value):
+        if absent is None:
+            raise _BadRowError(row, "must be given")
+        return absent
+    try:
+        return parse(value)
+    except (ValueError, LocalProtocolError) as reason:
+        raise _BadRowError(row, str(reason)) from reason
+
+
+def _each(values: Sequence[object], parse: _Parser, absent: object) -> npt.NDArray[Any]:
+    """Value by value; texts that occur again are read once."""
+    known: dict[str, Any] = {}
+    found = []
+    for row, value in enumerate(values):
+        if type(value) is str:
+            if value not in known:
+                known[value] = _one(row, value, parse, absent)
+            found.append(known[value])
+        else:
+            found.append(_one(row, value, parse, absent))
+    is_text = bool(found) and isinstance(found[0], str)
+    if is_text:
+        return np.array(found, "S8")
+    largest = max(found, default=0)
+    return np.array(found, np.uint64 if largest > MAX_TICKS else np.int64)
+
+
+def _coded(column: _Coded, parse: _Parser, absent: object) -> npt.NDArray[Any]:
+    """Each distinct value is read once."""
+    used = np.unique(column.codes).tolist()
+    known: dict[int, Any] = {}
+    faults: list[_BadRowError] = []
+    for code in used:
+        row = int(np.argmax(column.codes == code))
+        try:
+            known[code] = _one(row, None if code < 0 else column.values[code], parse, absent)
+        except _BadRowError as wrong:
+            faults.append(wrong)
+    if faults:
+        raise min(faults, key=lambda wrong: wrong.row)
+    found = [known[code] for code in used]
+    table = np.array(found, "S8" if found and isinstance(found[0], str) else np.int64)
+    return table[np.searchsorted(used, column.codes)]
+
+
+# ---- whole columns at once. What is wrong is found here, and said by the parser of one value.
+
+
+def _as_array(name: str, column: npt.NDArray[Any] | Sequence[object]) -> npt.NDArray[Any] | None:
+    """Numbers and times that can be read at once; None for what must be looked at one by one."""
+    if name not in _BITS and name != "price":
+        return None
+    if not isinstance(column, np.ndarray):
+        types = set(map(type, column))
+        if types not in ({int}, {float}):
+            return None
+        try:
+            column = np.array(column, np.float64 if types == {float} else np.int64)
+        except OverflowError:
+            return None
+    if column.dtype.kind in "iuf" or (name == "time_ns" and column.dtype.kind == "M"):
+        return column
+    return None
+
+
+def _vector(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if values.dtype.kind == "M":
+        found, bad = _times(values)
+    elif name == "price":
+        found, bad = _ticks(values)
+    else:
+        found, bad = _whole_numbers(values, _BITS[name])
+    if bad.any():
+        row = int(bad.argmax())
+        value = values[row] if values.dtype.kind == "M" else values[row].item()
+        _one(row, value, _PARSERS.get(name, _number), 0)
+        raise _BadRowError(row, f"{value} does not fit")
+    return found
+
+
+def _times(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    fine = values.astype("datetime64[ns]")
+    is_there = ~np.isnat(values)
+    found = np.where(is_there, fine.astype(np.int64), 0)
+    return found, is_there & ((found < 0) | (fine.astype(values.dtype) != values))
+
+
+def _ticks(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    if values.dtype.kind == "f":
+        units = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        ticks = np.rint(units * TICKS_PER_UNIT)
+        bad = ~(np.abs(ticks) < _EXACT_MAX)
+        ticks[bad] = 0
+        return ticks.astype(np.int64), bad | (ticks / TICKS_PER_UNIT != units)
+    most = MAX_TICKS // TICKS_PER_UNIT
+    bad = (values > most) | (values < -most) if values.dtype.kind == "i" else values > most
+    return np.where(bad, 0, values).astype(np.int64) * TICKS_PER_UNIT, bad
+
+
+def _whole_numbers(values: npt.NDArray[Any], bits: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    if values.dtype.kind == "f":
+        values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        bad = ~((values >= 0) & (values < min(1 << bits, _EXACT_MAX)) & (np.rint(values) == values))
+    else:
+        largest = np.iinfo(values.dtype).max
+        bad = (values < 0) | (values > min((1 << bits) - 1, largest))
+    return np.where(bad, 0, values).astype(np.uint64), bad
+
+
+# ---- forms
+
+
+def _columns(rows: Rows) -> tuple[int, dict[str, tuple[object, _Column]]]:
+    """How many rows there are, and by field what its column is called and has."""
+    library = type(rows).__module__.partition(".")[0]
+    if library == "pandas":
+        return _named(*_of_pandas(rows))
+    if library == "polars":
+        return _named(*_of_polars(rows))
+    if library == "pyarrow":
+        return _named(*_of_arrow(rows))
+    if hasattr(rows, "__arrow_c_stream__"):
+        return _named(*_of_arrow(import_pyarrow().table(rows)))
+    if isinstance(rows, np.ndarray):
+        if rows.dtype.names is None:
+            rule = f"an array of {rows.dtype} has no columns: give a structured array, such as one of EVENT_DTYPE"
+            raise RowError(0, "", rule)
+        flat = rows.reshape(-1)
+        return _named(len(flat), [(name, flat[name]) for name in rows.dtype.names])
+    if isinstance(rows, Mapping) or (is_dataclass(rows) and not isinstance(rows, type)):
+        rows = [rows]
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        forms = "dicts, dataclasses, a pandas or polars frame, an Arrow table or a structured numpy array"
+        raise RowError(0, "", f"{type(rows).__name__} is no rows: give {forms}")
+    return _of_mappings([_mapping(row, value) for row, value in enumerate(rows)])
+
+
+def _named(count: int, columns: Iterable[tuple[object, _Column]]) -> tuple[int, dict[str, tuple[object, _Column]]]:
+    """The columns of a table by field."""
+    found: dict[str, tuple[object, _Column]] = {}
+    for name, column in columns:
+        try:
+            field = field_of(name)
+        except BadFieldError as wrong:
+            raise RowError(0, wrong.column, str(wrong)) from wrong
+        if field in found:
+            raise RowError(0, str(name), f"says the same as column {found[field][0]}: keep one of them")
+        if field:
+            found[field] = name, column
+    return count, found
+
+
+def _mapping(row: int, value: object) -> Mapping[object, object]:
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    raise RowError(row, "", f"{type(value).__name__} is no row: give a dict or a dataclass")
+
+
+def _of_mappings(rows: Sequence[Mapping[object, object]]) -> tuple[int, dict[str, tuple[object, _Column]]]:
+    """Rows that may each have other columns."""
+    names: dict[object, str] = {}
+    found: dict[str, tuple[object, list[object]]] = {}
+    for row, values in enumerate(rows):
+        for name, value in values.items():
+            if name not in names:
+                try:
+                    names[name] = field_of(name)
+                except BadFieldError as wrong:
+                    raise RowError(row, wrong.column, str(wrong)) from wrong
+            field = names[name]
+            if not field:
+                continue
+            if field not in found:
+                found[field] = name, [None] * len(rows)
+            if found[field][1][row] is not None:
+                raise RowError(row, str(name), f"says the same as {found[field][0]}: keep one of them")
+            found[field][1][row] = value
+    return len(rows), {field: (name, column) for field, (name, column) in found.items()}
+
+
+_Named: TypeAlias = "tuple[int, list[tuple[object, _Column]]]"
+
+
+def _of_pandas(frame: Any) -> _Named:  # noqa: ANN401 - known while running only
+    if not hasattr(frame, "columns"):
+        raise RowError(0, "", f"a {type(frame).__name__} of pandas is no table: give a DataFrame")
+    index = frame.index.name
+    if isinstance(index, str) and index.lower() in {*FIELDS, *_ALIASES} and index not in frame.columns:
+        frame = frame.reset_index()  # Times often are the index.
+    found: list[tuple[object, _Column]] = []
+    for place, name in enumerate(frame.columns):
+        series = frame.iloc[:, place]
+        if hasattr(series, "cat"):
+            found.append((name, _Coded(series.cat.codes.to_numpy(), series.cat.categories.tolist())))
+        elif getattr(series.dtype, "tz", None) is not None:
+            found.append((name, series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()))
+        elif isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufM":
+            found.append((name, series.to_numpy()))
+        else:
+            found.append((name, series.astype(object).where(series.notna(), None).tolist()))
+    return len(frame), found
+
+
+def _of_polars(frame: Any) -> _Named:  # noqa: ANN401
+    if hasattr(frame, "collect"):
+        frame = frame.collect()  # It was lazy until now.
+    if not hasattr(frame, "get_columns"):
+        raise RowError(0, "", f"a {type(frame).__name__} of polars is no table: give a DataFrame")
+    import_pyarrow()  # Which polars needs for this, and would miss with less words.
+    return _of_arrow(frame.to_arrow())
+
+
+def _of_arrow(table: Any) -> _Named:  # noqa: ANN401
+    if not hasattr(table, "schema") or not hasattr(table, "num_rows"):
+        raise RowError(0, "", f"a {type(table).__name__} of pyarrow is no table: give a Table or a RecordBatch")
+    return table.num_rows, [(name, _plain(table.column(place))) for place, name in enumerate(table.schema.names)]
+
+
+def _plain(column: Any) -> _Column:  # noqa: ANN401 - a column of Arrow
+    """What a column has, for whoever does not know Arrow."""
+    pa = import_pyarrow()
+    kind = column.type
+    whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
+    if len(column) and (pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        coded = whole if pa.types.is_dictionary(kind) else whole.dictionary_encode()
+        places = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        return _Coded(places, coded.dictionary.to_pylist())
+    if pa.types.is_timestamp(kind):
+        moments = whole.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64()).fill_null(0)
+        return np.asarray(moments.to_numpy(zero_copy_only=False)).view("datetime64[ns]")
+    if pa.types.is_decimal(kind) and len(column) and not column.null_count:
+        return _of_decimals(pa, whole)
+    if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and len(column) and not column.null_count:
+        return np.asarray(whole.to_numpy(zero_copy_only=False))
+    return list(column.to_pylist())
+
+
+def _of_decimals(pa: Any, column: Any) -> _Column:  # noqa: ANN401
+    """Decimals as ticks, if all of them are; one that is not is found by its value."""
+    try:
+        words = column.cast(pa.decimal128(38, PRICE_DECIMALS)).buffers()[1]
+    except pa.ArrowInvalid:
+        return list(column.to_pylist())
+    low, high = np.frombuffer(words, np.int64).reshape(-1, 2)[: len(column)].T
+    return _Ticks(low) if (high == low >> 63).all() else list(column.to_pylist())
+
+
+# ---- out
+
+
+def flag_names(flags: int) -> list[str]:
+    """The flags of an event by name."""
+    return [name for name, flag in _FLAGS.items() if flags & flag] if flags else []
+
+
+def fields_of(event: tuple[int, int, int, bytes, bytes, int, int, int, int, int]) -> dict[str, object]:
+    """One event of `events.tolist()` by the names of FIELDS, as programs read it."""
+    kind, side, flags, floor, symbol, price, quantity, reference, time, number = event
+    return {
+        "kind": _KIND_NAMES[kind],
+        "side": _SIDE_NAMES[side],
+        "flags": flag_names(flags),
+        "floor": floor.decode("ascii"),
+        "symbol": symbol.decode("ascii"),
+        "price": str(from_ticks(price)),
+        "quantity": quantity,
+        "reference": _STATUS_NAMES.get(reference, reference) if kind == _STATUS else reference,
+        "time_ns": time,
+        "id": number,
+    }

@@ -1,0 +1,46 @@
+"""The programs of the tutorial and those in examples/ run as they stand, one after the other, against one market."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.interop.test_how_to import NODES
+from tests.runtime.worlds import market_file, running
+
+ROOT = Path(__file__).parents[2]
+
+
+def said(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *words],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_programs_of_the_tutorial_say_what_it_says(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tutorial" / "ten-lines-of-python.md").read_text(encoding="utf-8")
+    ten, tables, mistakes, tape = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    first, wrong = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
+    assert len(ten.strip().splitlines()) <= 10
+    with running(market_file(tmp_path, NODES)):
+        assert said(tmp_path, "-c", ten) == first
+        assert "<Published 3 events in 1 message at london-floor>" in said(tmp_path, "-c", tables)
+        assert said(tmp_path, "-c", mistakes) == wrong
+        assert said(tmp_path, "-c", tape) == "72.6000 700\n72.5000\n"
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    programs = {path.stem: str(path) for path in (ROOT / "examples").glob("*.py")}
+    assert set(programs) == {"asynchronous", "customer", "floor", "tape"}
+    with running(market_file(tmp_path, NODES)):
+        assert said(tmp_path, programs["floor"]) == "3 events are safe, in 1 message\n"
+        assert said(tmp_path, programs["customer"]) == "VOD traded for 43490.0000\n"
+        assert said(tmp_path, programs["tape"]).startswith("VOD      last 72.6000 bid None ask None volume 600\n")
+        assert said(tmp_path, programs["asynchronous"]) == "mark heard as sequence 2\n"

@@ -1,0 +1,38 @@
+"""The reference of the Python package is what the docstrings say, and every public name has one."""
+
+import inspect
+from pathlib import Path
+
+import isocast
+from tools import api
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "python -m tools.api writes it anew"
+
+
+def test_every_public_name_and_every_part_of_it_says_what_it_is() -> None:
+    for name in isocast.__all__:
+        value = getattr(isocast, name)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            assert inspect.getdoc(value), name
+            for member, part in vars(value).items() if inspect.isclass(value) else ():
+                if not member.startswith("_") and (inspect.isfunction(part) or isinstance(part, property)):
+                    assert inspect.getdoc(part), f"{name}.{member}"
+
+
+def test_every_public_name_is_tested_by_name() -> None:
+    tests = Path(__file__).parents[1]
+    text = "".join([path.read_text(encoding="utf-8") for path in (tests / "runtime").rglob("test_*.py")])
+    assert [name for name in isocast.__all__ if f"isocast.{name}" not in text and name != "__version__"] == []
+
+
+def test_both_faces_have_the_same_methods_with_the_same_arguments() -> None:
+    for one, other in (("Connection", "AsyncConnection"), ("Listening", "AsyncListening"), ("LiveTape", "AsyncTape")):
+        plain, twin = getattr(isocast, one), getattr(isocast, other)
+        for name, method in vars(plain).items():
+            if inspect.isfunction(method) and not name.startswith("_"):
+                assert (
+                    str(inspect.signature(method)).partition(" -> ")[0]
+                    == str(inspect.signature(getattr(twin, name))).partition(" -> ")[0]
+                ), name
