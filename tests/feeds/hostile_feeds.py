@@ -10,11 +10,13 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 
+from tests.feeds import dbn_samples as dbn
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
 from isocast.feeds.captures import read_capture, write_capture
 from isocast.feeds.compressed import expand
+from isocast.feeds.dbn import DbnDecoder
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
@@ -112,7 +114,11 @@ def _mapped(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
     return decoder.blocks(_cut(table, size))
 
 
-WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped)
+def _dbn(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return DbnDecoder(log).blocks(_cut(data, size))
+
+
+WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped, _dbn)
 
 _ISO_TABLE = b"""kind = "trade"
 time = "t"
@@ -136,5 +142,5 @@ def seeds() -> list[bytes]:
     taq = b"Time|Exchange|Symbol|Trade Volume|Trade Price|Trade Correction Indicator|Sequence Number\n"
     taq += b"093000123456789|N|IBM|100|181.25|00|7\n093001|T|BRK A|5|130000.1|12|8\n"
     lobster = b"34200.004241176,1,16113575,18,5853300,1\n34200.2,4,16113575,10,5853300,1\n34201,7,0,0,-1,-1\n"
-    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
+    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE, dbn.day())
     return [bytes([place]) + body for place, body in enumerate(bodies)]

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
+from isocast.feeds.dbn import DbnDecoder, begins_like_dbn
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_reader import ItchDecoder
 from isocast.feeds.itch_writer import ItchWriter
@@ -288,6 +289,8 @@ class FeedFormat(StrEnum):
     """Our own columns, or any others by a mapping."""
     LOBSTER = "lobster"
     """LOBSTER's message files."""
+    DBN = "dbn"
+    """Databento's files: trades, tbbo, mbp-1, mbp-10 or mbo."""
     EVENTS = "events"
     """Our own records of 48 bytes."""
 
@@ -381,6 +384,8 @@ class FeedFile:
             return name, FeedFormat.PARQUET
         if head.startswith(CAPTURE_MAGICS):
             return name, FeedFormat.CAPTURE
+        if begins_like_dbn(head):
+            return name, FeedFormat.DBN
         if not head:
             raise FeedError(str(self.path), "is empty")
         found = self._text_format(name, head) if is_text(head) else self._binary_format(name, head)
@@ -513,6 +518,10 @@ class FeedFile:
                     yield from self._capture_blocks(chunks)
                 case FeedFormat.LOBSTER:
                     yield from self._lobster().blocks(chunks)
+                case FeedFormat.DBN:
+                    records = DbnDecoder(self.log, self.options.floor)
+                    self._decoders.append(records)
+                    yield from records.blocks(chunks)
                 case FeedFormat.TABLE:
                     mapping = self.options.mapping or self._table_mapping()
                     table = self._table_decoder(mapping)
