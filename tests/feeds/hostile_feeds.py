@@ -18,6 +18,7 @@ from isocast.feeds.captures import read_capture, write_capture
 from isocast.feeds.compressed import expand
 from isocast.feeds.dbn import DbnDecoder
 from isocast.feeds.itch_reader import ItchDecoder
+from isocast.feeds.itch_streams import ItchStream, SoupPackets, UnframedMessages
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
 from isocast.feeds.mold import MoldReader, packetise
@@ -118,7 +119,15 @@ def _dbn(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
     return DbnDecoder(log).blocks(_cut(data, size))
 
 
-WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped, _dbn)
+def _unframed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchStream(ItchDecoder(_FLOOR, MIDNIGHT, log), UnframedMessages()).blocks(_cut(data, size))
+
+
+def _soup(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchStream(ItchDecoder(_FLOOR, MIDNIGHT, log), SoupPackets(log)).blocks(_cut(data, size))
+
+
+WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped, _dbn, _unframed, _soup)
 
 _ISO_TABLE = b"""kind = "trade"
 time = "t"
@@ -142,5 +151,8 @@ def seeds() -> list[bytes]:
     taq = b"Time|Exchange|Symbol|Trade Volume|Trade Price|Trade Correction Indicator|Sequence Number\n"
     taq += b"093000123456789|N|IBM|100|181.25|00|7\n093001|T|BRK A|5|130000.1|12|8\n"
     lobster = b"34200.004241176,1,16113575,18,5853300,1\n34200.2,4,16113575,10,5853300,1\n34201,7,0,0,-1,-1\n"
-    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE, dbn.day())
+    login = b"\0\x1fA" + b"ISO".rjust(10) + b"1".rjust(20)
+    soup = login + b"".join((len(each) + 1).to_bytes(2) + b"S" + each for each in itch.day()) + b"\0\1Z"
+    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
+    bodies += (dbn.day(), b"".join(itch.day()), soup)
     return [bytes([place]) + body for place, body in enumerate(bodies)]

@@ -29,6 +29,13 @@ from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock,
 from isocast.feeds.dbn import DbnDecoder, begins_like_dbn
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_reader import ItchDecoder
+from isocast.feeds.itch_streams import (
+    ItchStream,
+    SoupPackets,
+    UnframedMessages,
+    begins_like_soup,
+    begins_like_unframed,
+)
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
@@ -281,6 +288,10 @@ class FeedFormat(StrEnum):
 
     ITCH = "itch"
     """Nasdaq TotalView-ITCH 5.0, each message with its length before it."""
+    UNFRAMED = "itch-unframed"
+    """The same messages with nothing between them."""
+    SOUP = "soupbintcp"
+    """The recorded bytes of a SoupBinTCP session with ITCH 5.0 in it."""
     CAPTURE = "capture"
     """pcap or pcapng with ITCH 5.0 in MoldUDP64."""
     TABLE = "table"
@@ -413,6 +424,10 @@ class FeedFile:
             return FeedFormat.ITCH
         if begins_like_events(head) or name.lower().endswith((".events", ".raw")):
             return FeedFormat.EVENTS
+        if begins_like_soup(head):
+            return FeedFormat.SOUP
+        if begins_like_unframed(head):
+            return FeedFormat.UNFRAMED
         return FeedFormat.ITCH if "ITCH" in name.upper() else None
 
     def _look_inside(self) -> tuple[str, bytes]:
@@ -511,9 +526,11 @@ class FeedFile:
         with self._chunks(self.log) as (_, chunks):
             match self.format:
                 case FeedFormat.ITCH:
-                    decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
-                    self._decoders.append(decoder)
-                    yield from decoder.blocks(chunks)
+                    yield from self._itch().blocks(chunks)
+                case FeedFormat.UNFRAMED:
+                    yield from ItchStream(self._itch(), UnframedMessages()).blocks(chunks)
+                case FeedFormat.SOUP:
+                    yield from ItchStream(self._itch(), SoupPackets(self.log)).blocks(chunks)
                 case FeedFormat.CAPTURE:
                     yield from self._capture_blocks(chunks)
                 case FeedFormat.LOBSTER:
@@ -538,6 +555,11 @@ class FeedFile:
 
     def _floor(self) -> Mic:
         return self.options.floor or _DEFAULT_FLOOR
+
+    def _itch(self) -> ItchDecoder:
+        decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
+        self._decoders.append(decoder)
+        return decoder
 
     def _day(self) -> date:
         day = self.options.day or day_in_name(self.name) or day_in_name(self.path.name)
