@@ -12,8 +12,10 @@ from datetime import date
 
 from tests.feeds import dbn_samples as dbn
 from tests.feeds import itch_samples as itch
+from tests.feeds import tape_samples as tape
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
+from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import read_capture, write_capture
 from isocast.feeds.compressed import expand
 from isocast.feeds.dbn import DbnDecoder
@@ -73,11 +75,11 @@ def _compressed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
 
 
 def _capture(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
-    reader = MoldReader(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log, waiting_max=4)
+    feed = CaptureFeed(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log)
     for datagram in read_capture(_cut(data, size), log):
-        reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
-        yield from reader.take()
-    yield from reader.end()
+        feed.receive(datagram)
+        yield from feed.take()
+    yield from feed.end()
 
 
 def _packets(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
@@ -155,4 +157,5 @@ def seeds() -> list[bytes]:
     soup = login + b"".join((len(each) + 1).to_bytes(2) + b"S" + each for each in itch.day()) + b"\0\1Z"
     bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
     bodies += (dbn.day(), b"".join(itch.day()), soup)
-    return [bytes([place]) + body for place, body in enumerate(bodies)]
+    tapes = b"".join(write_capture([(MIDNIGHT, each) for each in tape.capture()], "239.1.2.3", 9))
+    return [*(bytes([place]) + body for place, body in enumerate(bodies)), b"\2" + tapes]

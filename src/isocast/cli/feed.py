@@ -66,7 +66,7 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     Parameters
     ----------
     file
-        ITCH 5.0, pcap, pcapng, a table of text, Parquet, LOBSTER, DBN or event records; in gzip, bzip2, xz, zstd, zip too.
+        ITCH 5.0, pcap, pcapng, a table, Parquet, LOBSTER, DBN or event records; in gzip, bzip2, xz, zstd or zip too.
     floor
         The floor of a feed that names none (XNAS if left out); of a feed that names its floors, the only one wanted.
     day

@@ -18,7 +18,7 @@ from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
 from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
-from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
+from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition, conditions_of
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
 from isocast.terms.whole_numbers import times
@@ -823,9 +823,7 @@ def scaled(column: Column, factor: int) -> Column:
 
 
 def _letter_conditions(text: bytes) -> list[SaleCondition]:
-    """Of a cell: letters, with blanks where a place has none."""
-    letters = text.decode("ascii", "replace").replace(" ", "").replace(",", "") or "@"
-    return [TAPE_CONDITIONS.get(letter) or SaleCondition(f"unknown {letter!r}") for letter in letters]
+    return conditions_of(text.decode("ascii", "replace"))
 
 
 def _lean_conditions(number: int) -> list[SaleCondition]:

@@ -23,6 +23,7 @@ from typing import IO, Any, Protocol, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
@@ -39,7 +40,7 @@ from isocast.feeds.itch_streams import (
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, end_of_session, packetise
+from isocast.feeds.mold import HEADER_BYTES, MoldSession, end_of_session, packetise
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
 from isocast.feeds.tables import Column, TableDecoder, scaled
@@ -293,7 +294,7 @@ class FeedFormat(StrEnum):
     SOUP = "soupbintcp"
     """The recorded bytes of a SoupBinTCP session with ITCH 5.0 in it."""
     CAPTURE = "capture"
-    """pcap or pcapng with ITCH 5.0 in MoldUDP64."""
+    """pcap or pcapng: ITCH 5.0 in MoldUDP64, the consolidated tapes (CTA, UTP), NYSE's integrated feed."""
     TABLE = "table"
     """Rows of text, read by a mapping."""
     PARQUET = "parquet"
@@ -619,18 +620,19 @@ class FeedFile:
             self._decoders.append(decoder)
             return decoder
 
-        reader = MoldReader(decoder_at, self.log)
+        feed = CaptureFeed(decoder_at, self.log)
+        self._decoders.append(feed)
         count = 0
         for datagram in read_capture(chunks, self.log):
             if self.options.port is not None and datagram.port != self.options.port:
                 self.log.skip("datagrams to other ports")
                 continue
-            reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
+            feed.receive(datagram)
             count += 1
             if count % _TAKE_EVERY == 0:
-                yield from reader.take()
-        yield from reader.end()
-        self.streams = reader.streams
+                yield from feed.take()
+        yield from feed.end()
+        self.streams = feed.streams
 
 
 # ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
