@@ -25,7 +25,10 @@ def metadata(
 ) -> bytes:
     """The metadata of a file that was asked for by symbols."""
     size = 22 if version == 1 else 71
-    text = lambda name: name.encode().ljust(size, b"\0")  # noqa: E731
+
+    def text(name: str) -> bytes:
+        return name.encode().ljust(size, b"\0")
+
     head = b"XNAS.ITCH".ljust(16, b"\0") + pack("<HQQQ", SCHEMAS[schema], NOON, (1 << 64) - 1, 0)
     head += pack("<Q", 0) if version == 1 else b""
     head += bytes([1, 0, sent_time]) + (b"" if version == 1 else pack("<H", size))

@@ -141,6 +141,23 @@ quantity = "q"
 "2019-01-30 14:30:01Z","2",5
 """
 
+_ORDER_TABLE = b"""kind = "order"
+time = "t"
+time_form = "iso"
+columns = ["t", "k", "id", "new", "s", "p", "x", "q"]
+kinds = "k"
+id = "id"
+new_id = "new"
+side = "s"
+price = "p"
+execution_price = "x"
+quantity = "q"
+\x002019-01-30T09:30:00.5,order,7,,B,1.25,,100
+2019-01-30T09:30:01,replace,7,8,B,1.5,,50
+2019-01-30T09:30:02,execution,8,,,1.5,1.25,20
+2019-01-30T09:30:03,cancel,8,,,,,
+"""
+
 
 def seeds() -> list[bytes]:
     """Sound bytes for each way in."""
@@ -155,7 +172,8 @@ def seeds() -> list[bytes]:
     lobster = b"34200.004241176,1,16113575,18,5853300,1\n34200.2,4,16113575,10,5853300,1\n34201,7,0,0,-1,-1\n"
     login = b"\0\x1fA" + b"ISO".rjust(10) + b"1".rjust(20)
     soup = login + b"".join((len(each) + 1).to_bytes(2) + b"S" + each for each in itch.day()) + b"\0\1Z"
-    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
-    bodies += (dbn.day(), b"".join(itch.day()), soup)
+    bodies = [day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE]
+    bodies += [dbn.day(), b"".join(itch.day()), soup]
     tapes = b"".join(write_capture([(MIDNIGHT, each) for each in tape.capture()], "239.1.2.3", 9))
-    return [*(bytes([place]) + body for place, body in enumerate(bodies)), b"\2" + tapes]
+    mapped = bytes([WAYS_IN.index(_mapped)]) + _ORDER_TABLE
+    return [*(bytes([place]) + body for place, body in enumerate(bodies)), b"\2" + tapes, mapped]

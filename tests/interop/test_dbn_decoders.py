@@ -110,8 +110,8 @@ def expected(raw: bytes) -> EventArray:
         if isinstance(each, databento.MBP1Msg | databento.MBP10Msg):
             best = each.levels[0]
             has_bid = best.bid_px != databento.UNDEF_PRICE
-            bid = (best.bid_px // 100_000, best.bid_sz) if has_bid else (0, 0)
-            rows.append(row(EventKind.QUOTE, Side.BUY, *bid, 0, 0, EventFlag.LINKED))
+            bid, size = (best.bid_px // 100_000, best.bid_sz) if has_bid else (0, 0)
+            rows.append(row(EventKind.QUOTE, Side.BUY, bid, size, 0, 0, EventFlag.LINKED))
             rows.append(row(EventKind.QUOTE, Side.SELL, best.ask_px // 100_000, best.ask_sz, 0, 0))
         if str(each.action) == "T":
             rows.append(row(EventKind.TRADE, HIT[side], ticks, each.size, each.sequence, number))

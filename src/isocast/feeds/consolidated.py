@@ -248,12 +248,12 @@ class TapeReader:
     def _ticks(self, price: int, decimals: int, where: int) -> int | None:
         """A price in ticks; None, and a fault, if it is finer or beyond what an event has."""
         if decimals < PRICE_DECIMALS:
-            return price * 10 ** (PRICE_DECIMALS - decimals)
+            return price * int(10 ** (PRICE_DECIMALS - decimals))
         ticks, finer = divmod(price, 10 ** (decimals - PRICE_DECIMALS))
         if finer or ticks >= 1 << 63:
             self._log.fault(FeedFault.BAD_VALUE, where, f"a price finer than 10^-{PRICE_DECIMALS}, or too large")
             return None
-        return ticks
+        return int(ticks)
 
 
 def _symbol(raw: bytes | int) -> bytes:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
+from isocast.feeds.cells import Column
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
 from isocast.feeds.dbn import DbnDecoder, begins_like_dbn
@@ -43,7 +44,7 @@ from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
 from isocast.feeds.mold import HEADER_BYTES, MoldSession, end_of_session, packetise
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
-from isocast.feeds.tables import Column, TableDecoder, scaled
+from isocast.feeds.tables import TableDecoder, scaled
 from isocast.runtime.client.arrow import from_arrow, to_arrow
 from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
@@ -181,6 +182,13 @@ class _ArrowColumns:
         if "int" in kind:
             return scaled(Column(np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False)), present), 10**places)
         return self._decimal_text(column, present, places)
+
+    def empty(self, name: str) -> npt.NDArray[np.bool_]:
+        """No value, or a text of nothing."""
+        column, present = self._values(name)
+        if str(column.type) not in ("string", "large_string"):
+            return ~present
+        return np.array([not (value or "").strip() for value in column.to_pylist()], np.bool_)
 
     def moments(self, name: str) -> tuple[str, Column] | None:
         """Timestamps with a zone are instants, those without are what a clock shows, and times are of a day."""
