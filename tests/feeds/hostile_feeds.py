@@ -10,12 +10,17 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 
+from tests.feeds import dbn_samples as dbn
 from tests.feeds import itch_samples as itch
+from tests.feeds import tape_samples as tape
 from tests.feeds.itch_samples import MIDNIGHT, frame
 
+from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import read_capture, write_capture
 from isocast.feeds.compressed import expand
+from isocast.feeds.dbn import DbnDecoder
 from isocast.feeds.itch_reader import ItchDecoder
+from isocast.feeds.itch_streams import ItchStream, SoupPackets, UnframedMessages
 from isocast.feeds.lobster import LobsterDecoder
 from isocast.feeds.mappings import BUILT_IN, read_mapping
 from isocast.feeds.mold import MoldReader, packetise
@@ -70,11 +75,11 @@ def _compressed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
 
 
 def _capture(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
-    reader = MoldReader(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log, waiting_max=4)
+    feed = CaptureFeed(lambda _: ItchDecoder(_FLOOR, MIDNIGHT, log), log)
     for datagram in read_capture(_cut(data, size), log):
-        reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
-        yield from reader.take()
-    yield from reader.end()
+        feed.receive(datagram)
+        yield from feed.take()
+    yield from feed.end()
 
 
 def _packets(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
@@ -112,7 +117,19 @@ def _mapped(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
     return decoder.blocks(_cut(table, size))
 
 
-WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped)
+def _dbn(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return DbnDecoder(log).blocks(_cut(data, size))
+
+
+def _unframed(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchStream(ItchDecoder(_FLOOR, MIDNIGHT, log), UnframedMessages()).blocks(_cut(data, size))
+
+
+def _soup(data: bytes, log: FeedLog, size: int) -> Iterator[EventArray]:
+    return ItchStream(ItchDecoder(_FLOOR, MIDNIGHT, log), SoupPackets(log)).blocks(_cut(data, size))
+
+
+WAYS_IN = (_itch, _compressed, _capture, _packets, _ticks, _quotes, _taq, _lobster, _mapped, _dbn, _unframed, _soup)
 
 _ISO_TABLE = b"""kind = "trade"
 time = "t"
@@ -122,6 +139,23 @@ price = "p"
 quantity = "q"
 \x002019-01-30T09:30:00.5,1.25,100
 "2019-01-30 14:30:01Z","2",5
+"""
+
+_ORDER_TABLE = b"""kind = "order"
+time = "t"
+time_form = "iso"
+columns = ["t", "k", "id", "new", "s", "p", "x", "q"]
+kinds = "k"
+id = "id"
+new_id = "new"
+side = "s"
+price = "p"
+execution_price = "x"
+quantity = "q"
+\x002019-01-30T09:30:00.5,order,7,,B,1.25,,100
+2019-01-30T09:30:01,replace,7,8,B,1.5,,50
+2019-01-30T09:30:02,execution,8,,,1.5,1.25,20
+2019-01-30T09:30:03,cancel,8,,,,,
 """
 
 
@@ -136,5 +170,10 @@ def seeds() -> list[bytes]:
     taq = b"Time|Exchange|Symbol|Trade Volume|Trade Price|Trade Correction Indicator|Sequence Number\n"
     taq += b"093000123456789|N|IBM|100|181.25|00|7\n093001|T|BRK A|5|130000.1|12|8\n"
     lobster = b"34200.004241176,1,16113575,18,5853300,1\n34200.2,4,16113575,10,5853300,1\n34201,7,0,0,-1,-1\n"
-    bodies = (day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE)
-    return [bytes([place]) + body for place, body in enumerate(bodies)]
+    login = b"\0\x1fA" + b"ISO".rjust(10) + b"1".rjust(20)
+    soup = login + b"".join((len(each) + 1).to_bytes(2) + b"S" + each for each in itch.day()) + b"\0\1Z"
+    bodies = [day, gzip.compress(day, mtime=0), capture, lengthened, ticks, quotes, taq, lobster, _ISO_TABLE]
+    bodies += [dbn.day(), b"".join(itch.day()), soup]
+    tapes = b"".join(write_capture([(MIDNIGHT, each) for each in tape.capture()], "239.1.2.3", 9))
+    mapped = bytes([WAYS_IN.index(_mapped)]) + _ORDER_TABLE
+    return [*(bytes([place]) + body for place, body in enumerate(bodies)), b"\2" + tapes, mapped]

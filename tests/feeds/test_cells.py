@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isocast.feeds.cells import Cells, read_cells
 from isocast.feeds.outcomes import FeedFault, FeedLog
-from isocast.feeds.tables import Cells, read_cells
 
 NUMBERS = st.one_of(
     st.decimals(-(10**9), 10**9, places=4).map(lambda value: format(value, "f")),

@@ -298,7 +298,7 @@ def test_a_mapping_may_begin_with_one_that_is_built_in() -> None:
     "change, key, rule",
     [
         (("kind", "kynd"), "kynd", 'unknown key; did you mean "kind"'),
-        (('"trade"', '"tirade"'), "kind", 'neither "trade" nor "quote"'),
+        (('"trade"', '"tirade"'), "kind", 'none of "trade", "quote", "order"'),
         (('"iso"', '"noon"'), "time_form", "is not one of midnight-ns"),
         (('"UTC"', '"Mars/Base"'), "zone", "is no time zone"),
         (('"XLON"', '"LSE"'), "codes.L", "a code of four capital letters"),

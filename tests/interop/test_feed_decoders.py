@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from random import Random
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ import pytest
 from tests.feeds import itch_samples as itch
 from tests.feeds.itch_samples import MIDNIGHT, OPEN, frame
 from tests.feeds.test_itch_decoder import decode
+from tests.feeds.test_itch_streams import session
 
+from isocast.feeds.itch_streams import SoupPackets
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.outcomes import FeedLog
 from isocast.feeds.synthetic import SyntheticDay, SyntheticPlan
@@ -257,3 +260,28 @@ def test_tshark_reads_our_moldudp64(tmp_path: Path) -> None:
     assert numbers == list(range(1, len(expected) + 1))
     assert sum(int(row[2]) for row in rows[:-1]) == len(expected)
     assert (int(rows[-1][1]), int(rows[-1][2])) == (len(expected) + 1, 0xFFFF), "the end of the session"
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not here: apt-get install tshark")
+def test_tshark_finds_the_same_soupbintcp_packets(tmp_path: Path) -> None:
+    """A packet in each segment of a TCP stream: type and length of each are what tshark says."""
+    raw, own = session(*itch.day()), SoupPackets(FeedLog("x"))
+    at, pieces = 0, []
+    while at < len(raw):
+        pieces.append(raw[at : at + own.size(raw, at)])
+        at += len(pieces[-1])
+    sent = 1
+    frames = [pack(">IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 101)]
+    for number, piece in enumerate(pieces):
+        tcp = pack(">HHIIBBHHH", 9_000, 9_001, sent, 1, 5 << 4, 0x18, 8_192, 0, 0) + piece
+        sent += len(piece)
+        frame_bytes = pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), number, 0, 64, 6, 0) + b"\x0a\0\0\1\x0a\0\0\2" + tcp
+        frames.append(pack(">IIII", number, 0, len(frame_bytes), len(frame_bytes)) + frame_bytes)
+    path = tmp_path / "soup.pcap"
+    path.write_bytes(b"".join(frames))
+    command = ["tshark", "-r", str(path), "-d", "tcp.port==9000,soupbintcp", "-o", "tcp.check_checksum:FALSE"]
+    command += ["-T", "fields", "-e", "soupbintcp.packet_type", "-e", "soupbintcp.packet_length"]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60)
+    columns = [line.split("\t") for line in done.stdout.splitlines() if line.strip()]
+    found = [(kind.strip("'"), int(size)) for kind, size in columns]
+    assert found == [(chr(piece[2]), len(piece) - 2) for piece in pieces]

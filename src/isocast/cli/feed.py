@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = App(
     name="feed",
-    help="Feeds of other people's formats: ITCH, MoldUDP64 captures, tables, LOBSTER; and synthetic days.",
+    help="Feeds of other people's formats: ITCH, MoldUDP64 captures, tables, LOBSTER, DBN; and synthetic days.",
     help_epilogue="Start with:\n\n    isocast feed generate day.parquet\n\n    isocast feed show day.parquet\n",
 )
 
@@ -63,7 +63,7 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     Parameters
     ----------
     file
-        ITCH 5.0, pcap, pcapng, a table of text, Parquet, LOBSTER or event records; in gzip, bzip2, xz, zstd or zip too.
+        ITCH 5.0, pcap, pcapng, a table, Parquet, LOBSTER, DBN or event records; in gzip, bzip2, xz, zstd or zip too.
     floor
         The floor of a feed that names none (XNAS if left out); of a feed that names its floors, the only one wanted.
     day
@@ -73,7 +73,7 @@ def show(  # noqa: PLR0913 - what a file does not say itself
     mapping
         The columns of a table: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
     format
-        itch, capture, table, parquet, lobster or events, if the file does not show it.
+        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the file does not show it.
     port
         Of a capture: only datagrams to this UDP port.
     zone
@@ -145,7 +145,7 @@ def convert(  # noqa: PLR0913 - what files do not say themselves
     mapping
         The columns of tables: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
     format
-        itch, capture, table, parquet, lobster or events, if the files do not show it.
+        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the files do not show it.
     port
         Of captures: only datagrams to this UDP port.
     limit

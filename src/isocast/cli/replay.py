@@ -93,7 +93,7 @@ def _command(  # noqa: PLR0913 - what files do not say themselves
     mapping
         The columns of tables: us-tape-trades, us-tape-quotes, taq-trades, taq-quotes, or a TOML file.
     format
-        itch, capture, table, parquet, lobster or events, if the files do not show it.
+        itch, itch-unframed, soupbintcp, capture, table, parquet, lobster, dbn or events, if the files do not show it.
     port
         Of captures: only datagrams to this UDP port.
     zone

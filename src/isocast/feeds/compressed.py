@@ -111,10 +111,10 @@ class _Zstd:
         self._inflater = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompressobj()
         self.ended, self.rest = False, b""
 
-    def take(self, raw: bytes, at_most: int) -> bytes:  # noqa: ARG002 - its slices are small instead
-        content: bytes = self._inflater.decompress(raw[:_ZSTD_SLICE])
+    def take(self, raw: bytes, at_most: int) -> bytes:  # noqa: ARG002 - it is given slices instead
+        content: bytes = self._inflater.decompress(raw)
         self.ended = bool(self._inflater.eof)
-        self.rest = (self._inflater.unused_data if self.ended else b"") + raw[_ZSTD_SLICE:]
+        self.rest = self._inflater.unused_data if self.ended else b""
         return content
 
 
@@ -134,7 +134,29 @@ def expand(chunks: Iterable[bytes], log: FeedLog, *, at_most: int = 1 << 22) -> 
         head += more
     name = compression_of(head)
     whole = chain([head] if head else [], source)
-    return whole if name is None else _expand(whole, log, name, at_most)
+    if name is None:
+        return whole
+    if name == "zstd":
+        return _gathered(_expand(_slices(whole), log, name, at_most), at_most)
+    return _expand(whole, log, name, at_most)
+
+
+def _slices(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    return (chunk[at : at + _ZSTD_SLICE] for chunk in chunks for at in range(0, len(chunk), _ZSTD_SLICE))
+
+
+def _gathered(pieces: Iterable[bytes], at_most: int) -> Iterator[bytes]:
+    """Small pieces together, so that whoever reads them has few blocks."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if held and size + len(piece) > at_most:
+            yield b"".join(held)
+            held, size = [], 0
+        held.append(piece)
+        size += len(piece)
+    if held:
+        yield b"".join(held)
 
 
 def _expand(chunks: Iterable[bytes], log: FeedLog, name: str, at_most: int) -> Iterator[bytes]:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.cells import Cells, read_cells
 from isocast.feeds.days import NEW_YORK, SKIPPED_TIME, ClockWatch, WallClock, read_day
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
-from isocast.feeds.tables import Cells, read_cells
 from isocast.terms.market import EventFlag, EventKind, MarketStatus, Mic, Side, Symbol
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray

@@ -14,7 +14,7 @@ from isocast.terms.errors import ConfigurationError, LocalProtocolError
 from isocast.terms.market import EventKind, Mic
 from isocast.terms.quantities import suggestion
 
-__all__ = ["BUILT_IN", "US_TAPE", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
+__all__ = ["BUILT_IN", "ORDER_KINDS", "SIDES", "US_TAPE", "TableMapping", "TimeForm", "column_keys", "read_mapping"]
 
 
 # ---- Letters of the US consolidated tapes to market identifier codes (ISO 10383).
@@ -69,7 +69,7 @@ class TableMapping:
     """Names of columns, and how to read them. An empty name: the table has no such column."""
 
     kind: str
-    """"trade" or "quote"."""
+    """"trade", "quote" or "order"."""
     time: str
     time_form: TimeForm
     columns: tuple[str, ...] = ()
@@ -88,8 +88,17 @@ class TableMapping:
     reference: str = ""
     reference_base: int = 10
     kinds: str = ""
-    """Column whose values in `kind_codes` make a row something else than a trade."""
+    """Column whose values in `kind_codes` make a row something else than a trade; of orders, what happens."""
     kind_codes: Mapping[str, str] = field(default_factory=dict)
+    """Of orders: without any, the kinds are written by their own names."""
+    side: str = ""
+    """Of orders: column of the side."""
+    side_codes: Mapping[str, str] = field(default_factory=dict)
+    """From the table's sides to "buy" and "sell"; without any, those of `SIDES`."""
+    new_id: str = ""
+    """Of orders: column of the number that a replaced order gets; where it is empty, it keeps its own."""
+    execution_price: str = ""
+    """Of orders: column of the price of an execution; where it is empty, `price` has it."""
     conditions: str = ""
     """Column of sale conditions; a table with a header may lack it, which is noted."""
     condition_form: str = "letters"
@@ -175,9 +184,26 @@ BUILT_IN: Mapping[str, TableMapping] = MappingProxyType(
 """Tables that many people have: ticks of the US tape as QuantConnect's Lean keeps them, and NYSE's daily TAQ."""
 
 _NAMES = tuple(item.name for item in fields(TableMapping))
-_KINDS = ("trade", "quote")
-_NEEDED = {"trade": ("price", "quantity"), "quote": ("bid", "bid_quantity", "ask", "ask_quantity")}
-_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds") + _NEEDED["quote"]
+_KINDS = ("trade", "quote", "order")
+_NEEDED = {
+    "trade": ("price", "quantity"),
+    "quote": ("bid", "bid_quantity", "ask", "ask_quantity"),
+    "order": ("kinds", "id", "side", "price", "quantity"),
+}
+_ORDER_COLUMNS = ("side", "new_id", "execution_price")
+_COLUMN_KEYS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds")
+_COLUMN_KEYS += (*_NEEDED["quote"], *_ORDER_COLUMNS)
+SIDES = MappingProxyType(
+    {
+        name: side
+        for side, names in (("buy", "B BUY BID 1"), ("sell", "S SELL ASK A -1"))
+        for word in names.split()
+        for name in (word, word.lower(), word.capitalize())
+    }
+)
+"""How tables write sides."""
+ORDER_KINDS = ("order", "cancel", "replace", "execution", "trade", "trade_cancel")
+"""What can happen in a table of orders."""
 _BASES = (10, 16)
 _DECIMALS_MAX = 9
 _LOT_MAX = 1_000_000
@@ -220,7 +246,7 @@ def _value(key: str, value: object, file: str) -> object:
         return TimeForm(str(value))
     if key == "codes" and value == "us-tape":
         return US_TAPE
-    if key in ("codes", "kind_codes"):
+    if key in ("codes", "kind_codes", "side_codes"):
         if not isinstance(value, dict) or not all(isinstance(code, str) for code in value.values()):
             raise ConfigurationError(file, key, "must be a table that maps texts of the file to names of ours")
         return value
@@ -237,7 +263,7 @@ def _check(mapping: TableMapping, file: str) -> None:
         if not right:
             raise ConfigurationError(file, key, rule)
 
-    insist(right=mapping.kind in _KINDS, key="kind", rule=f'"{mapping.kind}" is neither "trade" nor "quote"')
+    insist(right=mapping.kind in _KINDS, key="kind", rule=f'"{mapping.kind}" is none of "trade", "quote", "order"')
     for key in _NEEDED[mapping.kind]:
         insist(right=bool(getattr(mapping, key)), key=key, rule=f"a table of {mapping.kind}s needs this column")
     one = len(mapping.delimiter) == 1 and mapping.delimiter.isascii() and mapping.delimiter not in '"\r\n'
@@ -264,6 +290,13 @@ def _check(mapping: TableMapping, file: str) -> None:
         insist(
             right=kind.upper() in EventKind.__members__, key=f"kind_codes.{text}", rule=f'"{kind}" is no kind of event'
         )
+        is_order = mapping.kind != "order" or kind.lower() in ORDER_KINDS
+        insist(right=is_order, key=f"kind_codes.{text}", rule=f'"{kind}" is none of {", ".join(ORDER_KINDS)}')
+    for text, side in mapping.side_codes.items():
+        insist(right=side in ("buy", "sell"), key=f"side_codes.{text}", rule=f'"{side}" is neither "buy" nor "sell"')
+    for key in _ORDER_COLUMNS:
+        is_own = mapping.kind == "order" or not getattr(mapping, key)
+        insist(right=is_own, key=key, rule='only a table of kind "order" has this column')
     check_zone(mapping.zone)
 
 

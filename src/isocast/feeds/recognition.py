@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from isocast.feeds.cells import BOM
 from isocast.feeds.itch_layout import LENGTH_OF_TYPE, PREFIX_BYTES
-from isocast.feeds.tables import BOM
 from isocast.wire.events import are_events
 from isocast.wire.limits import EVENT_BYTES
 

@@ -1,303 +1,30 @@
-"""Tables of trades and quotes to events, by a mapping: cells, times and whole columns, whatever holds them."""
+"""Tables of trades, quotes and orders to events, by a mapping: cells, times and whole columns, whatever holds them."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import reduce
 from itertools import chain
 from operator import or_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.cells import TOO_LARGE, Cells, Column, Flags, TableProgress, Wrong, read_cells
 from isocast.feeds.days import SKIPPED_TIME, ClockWatch, WallClock
 from isocast.feeds.directories import MetSymbols
-from isocast.feeds.mappings import TableMapping, TimeForm, column_keys
+from isocast.feeds.mappings import ORDER_KINDS, SIDES, TableMapping, TimeForm, column_keys
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
-from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition
+from isocast.terms.conditions import LEAN_CONDITIONS, TAPE_CONDITIONS, SaleCondition, conditions_of
 from isocast.terms.errors import ConfigurationError, FeedError
 from isocast.terms.market import MIC_BYTES, PRICE_DECIMALS, SYMBOL_BYTES, EventFlag, EventKind, Mic, Side, Symbol
 from isocast.terms.whole_numbers import times
 from isocast.terms.zones import DAY_NS, day_number, zone_of
 from isocast.wire.events import EVENT_DTYPE, EventArray
 
-__all__ = [
-    "BOM",
-    "TOO_LARGE",
-    "Cells",
-    "Column",
-    "ColumnSource",
-    "TableClock",
-    "TableDecoder",
-    "TableProgress",
-    "Wrong",
-    "read_cells",
-    "scaled",
-]
-
-
-# ---- Tables of text as columns, without a Python object for each cell.
-#
-# All separators of a block are found at once; where every line has as many cells as the table has columns, they are a
-# matrix of bounds. A column is then read by its digits: first digit of all rows, second digit of all rows, and so on.
-# Lines with another number of cells are bad rows, named by their byte. Quotes are rare in ticks: a block that has any
-# is rewritten without them first.
-
-
-BOM = b"\xef\xbb\xbf"
-"""The mark that some programs put before text in UTF-8."""
-
-_NEWLINE, _RETURN, _BLANK, _QUOTE = 10, 13, 32, 34
-_SAFE = "\x1f"
-"""Separates cells that were in quotes: no text has it."""
-_LINE_MAX = 1 << 16
-_SHOWN = 40
-"""Characters of a cell that a message quotes."""
-_DIGITS_MAX = 19
-"""As many as a 64-bit integer can have. Not all of those fit: above 2^63 they wrap to below zero, and are seen."""
-TOO_LARGE = "is beyond what a record holds"
-_ZERO, _MINUS, _PLUS, _POINT = (ord(sign) for sign in "0-+.")
-
-Rows = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-
-class Wrong(NamedTuple):
-    """Some rows of a column that are bad, and why."""
-
-    rows: Flags
-    what: str
-    example: str = ""
-    """What stands in the first of them, if the reason is not the same for all."""
-
-
-class Column(NamedTuple):
-    """Values and which of them are good; where one is not, the value means nothing, and `wrong` may say why."""
-
-    values: npt.NDArray[Any]
-    good: Flags
-    wrong: tuple[Wrong, ...] = ()
-
-
-@dataclass(slots=True)
-class TableProgress:
-    """How far a table was read."""
-
-    offset: int = 0
-    """Bytes."""
-    lines: int = 0
-    rows: int = 0
-    """Lines that are not empty, good or bad; a header is none."""
-
-
-class Cells:
-    """Whole rows of a block: bounds of every cell, and where each row begins in the file, by byte and by line."""
-
-    def __init__(self, raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows, offsets: Rows, lines: Rows) -> None:
-        """`starts` and `ends` have a row for each line and a column for each cell."""
-        self.offsets = offsets
-        self.lines = lines
-        self._raw = np.concatenate([raw, np.zeros(1, np.uint8)])
-        self._starts, self._ends = _trimmed(self._raw, starts, ends)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def only(self, rows: Flags) -> Cells:
-        """Some of the rows."""
-        chosen = object.__new__(Cells)
-        chosen.offsets, chosen.lines = self.offsets[rows], self.lines[rows]
-        chosen._raw = self._raw
-        chosen._starts, chosen._ends = self._starts[rows], self._ends[rows]
-        return chosen
-
-    def empty(self, place: int) -> Flags:
-        """Which cells of a column have nothing in them."""
-        return self._ends[:, place] <= self._starts[:, place]
-
-    def text(self, place: int, width: int) -> Column:
-        """ASCII text of at most so many characters; bad where it is longer."""
-        start, length = self._starts[:, place], self._ends[:, place] - self._starts[:, place]
-        table = np.zeros((len(start), width), np.uint8)
-        for at in range(min(width, int(length.max(initial=0)))):
-            table[:, at] = np.where(at < length, self._at(start + at), 0)
-        good = (length >= 0) & (length <= width) & ((table == 0) | ((table >= _BLANK) & (table < 0x7F))).all(axis=1)  # noqa: PLR2004
-        return Column(table.reshape(-1).view(f"S{width}"), good)
-
-    def integer(self, place: int) -> Column:
-        """Whole numbers; a fraction of zeros, as some tables write them, will do."""
-        return self.decimal(place, 0)
-
-    def decimal(self, place: int, places: int, *, cut: bool = False) -> Column:
-        """Decimal numbers as integers of 10^-places; bad where one is too large, no number, or finer than that.
-
-        With `cut` finer digits are cut off: times that somebody kept as floating point have such noise.
-        """
-        start, end = self._starts[:, place], self._ends[:, place]
-        sign = self._at(start)
-        negative = (sign == _MINUS) & (end > start)
-        start = start + (negative | ((sign == _PLUS) & (end > start)))
-        values = np.zeros(len(start), np.int64)
-        whole = np.zeros(len(start), np.int64)
-        fraction = np.full(len(start), -1, np.int64)
-        """Digits behind the point so far; -1 before it."""
-        good = end > start
-        for at in range(int((end - start).max(initial=0))):
-            here = start + at < end
-            character = self._at(start + at).astype(np.int64)
-            digit = character - _ZERO
-            is_digit = (digit >= 0) & (digit <= 9) & here  # noqa: PLR2004
-            point = (character == _POINT) & here & (fraction < 0)
-            good &= is_digit | point | ~here
-            kept = is_digit & (fraction < places)
-            if not cut:
-                good &= kept | ~is_digit | (digit == 0)
-            values = np.where(kept, values * 10 + digit, values)
-            whole += kept
-            fraction = np.where(point, 0, fraction + (is_digit & (fraction >= 0)))
-        digits = np.clip(fraction, 0, places)
-        good &= whole > 0
-        fits = whole + places - digits <= _DIGITS_MAX
-        values = values * np.power(np.int64(10), np.minimum(places - digits, _DIGITS_MAX - 1))
-        fits &= values >= 0
-        large = good & ~fits
-        wrong = (Wrong(large, TOO_LARGE, self._shown(place, large)),) if large.any() else ()
-        return Column(np.where(negative, -values, values), good & fits, wrong)
-
-    def _shown(self, place: int, rows: Flags) -> str:
-        """The first of some cells, as it stands there."""
-        row = int(np.flatnonzero(rows)[0])
-        raw = self._raw[self._starts[row, place] : self._ends[row, place]].tobytes()
-        return raw[:_SHOWN].decode("ascii", "replace") + ("…" if len(raw) > _SHOWN else "")
-
-    def hexadecimal(self, place: int) -> Column:
-        """Numbers of at most 15 hexadecimal digits."""
-        start, end = self._starts[:, place], self._ends[:, place]
-        values = np.zeros(len(start), np.int64)
-        good = (end > start) & (end - start <= 15)  # noqa: PLR2004
-        for at in range(min(int((end - start).max(initial=0)), 15)):
-            here = start + at < end
-            digit = _HEX[self._at(start + at)].astype(np.int64)
-            good &= (digit < 16) | ~here  # noqa: PLR2004
-            values = np.where(here, values * 16 + digit, values)
-        return Column(values, good)
-
-    def _at(self, places: Rows) -> npt.NDArray[np.uint8]:
-        return self._raw[np.minimum(places, len(self._raw) - 1)]
-
-
-_HEX = np.full(256, 16, np.uint8)
-for _value, _letter in enumerate("0123456789abcdef"):
-    _HEX[ord(_letter)] = _HEX[ord(_letter.upper())] = _value
-
-
-def _trimmed(raw: npt.NDArray[np.uint8], starts: Rows, ends: Rows) -> tuple[Rows, Rows]:
-    """Cells without the blanks around them; most tables have none."""
-    while True:
-        before = (raw[np.minimum(starts, len(raw) - 1)] == _BLANK) & (starts < ends)
-        after = (raw[np.maximum(ends - 1, 0)] == _BLANK) & (starts < ends)
-        if not before.any() and not after.any():
-            return starts, ends
-        starts, ends = starts + before, np.maximum(ends - after, starts + before)
-
-
-def read_cells(
-    chunks: Iterable[bytes],
-    log: FeedLog,
-    columns: int,
-    delimiter: bytes,
-    tally: TableProgress | None = None,
-    trailer: Callable[[bytes, TableProgress], bytes] | None = None,
-) -> Iterator[Cells]:
-    """The whole rows of each chunk; what is left of a line waits for the next. Empty lines are nothing.
-
-    `tally` says where the chunks begin, and counts on. `trailer` may cut off the end of what it is shown.
-    """
-    at = tally or TableProgress()
-    rest = b""
-    for chunk in chunks:
-        log.bytes_read += len(chunk)
-        cut = chunk.rfind(b"\n") + 1
-        if not cut:
-            rest += chunk
-            if len(rest) > _LINE_MAX:
-                log.fault(FeedFault.BAD_ROW, at.offset, f"a line of more than {_LINE_MAX} bytes", row=at.lines + 1)
-                at.offset, rest = at.offset + len(rest), b""
-            continue
-        whole = rest + chunk[:cut]
-        rest = chunk[cut:]
-        yield from _rows_of(whole, log, columns, delimiter, at, trailer)
-    if rest.strip():
-        yield from _rows_of(rest + b"\n", log, columns, delimiter, at, trailer)
-
-
-def _rows_of(
-    whole: bytes,
-    log: FeedLog,
-    columns: int,
-    delimiter: bytes,
-    at: TableProgress,
-    trailer: Callable[[bytes, TableProgress], bytes] | None,
-) -> Iterator[Cells]:
-    if not at.offset and whole.startswith(BOM):
-        whole, at.offset = whole[len(BOM) :], len(BOM)
-    kept = whole if trailer is None else trailer(whole, at)
-    if kept:
-        yield _split(kept, log, columns, delimiter, at)
-    at.offset += len(whole)
-    at.lines += whole.count(b"\n")
-
-
-def _split(whole: bytes, log: FeedLog, columns: int, delimiter: bytes, at: TableProgress) -> Cells:
-    if b'"' in whole:
-        whole, delimiter, lines_at = _unquoted(whole, delimiter)
-    else:
-        lines_at = None
-    raw = np.frombuffer(whole, np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    begins = np.concatenate([[0], ends[:-1] + 1])
-    stops = ends - ((ends > begins) & (raw[np.maximum(ends - 1, 0)] == _RETURN))
-    commas = np.flatnonzero(raw == ord(delimiter))
-    first = np.searchsorted(commas, begins)
-    count = np.searchsorted(commas, stops) - first + 1
-    filled = stops > begins
-    right = filled & (count == columns)
-    at.rows += int(np.count_nonzero(filled))
-    places = at.offset + (begins if lines_at is None else lines_at)
-    lines = at.lines + 1 + np.arange(len(ends))
-    wrong = np.flatnonzero(filled & ~right)
-    for cells in dict.fromkeys(count[wrong].tolist()):
-        those = wrong[count[wrong] == cells]
-        what = f"a row of {cells} cells where {columns} are wanted"
-        log.fault(FeedFault.BAD_ROW, int(places[those[0]]), what, len(those), row=int(lines[those[0]]))
-    chosen = np.flatnonzero(right)
-    inner = commas[first[chosen][:, None] + np.arange(columns - 1)] if columns > 1 else np.empty((len(chosen), 0), int)
-    starts = np.concatenate([begins[chosen][:, None], inner + 1], axis=1)
-    stop = np.concatenate([inner, stops[chosen][:, None]], axis=1)
-    bounds = starts.astype(np.int64), stop.astype(np.int64)
-    return Cells(raw, *bounds, places[chosen].astype(np.int64), lines[chosen].astype(np.int64))
-
-
-def _unquoted(whole: bytes, delimiter: bytes) -> tuple[bytes, bytes, Rows]:
-    """The block with its cells out of their quotes, and where each line began."""
-    lines = whole.split(b"\n")[:-1]
-    sizes = np.array([len(line) + 1 for line in lines], np.int64)
-    rows = []
-    for line in lines:
-        if b'"' in line:
-            text = line.decode("latin-1").rstrip("\r")
-            try:
-                cells = next(csv.reader([text], delimiter=delimiter.decode("ascii"), strict=True), [])
-            except csv.Error:
-                cells = [text, "", ""] * 100  # No table is that wide: the row is bad.
-            rows.append(_SAFE.join(cell.replace("\n", " ") for cell in cells).encode("latin-1"))
-        else:
-            rows.append(line.replace(delimiter, _SAFE.encode("ascii")))
-    return b"\n".join(rows) + b"\n", _SAFE.encode("ascii"), np.cumsum(sizes) - sizes
+__all__ = ["ColumnSource", "TableClock", "TableDecoder", "scaled"]
 
 
 # ---- Times of a table's rows, as tables write them, to nanoseconds since 1970.
@@ -510,6 +237,9 @@ class ColumnSource(Protocol):
     def hexadecimal(self, name: str) -> Column:
         """Numbers written in base 16."""
 
+    def empty(self, name: str) -> Flags:
+        """Which rows have nothing there."""
+
     def moments(self, name: str) -> tuple[str, Column] | None:
         """Nanoseconds of a column whose type says that it is times: "instant", "wall" or "clock"; None for others."""
 
@@ -533,6 +263,9 @@ class _NamedCells:
 
     def hexadecimal(self, name: str) -> Column:
         return self._cells.hexadecimal(self._places[name])
+
+    def empty(self, name: str) -> Flags:
+        return self._cells.empty(self._places[name])
 
     def moments(self, name: str) -> None:
         """Text says nothing of its type."""
@@ -682,7 +415,7 @@ class TableDecoder:
         base["id"] = number
         if mapping.id:
             self._put(base, "id", _within(rows.decimal(mapping.id, 0), (1 << 63) - 1), good, rows, mapping.id)
-        fill = self._trades if mapping.kind == "trade" else self._quotes
+        fill = {"trade": self._trades, "quote": self._quotes, "order": self._orders}[mapping.kind]
         events = fill(base, good, rows)
         self._met.meet(events)
         return events
@@ -789,6 +522,68 @@ class TableDecoder:
                 if count:
                     self.log.conditions[each] = self.log.conditions.get(each, 0) + count
 
+    def _orders(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
+        """One event for each row; two for a replacement with a new number: a LINKED CANCEL, and the ORDER."""
+        mapping = self._mapping
+        kinds = self._coded(rows, mapping.kinds, _kind_codes(mapping))
+        self._put(base, "kind", kinds, good, rows, mapping.kinds)
+        kind = base["kind"]
+        cancels, executions = np.isin(kind, _CANCELS), kind == EventKind.EXECUTION
+        sides = self._coded(rows, mapping.side, _side_codes(mapping))
+        # A cancel has no side, and an execution or a trade may hide it.
+        may_lack = cancels | (rows.empty(mapping.side) & ~np.isin(kind, _SIDED))
+        self._put(base, "side", _where_wanted(sides, ~may_lack), good, rows, mapping.side)
+        own = mapping.execution_price
+        at_own = executions & ~rows.empty(own) if own else np.zeros(len(rows), np.bool_)
+        price = _where_wanted(self._price(rows, mapping.price), ~cancels & ~at_own)
+        self._put(base, "price", price, good, rows, mapping.price)
+        if own:
+            executed = _where_wanted(self._price(rows, own), at_own)
+            limits = base["price"].copy()
+            self._put(base, "price", executed, good, rows, own)
+            base["price"] = np.where(at_own, base["price"], limits)
+        quantity = self._quantity(rows, mapping.quantity)
+        nothing = ~cancels & quantity.good & (quantity.values == 0)
+        if nothing.any():
+            quantity = quantity._replace(wrong=(*quantity.wrong, Wrong(nothing, "must be more than 0", "0")))
+        all_of_it = cancels & rows.empty(mapping.quantity)
+        self._put(base, "quantity", _where_wanted(quantity, ~all_of_it), good, rows, mapping.quantity)
+        events, places = self._renumbered(base, good, rows)
+        for code in np.unique(kind[good]).tolist():
+            self.log.took(EventKind(code).name.lower(), int(np.count_nonzero(kind[good] == code)))
+        self._clock.see(events["time"], rows.offsets[places])
+        return events
+
+    def _renumbered(
+        self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource
+    ) -> tuple[EventArray, npt.NDArray[np.int64]]:
+        """The events of good rows, and the row of each: replacements with a new number are two."""
+        name = self._mapping.new_id
+        if not name:
+            return base[good], np.flatnonzero(good)
+        given = (base["kind"] == EventKind.REPLACE) & ~rows.empty(name)
+        numbers = np.zeros(len(base), EVENT_DTYPE)
+        column = _where_wanted(_within(rows.decimal(name, 0), (1 << 63) - 1), given)
+        self._put(numbers, "id", column, good, rows, name)
+        split = given & (numbers["id"] != base["id"])
+        places = np.repeat(np.flatnonzero(good), 1 + split[good])
+        events = base[places]
+        first, second = np.zeros((2, len(places)), np.bool_)
+        first[:-1] = second[1:] = places[1:] == places[:-1]
+        events["kind"][first], events["flags"][first] = EventKind.CANCEL, EventFlag.LINKED
+        for field in ("side", "price", "quantity"):
+            events[field][first] = 0
+        events["kind"][second], events["id"][second] = EventKind.ORDER, numbers["id"][places[second]]
+        return events, places
+
+    @staticmethod
+    def _coded(rows: ColumnSource, name: str, codes: Mapping[str, int]) -> Column:
+        """Texts of a column by a table; bad where the table has not got one."""
+        column = rows.text(name, _CODE_WIDTH)
+        texts, which = np.unique(column.values, return_inverse=True)
+        found = np.array([codes.get(text.decode("ascii", "replace"), 0) for text in texts.tolist()], np.uint8)[which]
+        return Column(found, column.good & (found > 0))
+
     def _quotes(self, base: EventArray, good: npt.NDArray[np.bool_], rows: ColumnSource) -> EventArray:
         """Two events for each row, the first LINKED; one where a side is absent."""
         mapping = self._mapping
@@ -813,6 +608,26 @@ class TableDecoder:
         return both[kept]
 
 
+_CANCELS = (EventKind.CANCEL, EventKind.TRADE_CANCEL)
+_SIDED = (EventKind.ORDER, EventKind.REPLACE)
+
+
+def _kind_codes(mapping: TableMapping) -> dict[str, int]:
+    if mapping.kind_codes:
+        return {text: EventKind[kind.upper()] for text, kind in mapping.kind_codes.items()}
+    return {name: EventKind[kind.upper()] for kind in ORDER_KINDS for name in (kind, kind.upper())}
+
+
+def _side_codes(mapping: TableMapping) -> dict[str, int]:
+    return {text: Side[side.upper()] for text, side in (mapping.side_codes or SIDES).items()}
+
+
+def _where_wanted(column: Column, wanted: Flags) -> Column:
+    """A column whose values count only in some rows: elsewhere 0, and good whatever stands there."""
+    wrong = tuple(each._replace(rows=each.rows & wanted) for each in column.wrong)
+    return Column(np.where(wanted, column.values, np.zeros(1, column.values.dtype)), column.good | ~wanted, wrong)
+
+
 def scaled(column: Column, factor: int) -> Column:
     """Whole numbers times a factor; bad, and said so, where the product has no room in 64 bits."""
     products, fits = times(column.values, factor)
@@ -825,9 +640,7 @@ def scaled(column: Column, factor: int) -> Column:
 
 
 def _letter_conditions(text: bytes) -> list[SaleCondition]:
-    """Of a cell: letters, with blanks where a place has none."""
-    letters = text.decode("ascii", "replace").replace(" ", "").replace(",", "") or "@"
-    return [TAPE_CONDITIONS.get(letter) or SaleCondition(f"unknown {letter!r}") for letter in letters]
+    return conditions_of(text.decode("ascii", "replace"))
 
 
 def _lean_conditions(number: int) -> list[SaleCondition]:

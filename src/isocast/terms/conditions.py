@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from isocast.terms.market import EventFlag
 
-__all__ = ["LEAN_CONDITIONS", "LEFT_OUT", "TAPE_CONDITIONS", "SaleCondition", "left_out_reason"]
+__all__ = ["LEAN_CONDITIONS", "LEFT_OUT", "TAPE_CONDITIONS", "SaleCondition", "conditions_of", "left_out_reason"]
 
 _ALL = EventFlag(0)
 _VOLUME_ONLY = EventFlag.NOT_LAST | EventFlag.NOT_HIGH_LOW
@@ -76,6 +76,13 @@ TAPE_CONDITIONS: Mapping[str, SaleCondition] = MappingProxyType(
     }
 )
 """By the letter of the tapes. A corrected close declares a price: it is carried as an official close."""
+
+
+def conditions_of(text: str) -> list[SaleCondition]:
+    """The conditions that these letters name, with blanks or commas where a place has none; none at all is regular."""
+    letters = text.replace(" ", "").replace(",", "") or "@"
+    return [TAPE_CONDITIONS.get(letter) or SaleCondition(f"unknown {letter!r}") for letter in letters]
+
 
 LEAN_CONDITIONS: Mapping[int, SaleCondition] = MappingProxyType(
     {

@@ -540,6 +540,23 @@ def test_real_itch_files(name: str, events: int, messages: dict[str, int]) -> No
 
 
 @real
+def test_a_real_file_is_the_same_day_in_any_framing(tmp_path: Path) -> None:
+    path = Path(DATA) / "itch_ritch_artificial" / "ex20101224.framed.ITCH50.gz"
+    raw, messages = gzip.decompress(path.read_bytes()), []
+    while raw:
+        size = 2 + int.from_bytes(raw[:2])
+        messages.append(raw[2:size])
+        raw = raw[size:]
+    (tmp_path / "a.bin").write_bytes(b"".join(messages))
+    (tmp_path / "b.bin").write_bytes(b"".join((len(each) + 1).to_bytes(2) + b"S" + each for each in messages))
+    framed, _ = read(path)
+    for name, form in (("a.bin", FeedFormat.UNFRAMED), ("b.bin", FeedFormat.SOUP)):
+        events, feed = read(tmp_path / name, day=date(2010, 12, 24), strict=True)
+        assert feed.format is form
+        assert digest(events) == digest(framed)
+
+
+@real
 def test_a_real_file_whose_lengths_are_zero_is_the_same_day() -> None:
     folder = Path(DATA) / "itch_ritch_artificial"
     lacking, feed = read(folder / "ex20101224.TEST_ITCH_50.gz")

@@ -23,18 +23,28 @@ from typing import IO, Any, Protocol, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from isocast.feeds.capture_feeds import CaptureFeed
 from isocast.feeds.captures import CAPTURE_MAGICS, read_capture, write_capture
+from isocast.feeds.cells import Column
 from isocast.feeds.compressed import HEAD_BYTES, compression_of, expand, is_bomb, plain_name
 from isocast.feeds.days import NEW_YORK, DayClock, WallClock, day_at, day_clock, day_in_name
+from isocast.feeds.dbn import DbnDecoder, begins_like_dbn
 from isocast.feeds.directories import MetSymbols, sound_events
 from isocast.feeds.itch_reader import ItchDecoder
+from isocast.feeds.itch_streams import (
+    ItchStream,
+    SoupPackets,
+    UnframedMessages,
+    begins_like_soup,
+    begins_like_unframed,
+)
 from isocast.feeds.itch_writer import ItchWriter
 from isocast.feeds.lobster import LobsterDecoder, lobster_name
 from isocast.feeds.mappings import BUILT_IN, TableMapping, read_mapping
-from isocast.feeds.mold import HEADER_BYTES, MoldReader, MoldSession, end_of_session, packetise
+from isocast.feeds.mold import HEADER_BYTES, MoldSession, end_of_session, packetise
 from isocast.feeds.outcomes import FeedFault, FeedLog, Listing
 from isocast.feeds.recognition import begins_like_events, begins_like_itch, begins_like_lobster, is_text, is_wide_text
-from isocast.feeds.tables import Column, TableDecoder, scaled
+from isocast.feeds.tables import TableDecoder, scaled
 from isocast.runtime.client.arrow import from_arrow, to_arrow
 from isocast.terms.errors import ConfigurationError, FeedError, IsocastError, LocalProtocolError
 from isocast.terms.market import Mic, Symbol
@@ -173,6 +183,13 @@ class _ArrowColumns:
             return scaled(Column(np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False)), present), 10**places)
         return self._decimal_text(column, present, places)
 
+    def empty(self, name: str) -> npt.NDArray[np.bool_]:
+        """No value, or a text of nothing."""
+        column, present = self._values(name)
+        if str(column.type) not in ("string", "large_string"):
+            return ~present
+        return np.array([not (value or "").strip() for value in column.to_pylist()], np.bool_)
+
     def moments(self, name: str) -> tuple[str, Column] | None:
         """Timestamps with a zone are instants, those without are what a clock shows, and times are of a day."""
         column, present = self._values(name)
@@ -280,14 +297,20 @@ class FeedFormat(StrEnum):
 
     ITCH = "itch"
     """Nasdaq TotalView-ITCH 5.0, each message with its length before it."""
+    UNFRAMED = "itch-unframed"
+    """The same messages with nothing between them."""
+    SOUP = "soupbintcp"
+    """The recorded bytes of a SoupBinTCP session with ITCH 5.0 in it."""
     CAPTURE = "capture"
-    """pcap or pcapng with ITCH 5.0 in MoldUDP64."""
+    """pcap or pcapng: ITCH 5.0 in MoldUDP64, the consolidated tapes (CTA, UTP), NYSE's integrated feed."""
     TABLE = "table"
     """Rows of text, read by a mapping."""
     PARQUET = "parquet"
     """Our own columns, or any others by a mapping."""
     LOBSTER = "lobster"
     """LOBSTER's message files."""
+    DBN = "dbn"
+    """Databento's files: trades, tbbo, mbp-1, mbp-10 or mbo."""
     EVENTS = "events"
     """Our own records of 48 bytes."""
 
@@ -381,6 +404,8 @@ class FeedFile:
             return name, FeedFormat.PARQUET
         if head.startswith(CAPTURE_MAGICS):
             return name, FeedFormat.CAPTURE
+        if begins_like_dbn(head):
+            return name, FeedFormat.DBN
         if not head:
             raise FeedError(str(self.path), "is empty")
         found = self._text_format(name, head) if is_text(head) else self._binary_format(name, head)
@@ -408,6 +433,10 @@ class FeedFile:
             return FeedFormat.ITCH
         if begins_like_events(head) or name.lower().endswith((".events", ".raw")):
             return FeedFormat.EVENTS
+        if begins_like_soup(head):
+            return FeedFormat.SOUP
+        if begins_like_unframed(head):
+            return FeedFormat.UNFRAMED
         return FeedFormat.ITCH if "ITCH" in name.upper() else None
 
     def _look_inside(self) -> tuple[str, bytes]:
@@ -506,13 +535,19 @@ class FeedFile:
         with self._chunks(self.log) as (_, chunks):
             match self.format:
                 case FeedFormat.ITCH:
-                    decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
-                    self._decoders.append(decoder)
-                    yield from decoder.blocks(chunks)
+                    yield from self._itch().blocks(chunks)
+                case FeedFormat.UNFRAMED:
+                    yield from ItchStream(self._itch(), UnframedMessages()).blocks(chunks)
+                case FeedFormat.SOUP:
+                    yield from ItchStream(self._itch(), SoupPackets(self.log)).blocks(chunks)
                 case FeedFormat.CAPTURE:
                     yield from self._capture_blocks(chunks)
                 case FeedFormat.LOBSTER:
                     yield from self._lobster().blocks(chunks)
+                case FeedFormat.DBN:
+                    records = DbnDecoder(self.log, self.options.floor)
+                    self._decoders.append(records)
+                    yield from records.blocks(chunks)
                 case FeedFormat.TABLE:
                     mapping = self.options.mapping or self._table_mapping()
                     table = self._table_decoder(mapping)
@@ -529,6 +564,11 @@ class FeedFile:
 
     def _floor(self) -> Mic:
         return self.options.floor or _DEFAULT_FLOOR
+
+    def _itch(self) -> ItchDecoder:
+        decoder = ItchDecoder(self._floor(), DayClock.at(self._day(), self.options.zone), self.log)
+        self._decoders.append(decoder)
+        return decoder
 
     def _day(self) -> date:
         day = self.options.day or day_in_name(self.name) or day_in_name(self.path.name)
@@ -588,18 +628,19 @@ class FeedFile:
             self._decoders.append(decoder)
             return decoder
 
-        reader = MoldReader(decoder_at, self.log)
+        feed = CaptureFeed(decoder_at, self.log)
+        self._decoders.append(feed)
         count = 0
         for datagram in read_capture(chunks, self.log):
             if self.options.port is not None and datagram.port != self.options.port:
                 self.log.skip("datagrams to other ports")
                 continue
-            reader.receive(datagram.payload, datagram.offset, (datagram.target, datagram.port), datagram.time)
+            feed.receive(datagram)
             count += 1
             if count % _TAKE_EVERY == 0:
-                yield from reader.take()
-        yield from reader.end()
-        self.streams = reader.streams
+                yield from feed.take()
+        yield from feed.end()
+        self.streams = feed.streams
 
 
 # ---- Events to files: Parquet, ITCH 5.0, captures of MoldUDP64, and our own records.
