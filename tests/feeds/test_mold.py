@@ -105,7 +105,7 @@ def test_what_cannot_be_sent_is_refused() -> None:
         (PACKETS[0][:-1], "messages of 276 bytes in a body of 275"),
         (PACKETS[0] + b"!", "messages of 276 bytes in a body of 277"),
         (PACKETS[0][:40], "its lengths pass its end at message 2 of 6"),
-        (heartbeat("S", 1) + b"!", "1 bytes behind a heartbeat"),
+        (heartbeat("S", 1) + b"!", "1 bytes after a heartbeat"),
         (b"S".ljust(10) + b"\xff" * 8 + b"\0\1" + b"\0\0", "passes 64 bits"),
     ],
 )
