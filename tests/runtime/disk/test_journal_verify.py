@@ -96,7 +96,7 @@ def test_the_first_segments_are_not_missed_silently(tmp_path: Path) -> None:
     report = verify(tmp_path)
     assert report.counts == {FaultKind.GAP: 1}
     assert report.faults[0].text.startswith(
-        "sequences 1 to 4 are missing: the journal begins behind them, and it has no"
+        "sequences 1 to 4 are missing: the journal begins after them, and no record"
     )
     assert (report.faults[0].file, report.faults[0].sequence) == (str(segments(tmp_path)[0]), 1)
 

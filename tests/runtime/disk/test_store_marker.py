@@ -82,7 +82,7 @@ def test_something_else_is_an_error_not_a_first_start(tmp_path: Path, text: str)
 
 def test_another_format_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text('{"format": 2, "check": ""}', encoding="utf-8")
-    with pytest.raises(StoreError, match="format 2 is not known"):
+    with pytest.raises(StoreError, match="format version 2; this program reads"):
         read_marker(tmp_path, StoreRole.SITE)
 
 

@@ -330,7 +330,7 @@ def test_old_days_are_forgotten(tmp_path: Path) -> None:
 
 def test_names_of_sessions() -> None:
     assert session_name(date(2026, 11, 5), 36 * 36 + 35) == "261105010Z"
-    with pytest.raises(ConfigurationError, match="no room"):
+    with pytest.raises(ConfigurationError, match="to fit the name of its session"):
         session_name(date(2026, 11, 5), 36**4)
 
 

@@ -24,9 +24,9 @@ def test_a_sound_plan_passes(tmp_path: Path) -> None:
     "plan, rule",
     [
         (PLAN, "version: must be above 1, which is in force"),
-        (StripePlan(2, (EdgeStripe(1, 3, "s", 56_000, spare=True),)), "core: plans nothing for stripe 0"),
+        (StripePlan(2, (EdgeStripe(1, 3, "s", 56_000, spare=True),)), "core: has no plan for stripe 0"),
         (StripePlan(2, (EdgeStripe(1, 0, "s", 900, spare=True),)), "one packet needs"),
-        (StripePlan(2, (EdgeStripe(5_000, 0, "s", 56_000, spare=True),)), "edge.span: is 1,024, and a stripe has"),
+        (StripePlan(2, (EdgeStripe(5_000, 0, "s", 56_000, spare=True),)), "edge.span: is 1,024, but there is a stripe"),
     ],
     ids=["old", "core", "narrow", "span"],
 )
