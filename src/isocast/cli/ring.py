@@ -405,7 +405,7 @@ def ring_report(market: Market) -> dict[str, Any]:
         "majority": len(universe) // 2 + 1 if universe else None,
         "uncertified": bool(best is not None and best.gauges.uncertified),
         "whole": whole,
-        "receivers": [_ring_view_receiver(plan, by_name.get(plan.name), ring, universe) for plan in receivers],
+        "receivers": [_receiver_state(plan, by_name.get(plan.name), ring, universe) for plan in receivers],
         "servers": [
             _server(plan, by_name.get(plan.name)) for plan in plans if plan.role is NodeRole.REFORMATION_SERVER
         ],
@@ -423,7 +423,7 @@ def _of(status: NodeStatus | None, name: str) -> list[str]:
     return list(getattr(status.gauges, name) or ()) if status is not None else []
 
 
-def _ring_view_receiver(
+def _receiver_state(
     plan: NodePlan, answer: StatusAnswer | None, ring: list[str], universe: list[str]
 ) -> dict[str, Any]:
     status = answer.status if answer is not None else None
