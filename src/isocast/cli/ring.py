@@ -165,7 +165,7 @@ def remove(name: str, /, *, config: Config, stripe: Stripe = None) -> int:
 def restart(*names: str, config: Config) -> int:
     """Start nodes anew, one after the other, each when the one before is back: for a new version or a new file.
 
-    A primary receiver leaves the ring before and comes back after. Whoever supervises the nodes starts them again:
+    A primary receiver leaves the ring before and comes back after. Their supervisor starts the nodes again:
     `isocast up`, or systemd.
 
     Parameters

@@ -206,7 +206,7 @@ def test_two_of_four_go_on_by_force_when_the_others_never_come_back(tmp_path: Pa
                 await change.ask("a", "add-site", site=4)
             await world.stop("a")
             await world.start("a")
-            with pytest.raises(OperatorError, match="number 4 was left out of U by force"):
+            with pytest.raises(OperatorError, match="number 4 was removed from U by force"):
                 await change.add(world.market.node("d"))
 
     run(work())
