@@ -19,7 +19,7 @@ shifts = st.integers(-30 * 10**9, 30 * 10**9)
 
 @given(releases, st.integers(1, (1 << 64) - 1), shifts, st.integers(2, 3))
 def test_two_messages_say_the_instant(release: int, first: int, shift: int, count: int) -> None:
-    """To 16 ns, for whoever knows the time within half a minute."""
+    """To 16 ns, for receivers that know the time within half a minute."""
     body = stamp_release(b"".join(FRAMED[:count]), first, release)
     found, exactly = read_release(body, first, release + shift)
     assert exactly == STAMP_STEP_NS

@@ -76,7 +76,7 @@ class CoverageOptions:
     example: Flag = False
     """Print a world file to start from, and do nothing else."""
     from_: Annotated[Path | None, Parameter(name="--from")] = None
-    """The plan in force, as --out wrote it: adjust it with few changes instead of planning anew."""
+    """The plan in force, as --out wrote it: adjust it with few changes instead of planning from scratch."""
     without: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     """A receiver that has failed; may be repeated."""
     now: float | None = None

@@ -166,7 +166,7 @@ def remove(name: str, /, *, config: Config = None, stripe: Stripe = None) -> int
 def restart(*names: str, config: Config = None) -> int:
     """Start nodes anew, one after the other, each when the one before is back: for a new version or a new file.
 
-    A primary receiver leaves the ring before and comes back after. Whoever supervises the nodes starts them again:
+    A primary receiver leaves the ring before and comes back after. Their supervisor starts the nodes again:
     `isocast up`, or systemd.
 
     Parameters
@@ -409,7 +409,7 @@ def ring_report(market: Market) -> dict[str, Any]:
         "majority": len(universe) // 2 + 1 if universe else None,
         "uncertified": bool(best is not None and best.gauges.uncertified),
         "whole": whole,
-        "receivers": [_ring_view_receiver(plan, by_name.get(plan.name), ring, universe) for plan in receivers],
+        "receivers": [_receiver_state(plan, by_name.get(plan.name), ring, universe) for plan in receivers],
         "servers": [
             _server(plan, by_name.get(plan.name)) for plan in plans if plan.role is NodeRole.REFORMATION_SERVER
         ],
@@ -427,7 +427,7 @@ def _of(status: NodeStatus | None, name: str) -> list[str]:
     return list(getattr(status.gauges, name) or ()) if status is not None else []
 
 
-def _ring_view_receiver(
+def _receiver_state(
     plan: NodePlan, answer: StatusAnswer | None, ring: list[str], universe: list[str]
 ) -> dict[str, Any]:
     status = answer.status if answer is not None else None

@@ -270,7 +270,7 @@ def floor_messages(
 # matters: everything is entered, everything is looked up, and what has gone is dropped at the end.
 
 
-_ITCH_ORDERS_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_NUMBER_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: neighbouring numbers land far apart."""
 _LEAST_BITS = 12
 _EMPTY, _STANDS, _GONE = 0, 1, 2
@@ -309,7 +309,7 @@ class OrderTable:
         found = np.full(len(numbers), -1, np.int64)
         waiting = np.arange(len(numbers))
         wanted = numbers.astype(np.uint64)
-        slots = ((wanted * _ITCH_ORDERS_SPREAD) >> self._shift).astype(np.int64)
+        slots = ((wanted * _NUMBER_SPREAD) >> self._shift).astype(np.int64)
         mask = (1 << self._bits) - 1
         while len(waiting):
             state = self._state[slots]
@@ -354,7 +354,7 @@ class OrderTable:
         taken = np.empty(len(wanted), np.int64)
         stood = np.zeros(len(wanted), np.bool_)
         waiting = np.arange(len(wanted))
-        slots = ((wanted * _ITCH_ORDERS_SPREAD) >> self._shift).astype(np.int64)
+        slots = ((wanted * _NUMBER_SPREAD) >> self._shift).astype(np.int64)
         mask = (1 << self._bits) - 1
         while len(waiting):
             state = self._state[slots]

@@ -488,10 +488,10 @@ def _letters(references: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 # array of records does. The bytes are the same.
 
 
-_ITCH_TRADES_FRAMED = framed("P")
-TRADE_BYTES = _ITCH_TRADES_FRAMED.itemsize
+_TRADE_FRAMED = framed("P")
+TRADE_BYTES = _TRADE_FRAMED.itemsize
 """With the length before it."""
-_ITCH_TRADES_LENGTH = LENGTHS["P"]
+_TRADE_LENGTH = LENGTHS["P"]
 
 
 _OTHERWISE = int(EventFlag.AUCTION | EventFlag.LINKED)
@@ -513,8 +513,8 @@ def plain_trades(writer: ItchWriter, events: EventArray) -> bytes | None:
     clock = writer.counted_clock(events)
     if clock.min() < 0 or int(clock.max()) >> _CLOCK_BITS:
         return None
-    records = np.zeros(len(events), _ITCH_TRADES_FRAMED)
-    records["length"], records["type"], records["side"] = _ITCH_TRADES_LENGTH, b"P", ord("B")
+    records = np.zeros(len(events), _TRADE_FRAMED)
+    records["length"], records["type"], records["side"] = _TRADE_LENGTH, b"P", ord("B")
     records["locate"] = numbers
     records["clock_high"], records["clock_low"] = clock >> 32, clock & _U32
     records["shares"], records["price"], records["match"] = events["quantity"], price, events["id"]

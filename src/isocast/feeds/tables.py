@@ -38,7 +38,6 @@ _DIGITS = {"ns": 0, "us": 3, "ms": 6, "s": 9}
 _CLOCK_WIDTH = 18
 _ISO_WIDTH = 38
 _MINUTE_NS = 60 * 10**9
-_TABLE_TIMES_ZERO = ord("0")
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Those after 2261 do not fit 64 bits of nanoseconds to their end."""
 
@@ -131,8 +130,8 @@ def _characters(texts: npt.NDArray[Any], width: int) -> Characters:
 
 def _pairs(table: Characters, places: tuple[int, ...]) -> tuple[Numbers, Flags]:
     """Numbers of two digits that begin at these columns; good where all of them are digits."""
-    first = table[:, places].astype(np.int64) - _TABLE_TIMES_ZERO
-    second = table[:, [place + 1 for place in places]].astype(np.int64) - _TABLE_TIMES_ZERO
+    first = table[:, places].astype(np.int64) - _ZERO
+    second = table[:, [place + 1 for place in places]].astype(np.int64) - _ZERO
     good = np.logical_and.reduce((first >= 0) & (first <= 9) & (second >= 0) & (second <= 9), axis=1)  # noqa: PLR2004
     return first * 10 + second, good
 
@@ -153,11 +152,11 @@ def _time_of_day(table: Characters, *, colons: bool) -> tuple[Numbers, Flags]:
         at = start + place
         character = np.where(at < table.shape[1], table[rows, np.minimum(at, table.shape[1] - 1)], 0).astype(np.int64)
         ended |= character == 0
-        digit = character - _TABLE_TIMES_ZERO
+        digit = character - _ZERO
         good &= ended | ((digit >= 0) & (digit <= 9))  # noqa: PLR2004
         fraction = fraction * 10 + np.where(ended, 0, digit)
     finer = (np.arange(table.shape[1]) >= start[:, None] + 9) & (table != 0)
-    good &= ~(finer & ((table < _TABLE_TIMES_ZERO) | (table > _TABLE_TIMES_ZERO + 9))).any(axis=1)
+    good &= ~(finer & ((table < _ZERO) | (table > _ZERO + 9))).any(axis=1)
     values = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction
     return np.where(good, values, 0), good
 

@@ -317,7 +317,7 @@ _KEPT_SNAPSHOTS = 8
 """Readers that began before may take so many commits of time."""
 _TIDY_EVERY = 16
 _KEPT_HINTS = 4
-_TABLE_FORMAT_ICEBERG_PROPERTIES = {
+_ICEBERG_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "16",
     "commit.manifest-merge.enabled": "true",
@@ -424,7 +424,7 @@ class IcebergLog:
             schema,
             _location(self._place),
             PartitionSpec(*fields),
-            properties={**_TABLE_FORMAT_ICEBERG_PROPERTIES, **names},
+            properties={**_ICEBERG_PROPERTIES, **names},
         )
 
     def _listed(self, table: Table, file: DataFile, columns: pa.Schema, *, is_new: bool = False) -> Listed:

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
-from isocast.ring.effects import BallotChosen, Record, RingDecided
+from isocast.ring.effects import (
+    BallotChosen,
+    EntryAppended,
+    LogReplaced,
+    OutboxAppended,
+    OutboxFreed,
+    PromiseMade,
+    Record,
+    RingDecided,
+    RingInstalled,
+)
 from isocast.ring.release import majority
 from isocast.terms.ids import NO_EPOCH, Epoch, NodeId
 from isocast.terms.instants import NEVER
@@ -310,8 +320,10 @@ class ServerState:
                 self.ballot = ballot
             case RingDecided(ring):
                 self.ring = ring
+            case PromiseMade() | EntryAppended() | RingInstalled() | LogReplaced() | OutboxAppended() | OutboxFreed():
+                pass  # Of a site's or a source's disk.
             case _:
-                pass
+                assert_never(record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,21 @@ from fractions import Fraction
 from typing import TypeAlias, assert_never
 
 from isocast.ring.effects import (
+    BallotChosen,
     Effect,
+    EntryAppended,
+    LogReplaced,
     Multicast,
     NumbersForgotten,
     OutboxAppended,
     OutboxFreed,
     Persist,
+    PromiseMade,
     PublishAccepted,
     PublishRejected,
     Record,
+    RingDecided,
+    RingInstalled,
 )
 from isocast.ring.inputs import ClockJudged, DriverInput, PacketsArrived, PublishRequested, TimerFired
 from isocast.ring.settings import RingSettings
@@ -206,8 +212,10 @@ class OutboxState:
             case OutboxFreed(base):
                 for number in [number for number in self.messages if number < base]:
                     del self.messages[number]
+            case PromiseMade() | EntryAppended() | RingInstalled() | LogReplaced() | BallotChosen() | RingDecided():
+                pass  # Of a site's or a server's disk.
             case _:
-                pass
+                assert_never(record)
 
 
 @dataclass(slots=True)

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
-from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, Release, RingInstalled
+from isocast.ring.effects import (
+    BallotChosen,
+    EntryAppended,
+    LogReplaced,
+    OutboxAppended,
+    OutboxFreed,
+    PromiseMade,
+    Record,
+    Release,
+    RingDecided,
+    RingInstalled,
+)
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.terms.ids import NO_EPOCH, Epoch
 from isocast.wire.packets import NewRing
@@ -50,8 +62,10 @@ class SiteState:
                 self.promised = ring.ballot
             case LogReplaced():
                 self._replace(record)
+            case OutboxAppended() | OutboxFreed() | BallotChosen() | RingDecided():
+                pass  # Of a source's or a server's disk.
             case _:
-                pass
+                assert_never(record)
 
     def _cut_back(self, keep: int) -> None:
         """Let go of everything behind a token; what was released of it stays released."""

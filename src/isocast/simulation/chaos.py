@@ -334,14 +334,14 @@ def with_clocks(seed: int, world: dict[str, object], begin: float, end: float, p
         return world
     for _ in range(random.randint(1, 2)):
         at = round(random.uniform(begin, end), 6)
-        faults.extend(_chaos_clocks_story(random, world, at, period))
+        faults.extend(_clocks_story(random, world, at, period))
     operated = "policy" in world or any(fault["kind"] in _OPERATED for fault in faults)
     if not operated and random.random() < _LASTING:
         faults.extend(_for_ever(random, world, faults, (begin, end)))
     return world
 
 
-def _chaos_clocks_story(random: Random, world: dict[str, object], at: float, period: float) -> list[dict[str, object]]:
+def _clocks_story(random: Random, world: dict[str, object], at: float, period: float) -> list[dict[str, object]]:
     """Clocks that are wrong for a while."""
     receivers = int(str(world["receivers"]))
     site = random.randint(1, receivers)
@@ -789,13 +789,13 @@ def _plan(random: Random, world: dict[str, object], tokens: int) -> list[dict[st
         if random.random() < _PLOTS:
             faults, lost = _plot(random, world, at, period, may_lose)
         else:
-            faults, lost = _chaos_fault(random, world, at, span, may_lose)
+            faults, lost = _one_fault(random, world, at, span, may_lose)
         may_lose -= lost
         plan.extend(faults)
     return plan
 
 
-def _chaos_fault(
+def _one_fault(
     random: Random, world: dict[str, object], at: float, span: float, may_lose: int
 ) -> tuple[list[dict[str, object]], int]:
     """One fault, and how many disks it costs."""

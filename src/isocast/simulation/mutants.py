@@ -321,12 +321,12 @@ _switch_off(
 RULE_MUTANTS: list[Mutant] = []
 
 
-def _rule_mutants_switch_off(name: str, rule: str, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+def _switch_off_rule(name: str, rule: str, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
     RULE_MUTANTS.append(Mutant(name, rule, 0, Build(**build)))
 
 
 def _parts(**classes: type) -> type[PrimaryReceiver]:
-    """A site whose receiver uses other parts: issuer_class, releaser_class, certificates_class."""
+    """A site whose receiver uses other parts: ledger_class, issuer_class, releaser_class, recovery_class, …."""
     return site_of(type("MutantParts", (Receiver,), classes))
 
 
@@ -341,7 +341,7 @@ class _HoardingReceiver(Receiver):
             self.certificates.receive(site, held)
 
 
-_rule_mutants_switch_off("receipts-kept", "a new epoch begins without receipts", receiver=site_of(_HoardingReceiver))
+_switch_off_rule("receipts-kept", "a new epoch begins without receipts", receiver=site_of(_HoardingReceiver))
 
 
 class _CredulousReceiver(Receiver):
@@ -351,9 +351,7 @@ class _CredulousReceiver(Receiver):
         super().on_receipt(receipt, now)
 
 
-_rule_mutants_switch_off(
-    "old-receipts", "a receipt of an older epoch counts for nothing", receiver=site_of(_CredulousReceiver)
-)
+_switch_off_rule("old-receipts", "a receipt of an older epoch counts for nothing", receiver=site_of(_CredulousReceiver))
 
 
 class _CrowdCertificates(Certificates):
@@ -363,7 +361,7 @@ class _CrowdCertificates(Certificates):
         return held[need - 1] if len(held) >= need else 0
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "strangers-receipts",
     "only receipts of sites of U make a majority",
     receiver=_parts(certificates_class=_CrowdCertificates),
@@ -384,7 +382,7 @@ class _ImpatientSource(PrimarySource):
             self._out.append(Persist(OutboxFreed(self._freed)))
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "free-one-early", "a source holds every message until its own token is stable", source=_ImpatientSource
 )
 
@@ -399,9 +397,7 @@ class _NostalgicSource(PrimarySource):
         super()._on_packet(packet, now)
 
 
-_rule_mutants_switch_off(
-    "old-epochs-heard", "a source believes nothing that an older epoch says", source=_NostalgicSource
-)
+_switch_off_rule("old-epochs-heard", "a source believes nothing that an older epoch says", source=_NostalgicSource)
 
 
 # When a ring starts, and what it releases then -----------------------------------------------------
@@ -413,7 +409,7 @@ class _HeadlongReleaser(Releaser):
         return entry.token.instant + self._delay_ns + paced
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "backlog-before-start",
     "what an earlier ring left unreleased goes out from the new ring's start on",
     receiver=_parts(releaser_class=_HeadlongReleaser),
@@ -425,7 +421,7 @@ class _ApologeticReleaser(Releaser):
         return entry.token.token_number < schedule.first_token or super()._is_late(entry, schedule, now)
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "all-before-start-is-backlog",
     "what is released at its own instant is no backlog, whichever ring ordered it",
     receiver=_parts(releaser_class=_ApologeticReleaser),
@@ -437,7 +433,7 @@ class _ForgetfulServer(ReformationServer):
         super()._decide(ballot, replace(formation, best=formation.best._replace(instant=-NEVER)), now)
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "start-ignores-the-cut", "a ring starts a period after the newest token of its cut", server=_ForgetfulServer
 )
 
@@ -451,7 +447,7 @@ class _FirstComeIssuer(Issuer):
         return choose(waiting, self._ledger.next_number, len(waiting))[: self._settings.batch_max]
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "first-come-takes-all",
     "a token that is full takes a max-min fair share of every source",
     receiver=_parts(issuer_class=_FirstComeIssuer),
@@ -463,7 +459,7 @@ class _PartialIssuer(Issuer):
         return sorted(super().batch(), key=lambda message: message.sender)
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "favourite-first", "messages stand in the order in which the owner got them",
     receiver=_parts(issuer_class=_PartialIssuer),
 )  # fmt: skip
@@ -479,7 +475,7 @@ class _CorruptIssuer(Issuer):
         return [message for message in chosen if message.label in kept]
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "favourite-takes-all", "no source has more of a full token than another that wants as much",
     receiver=_parts(issuer_class=_CorruptIssuer),
 )  # fmt: skip
@@ -491,7 +487,7 @@ class _LazyIssuer(Issuer):
         return chosen[:-1] if len(chosen) > 1 else chosen
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "token-leaves-some", "a token that is not full takes everything that waits",
     receiver=_parts(issuer_class=_LazyIssuer),
 )  # fmt: skip
@@ -502,7 +498,7 @@ class _TrustingIssuer(Issuer):
         return True
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "reveal-unchecked",
     "an owner reveals the nonce that it committed to a cycle before",
     receiver=_parts(issuer_class=_TrustingIssuer),
@@ -519,7 +515,7 @@ class _CunningMember(Member):
         return False
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "lie-by-reformation",
     "a token that reveals another nonce enters no log by a reformation either",
     receiver=site_of(_CunningReceiver, _CunningMember),
@@ -531,7 +527,7 @@ class _OneKeyLedger(Ledger):
         return super().entry(token, messages, NO_NONCE)
 
 
-_rule_mutants_switch_off(
+_switch_off_rule(
     "key-of-one-owner",
     "the key of a shuffle comes from two owners' nonces, so that none of them chooses it",
     receiver=_parts(ledger_class=_OneKeyLedger),
@@ -560,10 +556,10 @@ class _CarelessServer(ReformationServer):
         return _disk_last(super().step(event, now))
 
 
-_rule_mutants_switch_off("site-sends-first", "a site writes before it sends", receiver=_CarelessSite)
-_rule_mutants_switch_off("source-sends-first", "a source writes a message before it sends it", source=_CarelessSource)
-_rule_mutants_switch_off("server-sends-first", "a server writes its ballot before it invites", server=_CarelessServer)
-_rule_mutants_switch_off(
+_switch_off_rule("site-sends-first", "a site writes before it sends", receiver=_CarelessSite)
+_switch_off_rule("source-sends-first", "a source writes a message before it sends it", source=_CarelessSource)
+_switch_off_rule("server-sends-first", "a server writes its ballot before it invites", server=_CarelessServer)
+_switch_off_rule(
     "outbox-lost-unnoticed", "a source that lost its outbox comes back as a new incarnation", same_incarnation=True
 )
 
@@ -571,18 +567,8 @@ _rule_mutants_switch_off(
 MUTANTS: dict[str, Mutant] = {}
 
 
-def _site(receiver: type[Receiver] = Receiver, member: type[Member] = Member) -> type[PrimaryReceiver]:
-    """A site made of the given halves."""
-    return type("MutantReceiver", (PrimaryReceiver,), {"receiver_class": receiver, "member_class": member})
-
-
-def _mutants_mutant(name: str, rule: str, mistake: int = 0, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
+def _register(name: str, rule: str, mistake: int = 0, **build: Any) -> None:  # noqa: ANN401 (fields of Build)
     MUTANTS[name] = Mutant(name, rule, mistake, Build(**build))
-
-
-def _receiver(**classes: type) -> type[PrimaryReceiver]:
-    """A site whose receiver uses other parts: ledger_class, issuer_class, releaser_class, recovery_class."""
-    return _site(type("MutantParts", (Receiver,), classes))
 
 
 # 1. Two-phase recovery ---------------------------------------------------------------------------
@@ -617,11 +603,11 @@ class _TwoPhaseReceiver(Receiver):
         self._send(to, Nack(0, self.accepted, self.site, number, False, parts, holdings(everything)))  # noqa: FBT003
 
 
-_mutants_mutant(
+_register(
     "two-phase-recovery",
     "one request recovers the token and its messages together",
     1,
-    receiver=_site(_TwoPhaseReceiver),
+    receiver=site_of(_TwoPhaseReceiver),
 )
 
 
@@ -638,11 +624,11 @@ class _HollowReceiver(Receiver):
         return LogEntry(token, tuple([waiting[label] for label in labels]), bytes(16))
 
 
-_mutants_mutant(
+_register(
     "token-without-messages",
     "h becomes t only when all messages of t are here",
     2,
-    receiver=_site(_HollowReceiver),
+    receiver=site_of(_HollowReceiver),
 )
 
 
@@ -655,9 +641,7 @@ class _GreatestHeldServer(ReformationServer):
         return (vote.held,)
 
 
-_mutants_mutant(
-    "greatest-held", "the cut is the greatest (e_acc, h), never the greatest h", 3, server=_GreatestHeldServer
-)
+_register("greatest-held", "the cut is the greatest (e_acc, h), never the greatest h", 3, server=_GreatestHeldServer)
 
 
 # 4. Releasing on time alone ----------------------------------------------------------------------
@@ -668,7 +652,7 @@ class _TimedReceiver(Receiver):
         return token_number <= self.held
 
 
-_mutants_mutant("release-on-time-alone", "a release waits for its gate", 4, receiver=_site(_TimedReceiver))
+_register("release-on-time-alone", "a release waits for its gate", 4, receiver=site_of(_TimedReceiver))
 
 
 # 5. A source that frees at the acknowledgement ---------------------------------------------------
@@ -679,7 +663,7 @@ class _HastySource(PrimarySource):
         self._forget_until(token.token_number)
 
 
-_mutants_mutant("free-at-acknowledgement", "a source holds a message until it is stable", 5, source=_HastySource)
+_register("free-at-acknowledgement", "a source holds a message until it is stable", 5, source=_HastySource)
 
 
 # 6. The gap inference of stop-and-wait -----------------------------------------------------------
@@ -691,11 +675,11 @@ class _StopAndWaitReceiver(Receiver):
             super().on_data(message, now)
 
 
-_mutants_mutant(
+_register(
     "stop-and-wait-gaps",
     "a number above the next one waits; it proves no missing acknowledgement",
     6,
-    receiver=_site(_StopAndWaitReceiver),
+    receiver=site_of(_StopAndWaitReceiver),
 )
 
 
@@ -714,7 +698,7 @@ class _StampedReceiver(Receiver):
         return True
 
 
-_mutants_mutant("actual-instant", "T_t is the scheduled instant", 7, receiver=_site(_StampedReceiver))
+_register("actual-instant", "T_t is the scheduled instant", 7, receiver=site_of(_StampedReceiver))
 
 
 # 8. Collecting too early -------------------------------------------------------------------------
@@ -737,9 +721,9 @@ class _UnforgettingReceiver(Receiver):
         reports.by_head, reports.floor = by_head | reports.by_head, floor
 
 
-_mutants_mutant("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=_site(_EagerReceiver))
-_mutants_mutant(
-    "stability-across-epochs", "a new epoch restarts the count of stability", 8, receiver=_site(_UnforgettingReceiver)
+_register("collect-one-early", "every member holds t-m+1, not t-m+2", 8, receiver=site_of(_EagerReceiver))
+_register(
+    "stability-across-epochs", "a new epoch restarts the count of stability", 8, receiver=site_of(_UnforgettingReceiver)
 )
 
 
@@ -757,11 +741,11 @@ class _StubbornLedger(Ledger):
         return token.token_number == self.held + 1 and token.prev_digest == self.digest
 
 
-_mutants_mutant(
+_register(
     "no-roll-back",
     "next numbers are a function of the log, and roll back with it",
     9,
-    receiver=_receiver(ledger_class=_StubbornLedger),
+    receiver=_parts(ledger_class=_StubbornLedger),
 )
 
 
@@ -782,10 +766,10 @@ class _LateIssuer(Issuer):
         return self._ledger.held == slot - 1
 
 
-_mutants_mutant("skip-empty-tokens", "an empty token is sent too", 10, receiver=_receiver(issuer_class=_ThriftyIssuer))
-_mutants_mutant(
+_register("skip-empty-tokens", "an empty token is sent too", 10, receiver=_parts(issuer_class=_ThriftyIssuer))
+_register(
     "late-owner-sends", "an owner past T_t+P suspects itself and stays silent", 10,
-    receiver=_receiver(issuer_class=_LateIssuer),
+    receiver=_parts(issuer_class=_LateIssuer),
 )  # fmt: skip
 
 
@@ -801,7 +785,7 @@ class _UnsealedReceiver(Receiver):
         return Mode.NORMAL if self.ring is not None else Mode.SEALED
 
 
-_mutants_mutant("no-seal", "after a promise no token or receipt of a lower epoch", receiver=_site(_UnsealedReceiver))
+_register("no-seal", "after a promise no token or receipt of a lower epoch", receiver=site_of(_UnsealedReceiver))
 
 
 class _ForgetfulReceiver(Receiver):
@@ -809,7 +793,7 @@ class _ForgetfulReceiver(Receiver):
         self.promised = ballot
 
 
-_mutants_mutant("promise-in-memory", "a promise is on disk before the vote", receiver=_site(_ForgetfulReceiver))
+_register("promise-in-memory", "a promise is on disk before the vote", receiver=site_of(_ForgetfulReceiver))
 
 
 class _UnwrittenReceiver(Receiver):
@@ -817,7 +801,7 @@ class _UnwrittenReceiver(Receiver):
         """Keep it in memory."""
 
 
-_mutants_mutant("receipt-before-disk", "a receipt is sent for what is on disk", receiver=_site(_UnwrittenReceiver))
+_register("receipt-before-disk", "a receipt is sent for what is on disk", receiver=site_of(_UnwrittenReceiver))
 
 
 class _MinorityServer(ReformationServer):
@@ -826,9 +810,9 @@ class _MinorityServer(ReformationServer):
         return count >= len(universe) // 2
 
 
-_mutants_mutant("half-is-enough", "only a majority of U starts an epoch", server=_MinorityServer)
+_register("half-is-enough", "only a majority of U starts an epoch", server=_MinorityServer)
 
-_mutants_mutant("vote-without-disk", "a site that lost its disk never votes under its old id", remembers_nothing=True)
+_register("vote-without-disk", "a site that lost its disk never votes under its old id", remembers_nothing=True)
 
 
 class _EarlyReleaser(Releaser):
@@ -836,9 +820,7 @@ class _EarlyReleaser(Releaser):
         return super().due(entry, place, schedule) - self._delay_ns // 8
 
 
-_mutants_mutant(
-    "release-early", "nothing is released before T_t+Δ_A", receiver=_receiver(releaser_class=_EarlyReleaser)
-)
+_register("release-early", "nothing is released before T_t+Δ_A", receiver=_parts(releaser_class=_EarlyReleaser))
 
 
 class _NumberReconciliation(Reconciliation):
@@ -853,10 +835,10 @@ class _NumberMember(Member):
     reconciliation_class = _NumberReconciliation
 
 
-_mutants_mutant(
+_register(
     "truncate-by-number",
     "the common prefix is found by the chained digest: a stale site may hold other tokens below the cut",
-    receiver=_site(member=_NumberMember),
+    receiver=site_of(member=_NumberMember),
 )
 
 
@@ -869,10 +851,10 @@ class _HalfMember(Member):
     reconciliation_class = _HalfReconciliation
 
 
-_mutants_mutant(
+_register(
     "install-before-fetching",
     "a ring is installed together with everything up to its cut",
-    receiver=_site(member=_HalfMember),
+    receiver=site_of(member=_HalfMember),
 )
 
 
@@ -881,7 +863,7 @@ class _UnorderedLedger(Ledger):
         return list(reversed(super().labels(token, key)))
 
 
-_mutants_mutant("source-order-lost", "each source's order is kept", receiver=_receiver(ledger_class=_UnorderedLedger))
+_register("source-order-lost", "each source's order is kept", receiver=_parts(ledger_class=_UnorderedLedger))
 
 
 # ---- Rules of the edge: customers, archives, secondary sources and their parents (§4.1, §4.2, §7.1).

@@ -171,7 +171,7 @@ def _take(
     return moved
 
 
-_MAKING_MISSES = 48
+_MISSES_MAX = 48
 """Symbols in a row that do not fit before a stripe counts as full."""
 _CORES_MAX = 4_096
 
@@ -343,7 +343,7 @@ def _fill(history: History, load: Load, members: Integers, limits: Limits, kinsh
                 misses = 0
             else:
                 misses += 1
-                if misses > _MAKING_MISSES:
+                if misses > _MISSES_MAX:
                     break
         left = left[stays]
         drawn.append(DrawnStripe(0, chosen))
@@ -370,7 +370,7 @@ def _merged(history: History, load: Load, stripes: list[DrawnStripe], limits: Li
                 stripe.sector = stripe.sector if stripe.sector == other.sector else "mixed"
                 continue
             misses += 1
-            if misses > _MAKING_MISSES:
+            if misses > _MISSES_MAX:
                 break
     return [stripe for stripe in stripes if stripe.symbols]
 

@@ -277,7 +277,7 @@ PLAN_BYTES_MAX = 64 << 20
 """Bounds: a million symbols with some 12 bytes each, and 65,536 stripes."""
 
 _TOP = ("version", "token_period", "stripe")
-_PLAN_TEXT_STRIPE = ("number", "core", "name", "rate", "symbols", "spare", "conflated")
+_STRIPE_FIELDS = ("number", "core", "name", "rate", "symbols", "spare", "conflated")
 _WIDTH = 110
 
 
@@ -323,7 +323,7 @@ def _table(file: str, key: str, value: object, known: tuple[str, ...]) -> Mappin
 
 
 def _stripe(file: str, key: str, value: object) -> EdgeStripe:
-    row = _table(file, key, value, _PLAN_TEXT_STRIPE)
+    row = _table(file, key, value, _STRIPE_FIELDS)
     symbols = row.get("symbols", [])
     if not (isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)):
         raise ConfigurationError(file, f"{key}.symbols", "must be a list of symbols in quotes")

@@ -261,7 +261,7 @@ _DISTURBED = 2.0
 """Ground of a scope that need not have changed counts so many times ..."""
 _MOVED = 3.0
 """... and so many times if it would need another address: its customers would have to join anew."""
-_ADJUSTMENT_ROUNDS_MAX = 8
+_REPAIR_ROUNDS_MAX = 8
 """Bounds: two rounds are the rule."""
 
 
@@ -325,7 +325,7 @@ def _radii(world: CoverageWorld, in_force: list[_InForce]) -> Floats:
     finder, company = LineFinder(world), _Company(world, in_force, before)
     radii, takers = before, free
     # What widened serves more than was looked at: the next round gives that back, and what the last one left stays.
-    for _ in range(_ADJUSTMENT_ROUNDS_MAX):
+    for _ in range(_REPAIR_ROUNDS_MAX):
         lines = finder.lines(radii)
         choice = Choice(lines, world.surface, world.rules.margin_km)
         held = _taken(lines, radii, world.rules.margin_km)

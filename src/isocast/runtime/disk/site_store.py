@@ -15,10 +15,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from secrets import token_bytes
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from isocast.ring.answers import ANSWERS_MAX
-from isocast.ring.effects import EntryAppended, LogReplaced, PromiseMade, Record, RingInstalled
+from isocast.ring.effects import (
+    BallotChosen,
+    EntryAppended,
+    LogReplaced,
+    OutboxAppended,
+    OutboxFreed,
+    PromiseMade,
+    Record,
+    RingDecided,
+    RingInstalled,
+)
 from isocast.ring.ledger import Checkpoint, LogEntry
 from isocast.ring.storage import SiteState
 from isocast.runtime.disk.outbox_store import NodeStore
@@ -355,8 +365,10 @@ class SiteStore(NodeStore):
                 case PromiseMade(ballot):
                     next(places)
                     self._log.promised = ballot
+                case OutboxAppended() | OutboxFreed() | BallotChosen() | RingDecided():
+                    pass  # `_checked` has refused them.
                 case _:
-                    pass
+                    assert_never(record)
 
     def _checked(self, record: Record, held: int) -> int:
         """The newest token after a record that continues a log up to `held`."""

@@ -173,7 +173,7 @@ _STOP_S = 60.0
 _LAST_WORD_S = 0.05
 """For the answer to an operator who asks a node to end."""
 _EAGER_TICK_S = 0.05
-"""Until the node is ready, so that nobody waits a second to hear of it."""
+"""Until the node is ready, so that no other site waits a second to hear of it."""
 
 
 class NodeProcess:

@@ -486,11 +486,9 @@ async def _ask(target: Target, seconds: float) -> StatusAnswer:
     except OSError as error:
         code = error.errno or 0
         # The event loop puts the address into its words, which the reader has already; a resolver has words of its own.
-        return StatusAnswer(
-            target, None, os.strerror(code) if code > 0 else _status_poll_plain(error.strerror or str(error))
-        )
+        return StatusAnswer(target, None, os.strerror(code) if code > 0 else _printable(error.strerror or str(error)))
     except (RemoteProtocolError, ValueError, RecursionError) as error:
-        return StatusAnswer(target, None, f"not a status: {_status_poll_plain(str(error))}")
+        return StatusAnswer(target, None, f"not a status: {_printable(str(error))}")
 
 
 async def _get(target: Target) -> bytes:
@@ -543,9 +541,9 @@ def _decoded(hint: Any, value: object, where: str) -> object:  # noqa: ANN401  #
         return tuple([_decoded(item, part, f"{where}[{place}]") for place, part in enumerate(value)])
     if get_origin(hint) is dict and isinstance(value, dict) and len(value) <= _ITEMS_MAX:
         item = get_args(hint)[1]
-        return {_status_poll_plain(str(name)): _decoded(item, part, f"{where}.{name}") for name, part in value.items()}
+        return {_printable(str(name)): _decoded(item, part, f"{where}.{name}") for name, part in value.items()}
     if hint is str and isinstance(value, str):
-        return _status_poll_plain(value)
+        return _printable(value)
     if hint is bool and isinstance(value, bool):
         return value
     if hint is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX:
@@ -567,6 +565,6 @@ def _object(shape: type, value: Mapping[str, object], where: str) -> object:
     return shape(**given)
 
 
-def _status_poll_plain(text: str) -> str:
+def _printable(text: str) -> str:
     """Printable and short: a terminal obeys what it is shown."""
     return "".join([letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:_TEXT_MAX]])

@@ -349,7 +349,7 @@ def page_figures(run: int, how: Spreading, tokens: int = 20_000) -> list[Beside]
         *_times(),
         *_recovery(run, how, tokens),
         *_control(run, how, tokens // 2),
-        *_page_figures_skew(run, how, tokens // 10),
+        *_skew_rows(run, how, tokens // 10),
     ]
     return [*rows, *_reformation(run, how, max(tokens // 10, 1)), *_grid(), *_who_is_first(run)]
 
@@ -394,7 +394,7 @@ def _control(run: int, how: Spreading, tokens: int) -> list[Beside]:
     return rows
 
 
-def _page_figures_skew(run: int, how: Spreading, tokens: int) -> list[Beside]:
+def _skew_rows(run: int, how: Spreading, tokens: int) -> list[Beside]:
     timing = replace(PAPER_TIMES, clock_error_ns=5 * MILLISECOND, token_period_ns=0, release_delay_ns=0)
     tally = count_tokens(_world(10, run, timing, batch=30, loss=0.01), tokens, how)
     return [Beside("largest skew, ms", "ε=5 ms", 10.0, float(tally.skews.max()) / MILLISECOND, bound=True)]

@@ -241,7 +241,7 @@ _PER_TOKEN = 3
 """Messages of each floor to a token, so that every token has something to release."""
 _PAUSE_LEAST_NS = 15 * MILLISECOND
 _EVENTS = 2
-_PATIENCE_S = 120.0
+_PUBLISH_PATIENCE_S = 120.0
 """A drill may keep a source down for some time."""
 
 
@@ -287,7 +287,7 @@ class DrillLoad:
 
     async def _publish(self, source: str) -> None:
         pause_s = max(self._market.timing.token_period_ns // _PER_TOKEN, _PAUSE_LEAST_NS) / SECOND
-        async with Publisher(self._market, source, patience_s=_PATIENCE_S) as publisher:
+        async with Publisher(self._market, source, patience_s=_PUBLISH_PATIENCE_S) as publisher:
             count = 0
             while self._going:
                 batch = _events(source, count)
@@ -323,7 +323,7 @@ def read_ledger(path: Path) -> Sequence[AcceptedMessage]:
 _LOOK_S = 0.1
 _SLOW_LOOK_S = 0.4
 """Between two questions to all nodes: they have other things to do."""
-_TRIAL_PATIENCE_S = 60.0
+_WAIT_S = 60.0
 _ANSWER_S = 20.0
 _CALM_TOKENS = 6
 """Before the fault and after it, so that the picture has a before and an after."""
@@ -401,7 +401,7 @@ class Trial:
 
     # What is waited for ---------------------------------------------------------------------------
 
-    async def until(self, true: Callable[[], bool], what: str, seconds: float = _TRIAL_PATIENCE_S) -> None:
+    async def until(self, true: Callable[[], bool], what: str, seconds: float = _WAIT_S) -> None:
         """Until something is so, by the logs; DrillError if it does not come."""
         end = monotonic() + seconds
         while True:
@@ -475,7 +475,7 @@ class Trial:
         self.note("waits for the last messages")
         plans = [plan for plan in self.market.nodes if plan.role.is_receiver or is_follower(plan)]
         targets = [Target(plan.address, plan.http_port, plan.name) for plan in plans if plan.name not in self.absent]
-        wanted, end, since, before = 1 + len(self.load.accepted), monotonic() + _TRIAL_PATIENCE_S, monotonic(), None
+        wanted, end, since, before = 1 + len(self.load.accepted), monotonic() + _WAIT_S, monotonic(), None
         while True:
             answers = await poll(targets)
             reached = [None if one.status is None else one.status.gauges.next_sequence for one in answers]
@@ -487,7 +487,7 @@ class Trial:
                 return
             if monotonic() > end:
                 behind = {one.target.name: at for one, at in zip(answers, reached, strict=True) if at != wanted}
-                raise DrillError(f"not within {_TRIAL_PATIENCE_S:.0f} s: everybody has {wanted - 1} messages; {behind}")
+                raise DrillError(f"after {_WAIT_S:.0f} s not every receiver has {wanted - 1} messages: {behind}")
             await asyncio.sleep(_SLOW_LOOK_S)
 
     def signal(self, name: str, number: signal.Signals) -> None:
