@@ -11,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from rich import box
@@ -69,7 +69,10 @@ def can_draw() -> bool:
 def _quit_on_q() -> Iterator[None]:
     """While it lasts, the key q does what Ctrl-C does, if there is a keyboard and this event loop is in front."""
     keyboard = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
-    if keyboard < 0 or os.tcgetpgrp(keyboard) != os.getpgrp():
+    in_front = False
+    with suppress(OSError):  # A terminal of another session: its keys are not for this process.
+        in_front = keyboard >= 0 and os.tcgetpgrp(keyboard) == os.getpgrp()
+    if not in_front:
         yield
         return
 
