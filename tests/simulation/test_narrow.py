@@ -8,6 +8,7 @@ import pytest
 from tests.simulation.worlds import facts_of, scenario
 
 from isocast.checks.facts import Released, StripeArchived, StripeDatagramSent, StripeDelivered, StripeLeftOut
+from isocast.simulation.chaos import chaos
 from isocast.simulation.layers import narrow_id, stripe_sender_id
 from isocast.terms.errors import ConfigurationError
 
@@ -86,3 +87,9 @@ def test_keys_that_make_no_sense_are_refused() -> None:
         scenario(stripe_senders=4)
     with pytest.raises(ConfigurationError, match="senders are 1 to 2"):
         scenario({"kind": "crash", "at": 1, "sites": ["sender3"]}, **NARROW)
+
+
+def test_some_random_worlds_have_narrow_stripes_where_sites_must_agree() -> None:
+    worlds = [world for world in map(chaos, range(1, 301)) if "stripe_senders" in world]
+    assert 30 <= len(worlds) <= 70
+    assert all(world["gate"] != "timed" and "policy" not in world for world in worlds)

@@ -360,9 +360,9 @@ class NarrowWorld:
             return None
         self._reading[packet.stripe] = session, packet.number + packet.count, decoder
         places = np.array(parsed.places, np.int64)
-        events = decoder.decode(np.frombuffer(parsed.body, np.uint8), places, places)
-        wanted: EventArray = events[events["kind"] != EventKind.DIRECTORY]
-        return wanted
+        events: EventArray = decoder.decode(np.frombuffer(parsed.body, np.uint8), places, places)
+        carried: EventArray = events[events["kind"] != EventKind.DIRECTORY]
+        return carried
 
     def _sent(self, host: SimulatedHost, stripe: int, raw: bytes) -> None:
         world, parsed = self.world, parse_packet(raw)
