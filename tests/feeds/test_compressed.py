@@ -106,3 +106,11 @@ def test_what_stands_behind_the_end_is_noted() -> None:
 def test_a_bomb_comes_out_in_small_pieces() -> None:
     content, _ = read(gzip.compress(bytes(10_000_000)), strict=True)
     assert len(content) == 10_000_000
+
+
+def test_zstd_comes_in_few_pieces_however_well_it_is_packed() -> None:
+    """Its input is cut small, so that memory stays bounded; whoever reads it has large blocks."""
+    raw = Random(2).randbytes(3_000_000)
+    pieces = list(expand([PACKERS["zstd"](raw)], FeedLog("x"), at_most=1 << 20))
+    assert b"".join(pieces) == raw
+    assert len(pieces) <= 4

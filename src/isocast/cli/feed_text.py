@@ -81,7 +81,7 @@ def _moment(nanoseconds: int) -> str:
 
 
 def _type_name(feed: FeedFile, name: str) -> str:
-    return NAMES.get(name, "") if feed.format in ("itch", "capture") else ""
+    return NAMES.get(name, "") if feed.format in ("itch", "itch-unframed", "soupbintcp", "capture") else ""
 
 
 def facts_of(feed: FeedFile, summary: FeedSummary) -> list[tuple[str, str]]:

@@ -191,8 +191,8 @@ _NEEDED = {
     "order": ("kinds", "id", "side", "price", "quantity"),
 }
 _ORDER_COLUMNS = ("side", "new_id", "execution_price")
-_COMMON_COLUMNS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds")
-_COLUMN_KEYS = (*_COMMON_COLUMNS, *_NEEDED["quote"], *_ORDER_COLUMNS)
+_TRADE_COLUMNS = ("time", "floor", "symbol", "price", "quantity", "id", "reference", "kinds")
+_COLUMN_KEYS = (*_TRADE_COLUMNS, *_NEEDED["quote"], *_ORDER_COLUMNS)
 SIDES = MappingProxyType(
     {
         name: side

@@ -33,6 +33,7 @@ __all__ = ["ColumnSource", "TableClock", "TableDecoder", "scaled"]
 # the table's zone, so that it is right on days on which clocks change (`feeds.days`).
 
 
+_ZERO = ord("0")
 _DIGITS = {"ns": 0, "us": 3, "ms": 6, "s": 9}
 """Decimals that a unit needs to become nanoseconds."""
 _CLOCK_WIDTH = 18

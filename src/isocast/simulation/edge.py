@@ -571,7 +571,9 @@ class EdgeWorld:
         lines = tuple([line for line in settings.lines if self.journals[line].next_sequence == newest])
         if settings.grade is Grade.LATEST:
             return self._is_served(node, lines)
-        if customer.snapshot().joined:
+        told = customer.snapshot()
+        if told.joined:
+            lines = tuple([line for line in lines if self.journals[line].low_water <= told.next_sequence])
             return self._is_served(node, (*lines, *settings.servers))
         return self._is_served(node, settings.servers if settings.join is JoinPoint.SNAPSHOT else settings.lines)
 
