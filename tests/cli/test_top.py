@@ -302,7 +302,7 @@ def test_once_prints_one_frame(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["top", "--once", *[word for port in ports for word in ("--url", f"127.0.0.1:{port}")]]) == 0
     out = capsys.readouterr().out
     assert row(out, "desk").startswith("desk London ● ready 2/2")
-    assert "mute: no line is heard" in out
+    assert "mute: no packets on any line" in out
     assert "\x1b" not in out, "a pipe gets no colours"
 
 

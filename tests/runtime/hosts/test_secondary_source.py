@@ -116,7 +116,7 @@ def test_a_parent_without_a_door_is_a_fault_of_the_file(tmp_path: Path) -> None:
 
     async def work() -> None:
         with pytest.raises(
-            ConfigurationError, match=r"nodes\.floor\.tcp_port: must not be 0: broker publishes at this door"
+            ConfigurationError, match=r"nodes\.floor\.tcp_port: must not be 0: broker"
         ):
             await NodeProcess(market, market.node("broker")).start()
 

@@ -46,6 +46,7 @@ def test_of_several_that_run_none_is_guessed(empty: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"2 markets run here .*one\.toml"):
             find_market()
     assert running_markets() == []
+    assert list((empty / "run").iterdir()) == [], "and nothing is left behind"
 
 
 def test_a_market_that_was_killed_runs_no_more(empty: Path) -> None:

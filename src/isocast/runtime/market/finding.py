@@ -75,6 +75,9 @@ def running_markets() -> list[Path]:
                 found += [Path(name) for name in filter(None, [os.fsdecode(note.read_bytes())])]
             finally:
                 os.close(lock)
+    if not found:
+        with suppress(OSError):  # Another market may just have begun.
+            directory.rmdir()
     return found
 
 
@@ -83,9 +86,14 @@ def _held(path: Path) -> int | None:
     directory = _directory()
     note = directory / f"{blake2b(os.fsencode(path), digest_size=8).hexdigest()}.market"
     with suppress(OSError):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for _ in range(_TRIES if _is_ours(directory) else 0):
-            lock = os.open(note, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        for _ in range(_TRIES):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_ours(directory):
+                return None
+            try:
+                lock = os.open(note, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # Somebody took the directory away in between.
             fcntl.flock(lock, fcntl.LOCK_SH)
             if note.exists() and note.stat().st_ino == os.fstat(lock).st_ino:
                 os.pwrite(lock, os.fsencode(path), 0)
