@@ -121,7 +121,7 @@ def test_advice_names_options_of_the_format_and_none_of_a_command(tmp_path: Path
     (tmp_path / "strange.csv").write_text("a,b\n1,2\n", encoding="ascii")
     with pytest.raises(FeedError, match="with onError=quarantine everything before this place is read"):
         rows(tmp_path / "01302019.NASDAQ_ITCH50.gz")
-    with pytest.raises(FeedError, match="with option kind, or name its columns with option mapping"):
+    with pytest.raises(FeedError, match="with option kind, or its columns with option mapping"):
         rows(tmp_path / "strange.csv")
     for options, told in (
         ({"mapping": "nope"}, 'format isocast-feed: mapping: "nope"'),

@@ -142,7 +142,8 @@ def test_every_fault_ends_so_that_all_must_come_right() -> None:
             hit = set(fault.get("sites", ()))
             ends = "until" in fault or "inside" in fault or fault["kind"] in ("add", "remove", "force")
             gone = fault["kind"] == "crash" and (hit <= removed or any(not hit & left for left in forced))
-            assert ends or gone or (fault["kind"] == "drain" and hit <= crashed)
+            heard_less = "narrow" in str(fault.get("groups"))  # A customer hears others, or is not judged.
+            assert ends or gone or heard_less or (fault["kind"] == "drain" and hit <= crashed)
 
 
 CHANGED = [world for world in WORLDS if {fault["kind"] for fault in world["faults"]} & set(CHANGES)]

@@ -315,6 +315,9 @@ class EdgeWorld:
             journal_next = journal.next_sequence
             if other.has(journal_next, next_sequence - 1) and other.low_water <= journal_next:
                 journal.append(other.read(journal_next, next_sequence - 1))
+        line = self._lines.get(site)
+        if line is not None:
+            line.sender.next_sequence = max(line.sender.next_sequence, journal.next_sequence)
 
     def _send(self, host: SimulatedHost, effect: SendLine) -> None:
         audience = self._listeners.get(host.node)

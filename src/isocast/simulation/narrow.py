@@ -433,9 +433,7 @@ class NarrowWorld:
 
     def correct(self) -> dict[NodeId, int]:
         """Senders that run and whose receiver has everything, and customers that hear one of them and may ask."""
-        last = max(
-            [part.first_sequence + len(part.counts) for parts in self._parts.values() for part in parts[-1:]] + [1]
-        )
+        last = max(self.world.recorder.last_sequence.values(), default=0) + 1
         found = {node: last for node in self.senders if self._has_everything(node, last)}
         for node in self.customers:
             lines = [line for line in self.world.scenario.edge.stripe_lines(node) if line in found]

@@ -115,9 +115,7 @@ def test_a_parent_without_a_door_is_a_fault_of_the_file(tmp_path: Path) -> None:
     market = load_market(market_file(tmp_path, {**NODES, "floor": {"role": "primary-source", "tcp_port": 0}}))
 
     async def work() -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"nodes\.floor\.tcp_port: must not be 0: broker"
-        ):
+        with pytest.raises(ConfigurationError, match=r"nodes\.floor\.tcp_port: must not be 0: broker"):
             await NodeProcess(market, market.node("broker")).start()
 
     run(work())
