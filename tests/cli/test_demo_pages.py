@@ -83,6 +83,7 @@ def test_a_command_of_the_pages_exists_with_its_options(command: str) -> None:
 
 SLOW_PAGES = (
     "README.md",
+    "docs/how-to/feeds.md",
     "docs/how-to/plan-coverage.md",
     "docs/how-to/plan-stripes.md",
     "docs/how-to/plan-world.md",

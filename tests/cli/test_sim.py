@@ -178,9 +178,7 @@ def test_only_the_timed_protocol_writes_a_transcript(
         "rolling-restart",
         "lost-disk",
         "clock-step",
-        "secondaries",
-        "lost-head",
-        pytest.param("ring-of-100", marks=pytest.mark.long),
+        *[pytest.param(name, marks=pytest.mark.long) for name in ("secondaries", "lost-head", "ring-of-100")],
     ],
 )
 def test_a_story_runs_as_written_and_is_safe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,6 +232,7 @@ def test_a_failing_world_is_named_with_commands_that_run_it_again(
     assert (world.receivers, len(world.faults), seed) == (4, 1, 3)
 
 
+@pytest.mark.long
 def test_the_command_that_is_named_catches_the_mutant_again(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing stands in for the simulator here; `sim run` has no mutants, and is not named."""
     assert main(["sim", "swarm", "--seeds", "20", "--jobs", "1", "--mutant", "collect-one-early"]) == 0

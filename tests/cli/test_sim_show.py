@@ -170,7 +170,7 @@ def test_a_frame_shows_every_city_the_token_and_the_verdict() -> None:
     assert "epoch 2.1" in wide[18.3]
 
 
-@pytest.mark.parametrize("sites", [3, 24])
+@pytest.mark.parametrize("sites", [3, pytest.param(24, marks=pytest.mark.long)])
 def test_any_size_of_terminal_and_ring_is_drawn(sites: int) -> None:
     for scene, run in played(0.1, 11.6, 18.3, sites=sites):
         for width, height in ((150, 50), (96, 34), (60, 15), (20, 5), (8, 2)):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_fairness_of_a_market_is_told_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     market = write_market(tmp_path / "market", events=600, stripes=(0,))

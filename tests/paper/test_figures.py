@@ -70,10 +70,12 @@ def test_original_without_loss() -> None:
     assert figure("original-p0").control_per_message == pytest.approx(1.350, abs=0.02)
 
 
+@pytest.mark.long
 def test_original_with_loss() -> None:
     assert figure("original-loss").control_per_message == pytest.approx(1.391, rel=0.03)
 
 
+@pytest.mark.long
 def test_timed_without_loss() -> None:
     report = figure("timed-p0-rate10", messages=30_000)
     assert report.control_per_message == pytest.approx(0.0360, rel=0.03)
@@ -84,12 +86,14 @@ def test_timed_with_loss() -> None:
     assert figure("timed-loss-rate100", messages=40_000).control_per_message == pytest.approx(0.127, rel=0.08)
 
 
+@pytest.mark.long
 def test_requests_and_repairs() -> None:
     report = figure("recovery-k30", messages=24_000)
     assert report.nacks_per_token == pytest.approx(4.39, rel=0.07)
     assert report.repairs_per_token == pytest.approx(5.69, rel=0.07)
 
 
+@pytest.mark.long
 def test_false_reformations_of_a_small_ring() -> None:
     report = figure("false-reformation-small", messages=16_000)
     expected = closed_forms.false_reformation(10, 20, 0.01, 1)
@@ -112,7 +116,9 @@ def test_london_against_sydney_at_an_exchange_in_london() -> None:
     assert figure("exchange-london").first_wins["London"] == pytest.approx(0.993, abs=0.005)
 
 
-@pytest.mark.parametrize("order, expected", [("arrival", 0.600), ("shuffle", 0.503)])
+@pytest.mark.parametrize(
+    "order, expected", [pytest.param("arrival", 0.600, marks=pytest.mark.long), ("shuffle", 0.503)]
+)
 def test_london_against_sydney_on_a_ring_in_short(order: str, expected: float) -> None:
     report = figure(f"ring-{order}", messages=20_000)
     assert report.first_wins["London"] == pytest.approx(expected, abs=share_tolerance(expected, 10_000))
@@ -127,6 +133,7 @@ def test_skew_under_clock_error() -> None:
     assert report.fairness_faults == 0
 
 
+@pytest.mark.long
 def test_nack_reduction_on_a_tree() -> None:
     scenario = replace(load_scenario(SCENARIOS / "tree-loss.toml"), messages=10_000)
     alone = replace(scenario, timing=replace(scenario.timing, nack_sets=1, release_delay_ns=0))
@@ -176,6 +183,7 @@ def test_timed_without_loss_at_other_rates(rate: float, period: float) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "m, p, k, retries, tokens",
     [(5, 0.05, 10, 6, 1_200), (20, 0.01, 15, 5, 600), (3, 0.05, 5, 6, 2_000), (10, 0.05, 28, 5, 300)],

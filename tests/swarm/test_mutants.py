@@ -108,7 +108,14 @@ def caught(name: str, seeds: int) -> int | None:
     return next((seed for seed in worlds if run_seed(seed, name).violations), None)
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in RAREST])
+SLOW = ("start-by-own-clock", "fruitless-server-first", "wrong-clocks-on-the-ring", "repair-asked-once")
+"""Their worlds take ten seconds or more."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in MUTANTS if name not in RAREST],
+)
 def test_a_mutant_is_caught_where_the_product_passes(name: str) -> None:
     """The very seed that catches the mutant must be clean without the mutation: else it proves nothing."""
     seed: int | None = KNOWN.get(name, 0)

@@ -59,6 +59,7 @@ def test_a_log_that_lost_its_newest_token_votes_it_away() -> None:
     assert any("comes back with a log that lost its newest token" in line for line in verdict.trace)
 
 
+@pytest.mark.long
 def test_the_greatest_token_number_forgets_what_a_majority_held() -> None:
     verdict = explore(FOUND_AT["greatest-held"], "greatest-held")
     assert verdict.found.broken is not None

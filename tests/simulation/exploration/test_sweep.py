@@ -67,6 +67,7 @@ def test_one_state_of_every_class_is_visited(bounds: Bounds) -> None:
     assert found.states == classes(bounds)
 
 
+@pytest.mark.long
 def test_one_state_of_every_class_is_fewer_states() -> None:
     three = Bounds(servers=1, tokens=1)
     assert swept(three).states == classes(three) < swept(replace(three, dead_votes=False)).states
