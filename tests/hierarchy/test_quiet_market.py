@@ -38,7 +38,9 @@ def everything_though_behind(fault: dict[str, Any]) -> None:
     """The archive asks nobody else; the customer lacks what came meanwhile, and asks."""
     world = archive_left_behind(fault, archive={"last_resorts": ()}, customer={"last_resorts": (4, 5)})
     world.timed.run()
-    assert world.sequences(CUSTOMER) == list(range(1, 101))
+    got = world.sequences(CUSTOMER)
+    assert len(got) >= 100
+    assert got == list(range(1, len(got) + 1))
     assert len(world.sequences(ARCHIVE)) < 100, "the archive was behind"
 
 

@@ -639,7 +639,7 @@ class Customer:
             return
         if self._newest is not None:
             self._newest.tick()
-        elif self._choice.waiting is not None:
+        elif self._choice.waiting is not None or arbitration.lines.know_less(self._complete.next):
             self._complete.probe(now)
 
     def _name(self, reason: Slowness, behind: int) -> None:

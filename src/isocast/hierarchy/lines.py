@@ -222,6 +222,11 @@ class CustomerLines:
         queued = [line.queued_ns for line in self.main if line.heartbeats and not line.silent]
         return min(queued, default=0)
 
+    def know_less(self, following: int) -> bool:
+        """Whether all that speak know less than what is here: what they do not tell of may exist all the same."""
+        speaking = [line for line in self.main if line.heartbeats and not line.silent]
+        return bool(speaking) and all(line.newest + 1 < following for line in speaking)
+
     def corroborated(self, sequence: int) -> bool:
         """Whether one line's word about a far sequence can be believed: another says so, or no other speaks."""
         speaking = [line for line in self.main if line.heard_at > -NEVER and not line.silent]

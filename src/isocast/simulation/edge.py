@@ -559,7 +559,7 @@ class EdgeWorld:
             match host.machine:
                 case Customer() as customer if host.running and self._can_follow(node, customer):
                     found[node] = customer.snapshot().next_sequence
-                case RetransmitServer() as archive if host.running:
+                case RetransmitServer() as archive if host.running and self._can_follow(node, archive.customer):
                     found[node] = max(archive.next_sequence, 1)
                 case SecondarySource() if host.running:
                     found[node] = 0
@@ -569,16 +569,17 @@ class EdgeWorld:
 
     def _can_follow(self, node: NodeId, customer: Customer) -> bool:
         """Everybody needs somebody who has everything; grade latest asks nobody for the past."""
-        settings = customer.settings
+        settings, told = customer.settings, customer.snapshot()
         newest = max([journal.next_sequence for journal in self.journals.values()])
-        lines = tuple([line for line in settings.lines if self.journals[line].next_sequence == newest])
+        if settings.grade is not Grade.LATEST and not told.joined:
+            return self._is_served(node, settings.servers if settings.join is JoinPoint.SNAPSHOT else settings.lines)
+        whole = [site for site, journal in self.journals.items() if journal.next_sequence == newest]
         if settings.grade is Grade.LATEST:
-            return self._is_served(node, lines)
-        told = customer.snapshot()
-        if told.joined:
-            lines = tuple([line for line in lines if self.journals[line].low_water <= told.next_sequence])
-            return self._is_served(node, (*lines, *settings.servers))
-        return self._is_served(node, settings.servers if settings.join is JoinPoint.SNAPSHOT else settings.lines)
+            return self._is_served(node, tuple([line for line in settings.lines if line in whole]))
+        able = [site for site in whole if self.journals[site].low_water <= told.next_sequence]
+        doors = (*settings.lines, *settings.servers, *settings.last_resorts)
+        others = [other for other in doors if other in able or not is_site(other)]
+        return self._is_served(node, tuple(others))
 
     def _is_served(self, node: NodeId, others: tuple[NodeId, ...]) -> bool:
         world = self.world
