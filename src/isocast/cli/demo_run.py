@@ -16,6 +16,7 @@ from isocast.cli.live_view import can_draw, live_screen
 from isocast.cli.render import line, show_json
 from isocast.cli.skew_text import skew_words
 from isocast.runtime.disk import scratch
+from isocast.runtime.market.finding import is_running
 from isocast.runtime.market.model import Market, NodeRole
 from isocast.runtime.operate import shutdown
 from isocast.terms.errors import ConfigurationError
@@ -193,7 +194,8 @@ def run_demo(options: DemoOptions) -> int:
     """Show it, sum up; 1 if something was wrong."""
     with kept_directory(options.keep, "demo") as directory, own_place() as place:
         market = set_stage(directory, place, loss=options.loss, seed=options.seed)
-        summary, lake = shutdown.run(_perform(market, options))
+        with is_running(market.file):
+            summary, lake = shutdown.run(_perform(market, options))
         if options.as_json:
             tables = None if lake is None else lake.as_json()
             show_json(summary.as_json() | {"lake": tables, "directory": str(directory) if options.keep else None})
